@@ -35,8 +35,9 @@ import (
 // [*ConditionError] with the item's index. The handler decides what to do: return
 // NotExecuted or Final, or try another transaction. Every other refusal of
 // DynamoDB matches [idempotent.ErrNotApplied], too; its text names the item or the
-// tables and what to do. An error is a refusal only if every earlier try had an
-// answer; otherwise the transaction may have been applied. See
+// tables and what to do. An error is a refusal only if every earlier try of this
+// Commit, and of an earlier one of the run, had an answer; otherwise a transaction
+// may have been applied. Call Commit again with the same result and items. See
 // [idempotent.Execution.Commit] for such an error and for what may follow.
 //
 // Each try sends one request, regardless of the client's retry settings. The store

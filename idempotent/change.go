@@ -30,6 +30,7 @@ const (
 	endWritten   ending = iota + 1 // the record is as the change made it
 	endAgreed                      // the record already said so
 	endStanding                    // another outcome is stored
+	endApplied                     // an earlier write of this run has stored an outcome: its reply was lost
 	endLost                        // the record belongs to another run, or is gone
 	endRefused                     // the judge or the store refused: nothing was written or will be
 	endFailed                      // the store failed: the change may or may not have been written
@@ -49,8 +50,10 @@ type judgement struct {
 type writer interface {
 	// judge decides about the current record. It may read, and writes nothing.
 	judge(ctx context.Context, current *driver.Record, now time.Time) judgement
-	// meet is called with a record that was found instead of the expected version.
-	meet(current *driver.Record)
+	// meet is called with a record that was found instead of the expected version. It
+	// reports whether an earlier write of this run has completed that record: the
+	// stored outcome is then the outcome, and the change ends.
+	meet(current *driver.Record) (applied bool)
 }
 
 // judgeFunc is a writer that ignores the records it meets.
@@ -59,7 +62,7 @@ type judgeFunc func(current *driver.Record, now time.Time) judgement
 func (f judgeFunc) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
 	return f(current, now)
 }
-func (judgeFunc) meet(*driver.Record) {}
+func (judgeFunc) meet(*driver.Record) bool { return false }
 
 // change is one change of a record.
 type change struct {
@@ -75,9 +78,6 @@ type change struct {
 	transaction driver.Transaction
 	// rounds limits how often the record is judged.
 	rounds int
-	// mine reports whether this run used a write id before without learning the
-	// result of the write. Nil if there is no such id.
-	mine func(driver.Version) bool
 }
 
 // changed is the result of a change.
@@ -148,10 +148,9 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			return changed{end: endFailed, record: &next, out: out, err: err}
 		case met == nil || met.Version == next.Version:
 			return changed{end: endWritten, record: &next, out: out}
-		case c.mine != nil && c.mine(met.Version):
-			return changed{end: endWritten, record: met, out: stored(met)}
+		case c.by.meet(met):
+			return changed{end: endApplied, record: met, out: stored(met)}
 		}
-		c.by.meet(met)
 		current = met
 	}
 	return changed{end: endContended, record: current, out: out, err: fmt.Errorf("conflict persisted after %d attempts", c.rounds)}

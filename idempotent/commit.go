@@ -18,39 +18,71 @@ import (
 // afterwards. The record stays completed whatever the handler returns, and later
 // calls of Step, Commit and SetRef are refused.
 //
-// An error that matches [ErrNotApplied] means that nothing was written. It says
-// nothing about what the handler did before the transaction, so it declares
-// nothing: the record follows the operation's [Recovery]. [*SettledError] means
-// that the record is completed with another outcome, and [*LeaseLostError] that
-// another request owns it; nothing was written. Any other error is a
-// [*StoreError]: the transaction may or may not have been applied. The handler
-// can call Commit again or return. If it returns a result without a Commit known
-// to be applied, the result is not stored and its caller gets the error.
+// An error that matches [ErrNotApplied] means that no Commit of this run has
+// written anything, or can still do so. It says nothing about what the handler did
+// before the transaction, so it declares nothing: the record follows the
+// operation's [Recovery]. [*SettledError] means that the record is completed with
+// another outcome, by evidence or by an earlier Commit of this run, and every
+// caller gets that outcome. [*LeaseLostError] means that another request owns the
+// record. In both cases the writes of this call were not made. Any other error is
+// a [*StoreError]: this transaction, or an earlier one of this run, may or may not
+// have been applied.
+//
+// After a StoreError the handler can call Commit again or return. Call Commit again
+// with the same result and the same writes: create ids before the first call. If
+// the earlier transaction was applied, Commit does not make the writes of this
+// call; it returns nil if the result is equal, and a SettledError otherwise. If the
+// handler returns a result without a Commit known to be applied, the result is not
+// stored and its caller gets the error.
 func (e *Execution) Commit(ctx context.Context, result any, write Transaction) error {
+	err := e.commit(ctx, result, write)
+	if !errors.Is(err, ErrNotApplied) {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if earlier := e.work.doubtedCommit(); earlier != nil {
+		// The texts of both errors, but neither of the errors: a handler that looks for
+		// the reason of a refusal would undo what the earlier transaction needs.
+		err = &StoreError{RecordID: e.id, Op: driver.OpTransact, Entered: true,
+			Err: fmt.Errorf("an earlier transaction of this run may have been applied: %v; this one was not: %v", earlier, err)}
+	}
+	return err
+}
+
+// commit is Commit for a run without doubts: its error matches ErrNotApplied if
+// this transaction was not applied.
+func (e *Execution) commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
-	e.writing.Lock()
-	defer e.writing.Unlock()
+	e.beginWrite()
+	defer e.endWrite()
+	if e.hasStanding() {
+		return e.agrees(ctx, out)
+	}
 	if err := e.mayCommit(); err != nil {
 		return err
 	}
 	by := &commitWriter{e: e, out: out, kind: event.Completed}
 	r := a.guard.apply(ctx, e.claim(), &change{
-		opts: a.opts, by: by, out: out, whole: true, transaction: write, rounds: maxRounds, mine: e.wrote,
+		opts: a.opts, by: by, out: out, whole: true, transaction: write, rounds: maxRounds,
 	})
 	switch r.end {
 	case endWritten:
-		e.committed(ctx, r, out, by.kind)
+		e.committed(ctx, r.record, r.out, out, by.kind)
 		return nil
+	case endApplied:
+		e.stands(ctx, r.record)
+		return e.agrees(ctx, out)
 	case endStanding:
 		a.observeStanding(ctx, r.record, out)
 		return &SettledError{RecordID: a.id, State: r.record.State}
@@ -69,6 +101,9 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 			err = entered(r.err)
 			a.observe(ctx, event.StoreError, r.record, err)
 			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, err)
+		}
+		if errors.Is(r.err, driver.ErrTooLarge) && !errors.Is(r.err, ErrNotApplied) {
+			return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 		}
 		return r.err
 	}
@@ -94,11 +129,11 @@ type commitWriter struct {
 	kind event.Kind // event to report after the write
 }
 
-func (c *commitWriter) meet(current *driver.Record) {
+func (c *commitWriter) meet(current *driver.Record) bool {
 	if current.State != driver.StateInProgress {
 		c.kind = event.LateCompletion
 	}
-	c.e.meet(current)
+	return c.e.meet(current)
 }
 
 // judge returns how the transaction changes current. The handler is still
@@ -124,15 +159,32 @@ func (c *commitWriter) judge(ctx context.Context, current *driver.Record, now ti
 	}
 }
 
-// committed notes that the outcome out is stored.
-func (e *Execution) committed(ctx context.Context, r changed, out outcome, kind event.Kind) {
-	whole := *r.record
-	whole.Result = r.out.result
+// hasStanding reports whether a write of this run has found the outcome of an
+// earlier one, and no Commit has agreed since.
+func (e *Execution) hasStanding() bool {
 	e.mu.Lock()
-	e.work.committed, e.work.result = &whole, out
+	defer e.mu.Unlock()
+	return e.work.standing && !e.ended
+}
+
+// agrees returns nil if out is the outcome that an earlier transaction of this run
+// has stored.
+func (e *Execution) agrees(ctx context.Context, out outcome) error {
+	a := e.attempt
+	e.mu.Lock()
+	r := e.work.committed
 	e.mu.Unlock()
-	e.attempt.guard.remember(&whole, r.out, e.attempt.opts.now())
-	e.attempt.observe(ctx, kind, &whole, nil)
+	same, err := a.guard.holds(ctx, a.opts, r, out)
+	switch {
+	case err != nil:
+		return entered(err)
+	case !same:
+		return &SettledError{RecordID: a.id, State: r.State}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.work.standing, e.work.result = false, out
+	return nil
 }
 
 // CommitStep records result as the result of the named step, in one transaction

@@ -61,9 +61,9 @@ func contended(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
 
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
-	// Too large: nothing was written, and the error is the store's own.
+	// Too large: nothing was written.
 	r, events, said := committing(t, fails(driver.ErrTooLarge))
-	if said != driver.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, event.StoreError) {
+	if !errors.Is(said, driver.ErrTooLarge) || !errors.Is(said, idempotent.ErrNotApplied) || r.State != driver.StateUnknown || slices.Contains(events, event.StoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
@@ -113,12 +113,12 @@ func TestCommitIsNotSent(t *testing.T) {
 		return nil, nil
 	}
 	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		if err := commit(ctx, make(chan int), sent); err == nil {
-			t.Error("a channel was accepted as a result")
+		if err := commit(ctx, make(chan int), sent); !errors.Is(err, idempotent.ErrNotApplied) {
+			t.Errorf("a channel as the result: %v", err)
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := commit(ended, "x", sent); !errors.Is(err, context.Canceled) {
+		if err := commit(ended, "x", sent); !errors.Is(err, context.Canceled) || !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("under an ended context: %v", err)
 		}
 		return "", errDown
@@ -436,25 +436,51 @@ func TestStepOfAnotherOwnerIsNotReplayed(t *testing.T) {
 }
 
 // A Commit whose reply was lost can be tried again, also after a step found what
-// it had written.
+// it had written. No later step runs.
 func TestCommitAgainAfterAStep(t *testing.T) {
 	t.Parallel()
-	l := &ledger{Store: memstore.New(), lose: true}
-	g, _ := newGuardOver(t, l.Store, resume("a"))
-	v, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		if err := commit(ctx, "x", l.book("a")); !errors.Is(err, errLost) {
-			t.Errorf("the lost reply: %v", err)
+	for _, mode := range [][]func(*idempotent.StepOptions){nil, {atMostOnce}} {
+		l := &ledger{Store: memstore.New(), lose: true}
+		g, events := newGuardOver(t, l.Store, resume("a"))
+		v, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+			if err := commit(ctx, "x", l.book("a")); !errors.Is(err, errLost) {
+				t.Errorf("the lost reply: %v", err)
+			}
+			if _, err := idempotent.Step(ctx, "a/1", charged, mode...); err != idempotent.ErrExecutionEnded {
+				t.Errorf("the step: %v", err)
+			}
+			if _, err := idempotent.Step(ctx, "a/2", never[string], mode...); err != idempotent.ErrExecutionEnded {
+				t.Errorf("the next step: %v", err)
+			}
+			if err := commit(ctx, "y", l.book("a")); !errors.As(err, new(*idempotent.SettledError)) {
+				t.Errorf("a Commit with another result: %v", err)
+			}
+			if err := commit(ctx, "x", l.book("a")); err != nil {
+				t.Errorf("a Commit with the same result: %v", err)
+			}
+			return "x", nil
+		})
+		if v != "x" || err != nil || len(l.booked) != 1 || events.Count(event.Completed) != 1 || events.Count(event.Contradicted) != 0 {
+			t.Errorf("%q, %v, booked %v, events %s", v, err, l.booked, events.Kinds())
 		}
-		if _, err := idempotent.Step(ctx, "a", charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
-			t.Errorf("the step: %v", err)
+	}
+}
+
+// After a step found what a Commit had written, every caller gets that, whatever
+// the handler returns.
+func TestStepFindsTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, own := range []error{nil, errDown} {
+		l := &ledger{Store: memstore.New(), lose: true}
+		g, events := newGuardOver(t, l.Store, resume("a"))
+		v, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+			_ = commit(ctx, "x", l.book("a"))
+			_, _ = idempotent.Step(ctx, "a", charged)
+			return "y", own
+		})
+		if v != "x" || err != nil || events.Count(event.Contradicted) != 0 {
+			t.Errorf("the handler returned %v: the caller got %q, %v; events %s", own, v, err, events.Kinds())
 		}
-		if err := commit(ctx, "x", l.book("a")); err != nil {
-			t.Errorf("the next try: %v", err)
-		}
-		return "x", nil
-	})
-	if v != "x" || err != nil || len(l.booked) != 1 {
-		t.Errorf("%q, %v, booked %v", v, err, l.booked)
 	}
 }
 

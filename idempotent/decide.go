@@ -172,12 +172,15 @@ func decideStep(r *driver.Record, name string, same bool, what claims) stepVerdi
 	}
 }
 
-// stateAfterStep returns the state of r after evidence has recorded one of its
-// steps at now: retryable, if its recovery lets the next request continue, its
-// lease has ended, and no other step waits for evidence. Otherwise the state does
-// not change.
-func stateAfterStep(r *driver.Record, now time.Time) driver.State {
-	if leaseEnded(r, now) && runsAgain(r) {
+// stateAfterStep returns the state of a record after evidence that its named step
+// was done: r is the record before the evidence, and next is r with it. An unknown
+// record becomes retryable if the evidence finishes a step that the record shows as
+// begun, and if its recovery and its other steps then let the next request
+// continue. Its lease need not have ended: a record becomes unknown only when its
+// handler or its lease has ended. Any other evidence does not show what became of
+// the effect that made the record unknown, so the state does not change.
+func stateAfterStep(r, next *driver.Record, name string) driver.State {
+	if s, begun := r.Step(name); r.State == driver.StateUnknown && begun && !s.Finished && runsAgain(next) {
 		return driver.StateRetryable
 	}
 	return r.State

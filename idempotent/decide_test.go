@@ -291,28 +291,33 @@ func TestDecideStep(t *testing.T) {
 // allows it and no handler can be running.
 func TestStateAfterStep(t *testing.T) {
 	t.Parallel()
+	openOnce := driver.StepRecord{Name: "a", Mode: driver.AtMostOnce}
+	other := driver.StepRecord{Name: "b", Mode: driver.AtMostOnce}
 	for _, state := range []driver.State{driver.StateInProgress, driver.StateUnknown, driver.StateRetryable} {
-		for _, row := range []struct {
-			recovery Recovery
-			lease    time.Time
-			steps    []driver.StepRecord
-			frees    bool
-		}{
-			{Resume, ended, doneStep, true},
-			{Rerun, ended, doneStep, true},
-			{Reconcile, ended, doneStep, false},
-			{Resume, live, doneStep, false},
-			{Rerun, live, doneStep, false},
-			{Resume, ended, cutStep, false}, // another AtMostOnce step is open
-			{Resume, ended, begunStep, true},
-		} {
-			want := state
-			if row.frees {
-				want = driver.StateRetryable
-			}
-			r := driver.Record{State: state, Recovery: row.recovery, LeaseEnd: row.lease, Steps: row.steps}
-			if got := stateAfterStep(&r, at); got != want {
-				t.Errorf("%s, %+v: got %s", state, row, got)
+		for _, lease := range []time.Time{ended, live} {
+			for _, row := range []struct {
+				recovery Recovery
+				steps    []driver.StepRecord // before the evidence about step a
+				frees    bool                // an unknown record
+			}{
+				{Resume, []driver.StepRecord{openOnce}, true},
+				{Rerun, []driver.StepRecord{openOnce}, true},
+				{Reconcile, []driver.StepRecord{openOnce}, false},
+				{Resume, begunStep, true},
+				{Resume, doneStep, false},                             // a correction
+				{Resume, nil, false},                                  // a step that never began
+				{Resume, []driver.StepRecord{openOnce, other}, false}, // another step waits, too
+			} {
+				want := state
+				if row.frees && state == driver.StateUnknown {
+					want = driver.StateRetryable
+				}
+				r := driver.Record{State: state, Recovery: row.recovery, LeaseEnd: lease, Steps: row.steps}
+				next := r
+				next.Steps = withStep(r.Steps, doneStep[0])
+				if got := stateAfterStep(&r, &next, "a"); got != want {
+					t.Errorf("%s, lease %s, %+v: got %s", state, lease, row, got)
+				}
 			}
 		}
 	}
@@ -632,7 +637,14 @@ func following(r *driver.Record) (states []driver.State) {
 	if decideForget(r, r.Token(), at) == forgetWrite {
 		states = append(states, driver.StateRetryable)
 	}
-	evidence := map[claims]driver.State{claimsOutcome: driver.StateCompleted, claimsNotExecuted: driver.StateRetryable, claimsStep: stateAfterStep(r, at)}
+	evidence := map[claims]driver.State{claimsOutcome: driver.StateCompleted, claimsNotExecuted: driver.StateRetryable, claimsStep: r.State}
+	for _, s := range r.Steps {
+		next := *r
+		next.Steps = withStep(r.Steps, driver.StepRecord{Name: s.Name, Mode: s.Mode, Finished: true})
+		if to := stateAfterStep(r, &next, s.Name); to != r.State {
+			evidence[claimsStep] = to
+		}
+	}
 	for what, to := range evidence {
 		if v := decideResolution(r, what, r.Token(), at); v == resolveWrite || v == resolveContradict {
 			states = append(states, to)

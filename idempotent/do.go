@@ -290,7 +290,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 // run calls fn under the claim held and settles its outcome.
 func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
 	a.entered = true
-	execution := &Execution{id: a.id, attempt: a, work: work{seen: held, steps: held.Steps, ref: held.Ref}}
+	execution := newExecution(a, held)
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
 
@@ -322,9 +322,12 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 
 	w := execution.end()
 	switch {
-	case w.committed != nil && err != nil:
-		// The committed outcome is final, even if the handler then returns an error.
-		a.observe(ctx, event.Contradicted, w.committed, err)
+	case w.committed != nil && (err != nil || w.standing):
+		// The committed outcome is final, even if the handler then returns an error, or
+		// the result of a later Commit.
+		if !w.standing {
+			a.observe(ctx, event.Contradicted, w.committed, err)
+		}
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
 		_ = asReplayed(a.opts.Codec, w.result.encoding, w.result.result, &value)
@@ -361,16 +364,15 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 
 // failed settles the work w of a function that returned err.
 func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outcome[T]) (Outcome[T], error) {
-	result := outcomeOf(err, w, false)
-	a.guard.hint(ctx, a.opts, w.seen, result, err)
-	s := a.settle(ctx, w, result)
+	s := a.settle(ctx, w, outcomeOf(err, w, false))
+	a.guard.hint(ctx, a.opts, w.seen, s.as, err)
 	switch {
 	case s.standing != nil:
 		return recall(ctx, a, s.standing, out)
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
-	if s.stored && result.state == driver.StateCompleted {
+	if s.stored && s.as.state == driver.StateCompleted {
 		out.settled(s.record)
 	}
 	return out, err

@@ -3,6 +3,7 @@
 package idempotent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -25,14 +26,22 @@ type Execution struct {
 	id      RecordID
 	attempt *attempt
 
-	// writing is held by the goroutine that writes the record, so that writes do not
-	// overlap. It is taken before mu, and never twice by the caller of end.
-	writing sync.Mutex
 	// mu guards the fields below. No store or observer is called while it is held.
 	mu    sync.Mutex
 	ended bool
-	work  work
-	runs  map[string]*stepRun // the steps of this run, by name
+	// writing is set while a goroutine writes the record, so that writes do not
+	// overlap; written is signaled when it is unset. See beginWrite.
+	writing bool
+	written sync.Cond
+	work    work
+	runs    map[string]*stepRun // the steps of this run, by name
+}
+
+// newExecution returns the execution of an attempt under the claim held.
+func newExecution(a *attempt, held *driver.Record) *Execution {
+	e := &Execution{id: a.id, attempt: a, work: work{seen: held, steps: held.Steps, ref: held.Ref}}
+	e.written.L = &e.mu
+	return e
 }
 
 // work is what a run knows about its record and its own actions.
@@ -52,6 +61,9 @@ type work struct {
 	// completed, and result is the outcome in clear.
 	committed *driver.Record
 	result    outcome
+	// standing is set if a later write found that outcome, and it is not what the
+	// later write says. Every caller gets the stored outcome.
+	standing bool
 }
 
 // doubt is one transaction that may have been applied.
@@ -72,15 +84,18 @@ func (w *work) next() driver.Record {
 // applied, so that the outcome cannot be stored as a success. Otherwise it
 // returns nil.
 func (w *work) doubted() error {
-	if w.forgotten != nil {
-		return w.forgotten
-	}
+	return cmp.Or(w.forgotten, w.doubtedCommit(), w.doubtedStep())
+}
+
+// doubtedCommit is doubted for transactions that store the outcome. Such a doubt
+// lasts until this run ends, or finds the transaction applied.
+func (w *work) doubtedCommit() error {
 	for _, d := range w.doubts {
 		if d.step == "" {
 			return d.err
 		}
 	}
-	return w.doubtedStep()
+	return nil
 }
 
 // doubtedStep is doubted for step transactions only. A doubt ends when a record
@@ -183,12 +198,32 @@ func (e *Execution) SetRef(ref string) error {
 // change anything. It waits for a write in progress and returns what was done
 // until then. A step that is still running counts as begun.
 func (e *Execution) end() *work {
-	e.writing.Lock()
-	defer e.writing.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for e.writing {
+		e.written.Wait()
+	}
 	e.ended = true
 	return &e.work
+}
+
+// beginWrite waits until no other goroutine writes the record. The caller calls
+// endWrite. It is no mutex, so that goroutines that wait for a store that does not
+// answer do not stop the clock of a testing/synctest bubble.
+func (e *Execution) beginWrite() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.writing {
+		e.written.Wait()
+	}
+	e.writing = true
+}
+
+func (e *Execution) endWrite() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.writing = false
+	e.written.Broadcast()
 }
 
 type executionKey struct{}
@@ -206,18 +241,36 @@ type stepRun struct {
 	foreign bool
 }
 
-func (e *Execution) meet(current *driver.Record) {
+// meet continues from the record current, and reports whether a transaction of
+// this run has completed it.
+func (e *Execution) meet(current *driver.Record) (applied bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if current.Owner == e.attempt.owner && current.State != driver.StateCompleted {
 		e.work.meet(current)
 	}
+	return e.work.wrote(current.Version)
 }
 
-func (e *Execution) wrote(v driver.Version) bool {
+// stands notes that an earlier transaction of this run has completed the record r.
+// Until a Commit agrees, that may be another outcome than the handler returns.
+func (e *Execution) stands(ctx context.Context, r *driver.Record) {
+	e.committed(ctx, r, stored(r), outcome{}, event.Completed)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.work.wrote(v)
+	e.work.standing = true
+}
+
+// committed notes that the record r is completed. Its outcome is in r as kept, and
+// out is the outcome in clear.
+func (e *Execution) committed(ctx context.Context, r *driver.Record, kept, out outcome, kind event.Kind) {
+	whole := *r
+	whole.Result = kept.result
+	e.mu.Lock()
+	e.work.committed, e.work.result = &whole, out
+	e.mu.Unlock()
+	e.attempt.guard.remember(&whole, kept, e.attempt.opts.now())
+	e.attempt.observe(ctx, kind, &whole, nil)
 }
 
 func (e *Execution) doubt(d doubt) {

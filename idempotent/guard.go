@@ -122,6 +122,16 @@ func (g *Guard) storeFailed(ctx context.Context, id RecordID, op driver.Op, err 
 	return err
 }
 
+// remember stores a completed record with its result in the cache.
+func (g *Guard) remember(r *driver.Record, out outcome, now time.Time) {
+	if g.cache == nil {
+		return
+	}
+	whole := *r
+	whole.Result = out.result
+	g.cache.put(&whole, now)
+}
+
 // inlineResult is the size in bytes up to which a result stays in its record even
 // if the store could store it beside: a read of a record is billed by its size,
 // and one read unit covers 4 KB.

@@ -154,6 +154,10 @@ type outcome struct {
 	result   []byte
 	chunks   driver.Chunks // set if result is stored beside the record
 	err      error         // what went wrong, for events
+	// failed is the error with which the handler failed, or panicked; nil if it
+	// returned a result or a Final error. The outcome is then judged by outcomeOf.
+	failed   error
+	panicked bool
 }
 
 // stored returns the outcome that the completed record r holds.

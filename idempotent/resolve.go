@@ -52,15 +52,20 @@ func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome,
 // step would have returned. It is recorded even while the handler is running,
 // whose [Step] then returns it. A CommitStep with that name that has begun is
 // refused, because its own writes are missing; a later one returns the recorded
-// result. If the lease has ended under [Resume] or [Rerun], and no other AtMostOnce
-// step is interrupted, the next request with the key continues. Otherwise the
-// record's state does not change. A result that is already recorded stays.
+// result. A result that is already recorded stays.
+//
+// If the record is unknown and shows the step as begun, and under [Resume] or
+// [Rerun] no other AtMostOnce step is open, the next request with the key
+// continues. Otherwise the record's state does not change: evidence about a step
+// that had not begun does not show why the outcome is unknown. Under [Reconcile]
+// use [Resolved] or [ProvenNotExecuted].
 func ResolvedStep(name string, value any) Resolution {
 	return Resolution{what: claimsStep, step: name, value: value}
 }
 
 // CorrectedStep is [ResolvedStep] for a step whose recorded result is wrong. It
-// replaces that result, but only after the lease has ended.
+// replaces that result, but only after the lease has ended, and does not change the
+// record's state.
 func CorrectedStep(name string, value any) Resolution {
 	return Resolution{what: claimsCorrection, step: name, value: value}
 }
@@ -223,7 +228,7 @@ func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 	return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q and could not replay a result of the codec %q; use ResolvedWith and the first codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name())
 }
 
-func (*evidence) meet(*driver.Record) {}
+func (*evidence) meet(*driver.Record) bool { return false }
 
 // judge returns how the evidence changes current.
 func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
@@ -291,10 +296,11 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 	next := *current
 	done.Mode = recorded.Mode
 	next.Steps = withStep(next.Steps, done)
-	// A finished step can also make the record resumable, which then must not
-	// expire.
-	if state := stateAfterStep(&next, now); state != current.State || resumable(&next) != resumable(current) {
+	switch state := stateAfterStep(current, &next, done.Name); {
+	case state != current.State, resumable(&next) != resumable(current): // what is resumable must not expire
 		next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
+	case state == driver.StateInProgress: // it may run again now, and then it expires
+		schedule(&next, now, &e.guard.opts)
 	}
 	return judgement{next: next}
 }

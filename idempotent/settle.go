@@ -16,40 +16,46 @@ type settlement struct {
 	record   *driver.Record // if stored: the current record
 	standing *driver.Record // another outcome is stored, and every caller gets it
 	lost     bool           // another run owns the record
+	as       outcome        // the outcome as it was judged last
 }
 
 // settle writes the outcome of the work w. It returns no error to the caller: an
 // outcome that could not be stored is reported as an event, and the record
 // follows its recovery when the lease ends.
-func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
+func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlement) {
 	a.lap(&a.took.Settle)
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
 	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}
 	r := a.guard.apply(ctx, w.seen, &change{opts: a.opts, by: by, out: out, rounds: maxRounds})
+	s.as = by.out
 	switch r.end {
 	case endWritten:
 		a.observe(ctx, by.kind, r.record, r.out.err)
 		a.guard.remember(r.record, r.out, a.opts.now())
-		return settlement{stored: r.out.encoding != driver.EncodingOmitted, record: r.record}
+		s.stored, s.record = r.out.encoding != driver.EncodingOmitted, r.record
+		return s
 	case endAgreed:
-		return settlement{stored: true, record: r.record}
+		s.stored, s.record = true, r.record
+		return s
+	case endApplied:
+		a.observe(ctx, event.Completed, r.record, nil)
+		s.standing = r.record
+		return s
 	case endStanding:
-		if w.wrote(r.record.Version) { // this run's own transaction was applied after all
-			a.observe(ctx, event.Completed, r.record, nil)
-		} else {
-			a.observeStanding(ctx, r.record, out)
-		}
-		return settlement{standing: r.record}
+		a.observeStanding(ctx, r.record, out)
+		s.standing = r.record
+		return s
 	case endLost:
 		if r.err == nil {
 			a.observe(ctx, event.LeaseLost, r.record, out.err)
-			return settlement{lost: true}
+			s.lost = true
+			return s
 		}
 	case endRefused, endFailed, endContended:
 	}
 	a.observe(ctx, event.CompletionFailed, r.record, r.err)
-	return settlement{}
+	return s
 }
 
 // observeStanding reports that an outcome other than out is stored: that of a
@@ -68,16 +74,19 @@ func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out out
 // outcomeOf returns the outcome of the work w whose handler returned err, or
 // panicked with it.
 func outcomeOf(err error, w *work, panicked bool) outcome {
+	failure := func(state driver.State, reason driver.Reason) outcome {
+		return outcome{state: state, reason: reason, err: bare(err), failed: err, panicked: panicked}
+	}
 	switch {
 	case w.forgotten != nil:
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: bare(err)}
+		return failure(driver.StateUnknown, driver.ReasonKeysForgotten)
 	case IsUnknown(err):
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: bare(err)}
+		return failure(driver.StateUnknown, driver.ReasonUnknown)
 	}
 	reason := driver.ReasonPanic
 	if !panicked {
 		if IsNotExecuted(err) && !w.began() {
-			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: bare(err)}
+			return failure(driver.StateRetryable, driver.ReasonNotExecuted)
 		}
 		if final, ok := AsFinal(err); ok && w.doubted() == nil {
 			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(final)}
@@ -86,11 +95,11 @@ func outcomeOf(err error, w *work, panicked bool) outcome {
 	}
 	switch next := w.next(); {
 	case runsAgain(&next):
-		return outcome{state: driver.StateRetryable, reason: reason, err: bare(err)}
+		return failure(driver.StateRetryable, reason)
 	case next.Recovery != driver.Reconcile:
 		reason = driver.ReasonInterrupted
 	}
-	return outcome{state: driver.StateUnknown, reason: reason, err: bare(err)}
+	return failure(driver.StateUnknown, reason)
 }
 
 // outcomeWriter writes the outcome of the work of an attempt.
@@ -101,9 +110,19 @@ type outcomeWriter struct {
 	kind event.Kind // event to report after the write
 }
 
-func (o *outcomeWriter) meet(current *driver.Record) {
+// meet continues from current. Evidence in it can change how a failed handler's
+// outcome counts: a step that was interrupted is now finished, or an attempt that
+// reports no effect had one.
+func (o *outcomeWriter) meet(current *driver.Record) (applied bool) {
+	if o.w.wrote(current.Version) {
+		return true
+	}
 	o.kind = event.LateCompletion
 	o.w.meet(current) // if another run owns it, judge ends the change
+	if o.out.failed != nil {
+		o.out = outcomeOf(o.out.failed, o.w, o.out.panicked)
+	}
+	return false
 }
 
 // judge returns how the outcome changes current. The handler has returned, so the
@@ -163,14 +182,4 @@ func settledEvent(s driver.State) event.Kind {
 	case driver.StateUnknown, driver.StateInProgress:
 	}
 	return event.MarkedUnknown
-}
-
-// remember stores a completed record with its result in the cache.
-func (g *Guard) remember(r *driver.Record, out outcome, now time.Time) {
-	if g.cache == nil {
-		return
-	}
-	whole := *r
-	whole.Result = out.result
-	g.cache.put(&whole, now)
 }

@@ -53,7 +53,8 @@ func (o *StepOptions) mode() driver.StepMode {
 //   - [*StepError] for an invalid name or type, for a recorded result of another
 //     type, or for a result that is too large;
 //   - [*LeaseLostError] if another request owns the record;
-//   - [ErrExecutionEnded] after the handler has returned;
+//   - [ErrExecutionEnded] after the handler has returned, or once it is known that
+//     a Commit of this run was applied;
 //   - [*StoreError] if an at-most-once step could not be marked as begun, in
 //     which case fn was not called.
 //
@@ -62,6 +63,9 @@ func (o *StepOptions) mode() driver.StepMode {
 // the result of a step cannot be written, the handler continues, and the next
 // write includes the result. If evidence finished the step meanwhile (see
 // [ResolvedStep]), Step returns the recorded result.
+//
+// A goroutine that the handler leaves behind can still be inside fn when the outcome
+// is stored: an AtMostOnce step then counts as begun. Wait for such goroutines.
 //
 // Outside a guarded handler fn runs without a record, and a warning is logged
 // once per process.
@@ -105,14 +109,18 @@ func (e *Execution) beginStep(
 		return nil, nil, err
 	}
 	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
+	if o.AtMostOnce {
+		// Taken before the step counts as begun, because the outcome may be settled from
+		// then on.
+		e.beginWrite()
+		defer e.endWrite()
+	}
 	if recorded, err = e.enterStep(s); err != nil || recorded != nil {
 		return nil, recorded, err
 	}
 	if o.AtMostOnce {
 		ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 		defer cancel()
-		e.writing.Lock()
-		defer e.writing.Unlock()
 		recorded, err = e.writeSteps(ctx, name, nil)
 		if err != nil {
 			e.leave(s) // the step does not run
@@ -161,6 +169,9 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
 			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Options.DownstreamRetention); "+
 				"ask the provider for the outcome and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
+		if s.before == nil { // evidence about it then releases the record
+			e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
+		}
 		return nil, w.forgotten
 	}
 	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
@@ -269,8 +280,8 @@ func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
 // recorded step. A step whose transaction is not known to be applied counts as
 // begun.
 func (e *Execution) record(ctx context.Context, done driver.StepRecord, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
-	e.writing.Lock()
-	defer e.writing.Unlock()
+	e.beginWrite()
+	defer e.endWrite()
 	if err := e.noteDone(done); err != nil {
 		return nil, err
 	}
@@ -330,6 +341,9 @@ func (e *Execution) writeSteps(ctx context.Context, name string, transaction dri
 		return &s, nil
 	case endLost:
 		return nil, &LeaseLostError{RecordID: e.id}
+	case endApplied:
+		e.stands(ctx, r.record)
+		return nil, ErrExecutionEnded
 	case endContended:
 		if transaction != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotApplied, r.err)
@@ -355,7 +369,7 @@ type stepWriter struct {
 	name string
 }
 
-func (s *stepWriter) meet(current *driver.Record) { s.e.meet(current) }
+func (s *stepWriter) meet(current *driver.Record) bool { return s.e.meet(current) }
 
 func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time.Time) (j judgement) {
 	e := s.e

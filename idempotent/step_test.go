@@ -10,7 +10,9 @@ import (
 	"math/rand"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -479,4 +481,55 @@ func TestStepWithoutExecution(t *testing.T) {
 	if keys[0] == "" || keys[0] == keys[1] {
 		t.Errorf("downstream keys %q", keys)
 	}
+}
+
+// A goroutine that a handler leaves behind begins an AtMostOnce step while another
+// step is written and the end of the handler waits for that. The step begins before
+// the outcome is decided, or not at all.
+func TestStepBegunAtTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, key := watch(), newKey()
+		held, completes := make(chan struct{}), make(chan struct{})
+		left := make(chan error, 1)
+		deciding, ranLate := atomic.Bool{}, atomic.Bool{}
+		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
+			was := s.record(t, key).Version
+			switch _, marked := r.Step("left"); {
+			case r.State == driver.StateCompleted:
+				deciding.Store(true)
+				<-completes
+			case !marked:
+				<-held
+			}
+			return s.Store.Replace(ctx, r, was)
+		}
+		g, _ := newGuardOver(t, s)
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+				go func() { _, _ = idempotent.Step(ctx, "written", charged) }()
+				synctest.Wait() // until it is being written
+				go func() {
+					synctest.Wait() // until the end of the handler waits
+					go func() {
+						_, err := idempotent.Step(ctx, "left", func(context.Context) (string, error) {
+							ranLate.Store(deciding.Load())
+							return "", nil
+						}, atMostOnce)
+						left <- err
+						close(completes)
+					}()
+					synctest.Wait()
+					close(held)
+				}()
+				return "done", nil
+			})
+		})
+		err := <-left
+		ended.Wait()
+		if ranLate.Load() {
+			t.Errorf("the step ran after the outcome was decided; its error: %v", err)
+		}
+	})
 }
