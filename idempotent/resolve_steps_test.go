@@ -5,7 +5,10 @@ package idempotent_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,7 +118,7 @@ func TestStepEvidenceAfterACrash(t *testing.T) {
 	}{
 		"Resume":                {resume("charge", "ship"), nil, driver.StateRetryable},
 		"Resume, AtMostOnce":    {resume("charge", "ship"), fnsStep(atMostOnce), driver.StateRetryable},
-		"Rerun":                 {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, nil, driver.StateRetryable},
+		"Rerun, AtMostOnce":     {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, fnsStep(atMostOnce), driver.StateRetryable},
 		"Reconcile: it remains": {func(*idempotent.Options) {}, nil, driver.StateUnknown},
 	} {
 		w := newWorkshop()
@@ -352,16 +355,211 @@ func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
 		}
 	})
 	w.clock.Advance(time.Hour)
+	if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true }); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		step string
 		want driver.State
-	}{{"charge", driver.StateInProgress}, {"ship", driver.StateRetryable}} {
+	}{{"charge", driver.StateUnknown}, {"ship", driver.StateRetryable}} {
 		if err := g.Resolve(t.Context(), id, idempotent.ResolvedStep(row.step, "x")); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.record(t).State; got != row.want {
 			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
 		}
+	}
+}
+
+// Evidence that finishes the only step that keeps a record unknown releases it at
+// once, whenever the evidence comes: while the step runs, or after the handler has
+// ended and before the end of its lease. The next request continues, and the step's
+// effect happens once.
+func TestEvidenceReleasesAnInterruptedRecord(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []idempotent.Recovery{idempotent.Resume, idempotent.Rerun} {
+		for _, when := range []string{"while the step runs", "after the handler"} {
+			for _, panics := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, panic %t", recovery, when, panics), func(t *testing.T) {
+					w := newWorkshop()
+					g := w.guard(t, resume("charge", "ship"), func(o *idempotent.Options) { o.Recovery = recovery })
+					resolve := func() {
+						for range 2 { // a webhook is delivered twice
+							if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+					charges := 0
+					func() {
+						defer func() { _ = recover() }()
+						_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+							return idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
+								charges++
+								if when == "while the step runs" {
+									resolve()
+								}
+								if panics {
+									panic(errDown)
+								}
+								return "", errDown
+							}, atMostOnce)
+						})
+					}()
+					if when == "after the handler" {
+						resolve()
+					}
+					if r := w.record(t); r.State != driver.StateRetryable || r.LeaseEnd.Before(w.clock.Now()) {
+						t.Errorf("the record is %s (%s), its lease ends %s", r.State, r.Reason, r.LeaseEnd)
+					}
+					out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+						charge, err := idempotent.Step(ctx, "charge", forbidden(t), atMostOnce)
+						if err != nil {
+							return "", err
+						}
+						return idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return charge + " shipped", nil })
+					})
+					if err != nil || out.Value != "ch_1 shipped" || charges != 1 {
+						t.Errorf("the next request got %q, %v after %d charges", out.Value, err, charges)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What a handler has declared unknown is released only by evidence about what it
+// left open: not by evidence about a step that it had not begun, nor by a
+// correction, nor by evidence that came while it ran.
+func TestDeclaredUnknownStays(t *testing.T) {
+	t.Parallel()
+	unsure := func(context.Context) (string, error) { return "", idempotent.Unknown(errDown) }
+	for name, row := range map[string]struct {
+		handler  func(ctx context.Context, evidence func()) error
+		evidence idempotent.Resolution
+		want     driver.State
+	}{
+		"a step that has not begun": {func(context.Context, func()) error { return idempotent.Unknown(errDown) },
+			idempotent.ResolvedStep("ship", "x"), driver.StateUnknown},
+		"a correction": {func(ctx context.Context, _ func()) error {
+			_, _ = idempotent.Step(ctx, "charge", charged)
+			return idempotent.Unknown(errDown)
+		}, idempotent.CorrectedStep("charge", "x"), driver.StateUnknown},
+		"a step that is finished": {func(ctx context.Context, _ func()) error {
+			_, _ = idempotent.Step(ctx, "charge", charged)
+			return idempotent.Unknown(errDown)
+		}, idempotent.ResolvedStep("charge", "ch_1"), driver.StateUnknown},
+		"the step, while it ran": {func(ctx context.Context, evidence func()) error {
+			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
+				evidence()
+				return "", errDown
+			}, atMostOnce)
+			return idempotent.Unknown(errDown)
+		}, idempotent.ResolvedStep("charge", "x"), driver.StateUnknown},
+		"the open step": {func(ctx context.Context, _ func()) error {
+			_, err := idempotent.Step(ctx, "charge", unsure, atMostOnce)
+			return err
+		}, idempotent.ResolvedStep("charge", "x"), driver.StateRetryable},
+		"the open step, which may run again": {func(ctx context.Context, _ func()) error {
+			_, err := idempotent.Step(ctx, "charge", unsure)
+			return err
+		}, idempotent.ResolvedStep("charge", "x"), driver.StateRetryable},
+	} {
+		w := newWorkshop()
+		g := w.guard(t, resume("charge", "ship"))
+		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+			return "", row.handler(ctx, func() {
+				if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		})
+		if r := w.record(t); r.State != driver.StateUnknown {
+			t.Errorf("%s: the handler left the record %s", name, r.State)
+		}
+		w.clock.Advance(time.Hour)
+		if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r := w.record(t); r.State != row.want {
+			t.Errorf("%s: the evidence left the record %s (%s), want %s", name, r.State, r.Reason, row.want)
+		}
+	}
+}
+
+// A handler that reports no effect is wrong if evidence has recorded an effect
+// meanwhile: under Reconcile its outcome is unknown, and a warning says why.
+func TestNotExecutedMeetsEvidence(t *testing.T) {
+	t.Parallel()
+	for recovery, want := range map[idempotent.Recovery]driver.State{
+		idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable, idempotent.Rerun: driver.StateRetryable,
+	} {
+		w := newWorkshop()
+		var log strings.Builder
+		g := w.guard(t, resume("charge"), func(o *idempotent.Options) {
+			o.Recovery, o.Logger = recovery, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		_, _ = w.do(t, g, func(context.Context) (string, error) {
+			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+				t.Error(err)
+			}
+			return "", idempotent.NotExecuted(errDown)
+		})
+		r := w.record(t)
+		if s, _ := r.Step("charge"); r.State != want || !s.Finished {
+			t.Errorf("%s: the record is %s (%s), the step %+v", recovery, r.State, r.Reason, s)
+		}
+		if !strings.Contains(log.String(), "was ignored") {
+			t.Errorf("%s: logged %q", recovery, log.String())
+		}
+	}
+}
+
+// A step that was refused because the provider may have forgotten its key counts as
+// begun. Evidence about it releases the record.
+func TestEvidenceAboutAForgottenKey(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := resume("charge", "ship")
+	g := w.guard(t, declare)
+	w.dies(t, declare, func(context.Context) {})
+	w.clock.Advance(48 * time.Hour)
+	handler := func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", forbidden(t)) }
+	if _, err := w.do(t, g, handler); !errors.As(err, new(*idempotent.StepError)) {
+		t.Errorf("a step whose key may be forgotten: %v", err)
+	}
+	for _, row := range []struct {
+		step string
+		want driver.State
+	}{{"ship", driver.StateUnknown}, {"charge", driver.StateRetryable}} {
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep(row.step, "x")); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.record(t).State; got != row.want {
+			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
+		}
+	}
+	if out, err := w.do(t, g, handler); out.Value != "x" || err != nil {
+		t.Errorf("the next request got %q, %v", out.Value, err)
+	}
+}
+
+// Under Rerun, a record whose only AtMostOnce step is finished by evidence may run
+// again: it does not wait for evidence any more, and expires.
+func TestEvidenceUnderRerun(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
+	g := w.guard(t, declare)
+	w.dies(t, declare, func(ctx context.Context) { _, _ = idempotent.Step(ctx, "charge", noAnswer, atMostOnce) })
+	if r := w.record(t); r.Due.IsZero() || !r.Expires.IsZero() {
+		t.Errorf("before the evidence it is due %s and expires %s", r.Due, r.Expires)
+	}
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(t); r.State != driver.StateInProgress || !r.Due.IsZero() || !r.Expires.Equal(r.LeaseEnd.Add(24*time.Hour)) {
+		t.Errorf("the record is %s, due %s, and expires %s", r.State, r.Due, r.Expires)
 	}
 }
 

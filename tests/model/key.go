@@ -247,12 +247,13 @@ func (r Request) wants(o Outcome) State {
 
 // Settle is the end of the handler that r entered, however late.
 func (p Policy) Settle(k Key, r Request, o Outcome, now int64) (Key, Answer) {
+	if k.Owner == r.Owner && k.Step.Finished { // also by evidence, which the handler does not know
+		r.Step = k.Step
+	}
 	want := r.wants(o)
 	own := Answer{Verdict: Own, Outcome: o, Stored: want == Completed}
 	next := k
-	if next.Step = r.Step; k.Step.Finished { // also by evidence
-		next.Step = k.Step
-	}
+	next.Step = r.Step
 	if !r.Step.Begun && !r.Forgotten {
 		next.OpenSince = r.OpenBefore
 	}
@@ -326,12 +327,15 @@ func (p Policy) resolveStep(k Key, o Outcome, now int64) (Key, Answer) {
 	}
 	before := k
 	k.Step.Begun, k.Step.Finished, k.Step.Value = true, true, o.Value
-	if !k.leased(now) && k.runsAgain() {
+	if before.State == Unknown && before.Step.Begun && k.runsAgain() {
 		k.State = Retryable
 	}
-	if k.State != before.State || k.resumable() != before.resumable() {
+	switch {
+	case k.State != before.State, k.resumable() != before.resumable():
 		k = p.in(k, k.State, Outcome{}, now)
-	} else {
+	case k.State == InProgress:
+		k = p.written(k, now)
+	default:
 		k.Version++
 	}
 	return k, Answer{Verdict: Done}

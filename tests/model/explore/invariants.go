@@ -137,7 +137,9 @@ func fencing(w *world) string {
 			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
 		}
 	case c.by.role == witness:
-		if after.State != before.State && (after.State != driver.StateRetryable || w.now.Before(before.LeaseEnd) || !runsAgain(after)) {
+		s, begun := before.Step(stepName)
+		frees := before.State == driver.StateUnknown && begun && !s.Finished && runsAgain(after)
+		if after.State != before.State && (after.State != driver.StateRetryable || !frees) {
 			return fmt.Sprintf("evidence about a step made a record that is %s %s", before.State, after.State)
 		}
 	case c.by.owner == before.Owner, c.by.testifies():
@@ -295,7 +297,7 @@ func notExecutedOfTheDead(w *world) string {
 	if c == nil || c.after == nil || !c.by.testifies() || !w.now.Before(c.before.LeaseEnd) {
 		return ""
 	}
-	released := c.after.State == driver.StateRetryable && c.before.State != driver.StateRetryable
+	released := c.after.State == driver.StateRetryable && c.before.State != driver.StateRetryable && c.by.role != witness
 	if released || c.after.State == driver.StateCompleted && c.before.State == driver.StateInProgress {
 		return fmt.Sprintf("evidence made the record %s while the lease is live", c.after.State)
 	}
