@@ -4,6 +4,7 @@ package dynamostore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -44,7 +45,8 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // its context ends, and at most Options.ScanUnits of read units a second for each of
 // Options.ScanSegments. The next call continues where it ended. The next pass over
 // the table begins Options.ScanEvery after the last one began; until then a call
-// costs half a read unit. See [driver.AbandonedLister].
+// costs half a read unit. A position that is damaged, or whose time is in the
+// future, is replaced by a new pass. See [driver.AbandonedLister].
 //
 // The reads are eventually consistent: 8 KB cost one read unit, whatever the filter
 // removes, chunks of large results included (see Options.ChunkTable). Where a pass
@@ -60,8 +62,11 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	if err != nil {
 		return driver.Scanned{}, err
 	}
-	if mark.done() && !now.Before(mark.began.Add(s.opts.ScanEvery)) {
-		mark.began, mark.starts = now, make([]item, s.opts.ScanSegments)
+	if mark.wrong == "" {
+		mark.wrong = mark.ahead(now)
+	}
+	if mark.wrong != "" || mark.done() && !now.Before(mark.began.Add(s.opts.ScanEvery)) {
+		mark.began, mark.reserved, mark.starts = now, time.Time{}, make([]item, s.opts.ScanSegments)
 		for i := range mark.starts {
 			mark.starts[i] = item{}
 		}
@@ -71,6 +76,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	}
 	mark.reserved = now.Add(timeLeft(ctx) + saveTimeout)
 	if mine, err := s.putBookmark(ctx, mark); !mine {
+		mark.wrong = "" // the other call replaces it
 		return mark.scanned(now, s.opts.ScanEvery), err
 	}
 	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
@@ -230,10 +236,11 @@ func (p *pace) spent(units float64) {
 //	next     for each segment the key after which it continues, empty at its start,
 //	         null at its end
 type bookmark struct {
-	was      []byte // the write id of the item; nil: there is no item
+	was      types.AttributeValue // the write id of the item; nil: there is none
 	began    time.Time
 	reserved time.Time
 	starts   []item // nil: the segment is done
+	wrong    string // why a new pass replaces it; empty: it is right
 }
 
 // ScanKey is the partition key, without Options.Prefix, of the item in which
@@ -251,11 +258,27 @@ func (m *bookmark) done() bool {
 	return true
 }
 
-func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
-	return driver.Scanned{Began: m.began, Late: !m.done() && now.Sub(m.began) > every}
+// maxAhead is how far ahead the clock of the call that wrote a bookmark can be.
+const maxAhead = time.Minute
+
+// ahead returns what is wrong with the times of the bookmark at now. Such a bookmark
+// would stop the scan until then.
+func (m *bookmark) ahead(now time.Time) string {
+	switch {
+	case m.began.After(now.Add(maxAhead)):
+		return "its pass began in the future"
+	case m.reserved.After(now.Add(longestRead + saveTimeout + maxAhead)):
+		return "it is reserved for longer than a call can read"
+	}
+	return ""
 }
 
-// bookmark reads the bookmark.
+func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
+	return driver.Scanned{Began: m.began, Late: !m.done() && now.Sub(m.began) > every, Replaced: m.wrong}
+}
+
+// bookmark reads the bookmark. One that is damaged is returned with what is wrong,
+// and one of a later format version is an error.
 func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: s.layout.keyOf(ScanKey)})
 	if err != nil {
@@ -266,21 +289,50 @@ func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
 		return m, nil
 	}
 	d := decoder{kind: "bookmark of the scan", item: out.Item}
-	d.format()
-	m.was, m.began, m.reserved = d.bytes(attrVersion, required), d.time(attrBegan, required), d.time(attrReserved, optional)
+	if d.format(); d.err != nil && isNumber(out.Item[attrFormat]) {
+		return nil, d.err
+	}
+	d.bytes(attrVersion, required)
+	m.was = out.Item[attrVersion]
+	m.began, m.reserved = d.time(attrBegan, required), d.time(attrReserved, optional)
 	list, _ := out.Item[attrStarts].(*types.AttributeValueMemberL)
 	if list == nil {
 		d.fail(attrStarts, "is not a list")
-		return nil, d.err
+		list = &types.AttributeValueMemberL{}
 	}
 	for _, value := range list.Value {
-		var start item
-		if key, ok := value.(*types.AttributeValueMemberM); ok {
-			start = key.Value
+		start, ok := s.layout.start(value)
+		if !ok {
+			d.fail(attrStarts, "has an entry that is no key of the table")
 		}
 		m.starts = append(m.starts, start)
 	}
-	return m, d.err
+	if d.err != nil {
+		m.wrong = d.err.Error()
+	}
+	return m, nil
+}
+
+func isNumber(value types.AttributeValue) bool {
+	_, ok := value.(*types.AttributeValueMemberN)
+	return ok
+}
+
+// start returns the key after which a segment continues: empty at its start, nil at
+// its end.
+func (l *layout) start(value types.AttributeValue) (start item, ok bool) {
+	switch v := value.(type) {
+	case *types.AttributeValueMemberNULL:
+		return nil, true
+	case *types.AttributeValueMemberM:
+		for name := range l.keyOf(ScanKey) {
+			if _, isText := v.Value[name].(*types.AttributeValueMemberS); !isText && len(v.Value) > 0 {
+				return nil, false
+			}
+		}
+		return v.Value, len(v.Value) == 0 || len(v.Value) == len(l.keyOf(ScanKey))
+	}
+	return nil, false
 }
 
 // putBookmark writes the bookmark and reports whether no other call had written it
@@ -307,9 +359,8 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),
 		Item:                      it,
-		ConditionExpression:       aws.String(s.layout.mayMark),
-		ExpressionAttributeNames:  s.layout.keyNames,
-		ExpressionAttributeValues: item{":was": &types.AttributeValueMemberB{Value: append([]byte{}, m.was...)}},
+		ConditionExpression:       aws.String(bookmarkCondition),
+		ExpressionAttributeValues: item{":was": cmp.Or[types.AttributeValue](m.was, &types.AttributeValueMemberB{})},
 
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
@@ -320,6 +371,6 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 	} else if err != nil {
 		return false, s.explain("PutItem", err)
 	}
-	m.was = id
+	m.was = &types.AttributeValueMemberB{Value: id}
 	return true, nil
 }

@@ -592,7 +592,6 @@ func TestAbandoned_Errors(t *testing.T) {
 		"save":          {func(op string, n int) error { return on(op == "PutItem" && n == 6) }, nil, "PutItem on table"},
 		"Scan":          {func(op string, _ int) error { return on(op == "Scan") }, nil, "allow dynamodb:Scan"},
 		"later version": {nil, func(it item) { it["v"] = number(77) }, "bookmark"},
-		"no list":       {nil, func(it item) { it["next"] = number(1) }, "attribute next is not a list"},
 	} {
 		fake := newFake()
 		s := newStore(t, fake)
@@ -604,6 +603,84 @@ func TestAbandoned_Errors(t *testing.T) {
 		if _, err := s.Abandoned(t.Context(), noon.Add(time.Hour), (&passed{}).handle); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: got error %v, want %q", name, err, row.want)
 		}
+	}
+}
+
+// A position that cannot be used is replaced by a new pass, which finds every run
+// and is not late. Another call that has read the same position does not read.
+func TestAbandoned_PositionReplaced(t *testing.T) {
+	t.Parallel()
+	key := func(names ...string) *types.AttributeValueMemberM {
+		m := &types.AttributeValueMemberM{Value: item{}}
+		for _, name := range names {
+			m.Value[name] = &types.AttributeValueMemberS{Value: "x"}
+		}
+		return m
+	}
+	next := func(values ...types.AttributeValue) func(item) {
+		return func(it item) { it["next"] = &types.AttributeValueMemberL{Value: values} }
+	}
+	last := noon.Add(time.Hour)
+	ahead := func(name string, by time.Duration) func(item) {
+		return func(it item) { it[name] = number(last.Add(by).UnixMilli()) }
+	}
+	for name, row := range map[string]struct {
+		change func(item)
+		want   string // part of what is wrong; empty: it is used
+	}{
+		"no list":                    {func(it item) { it["next"] = number(1) }, "next is not a list"},
+		"an entry of another type":   {next(number(1)), "next has an entry"},
+		"a key of another table":     {next(key("id")), "next has an entry"},
+		"a key and more":             {next(key("pk", "sk")), "next has an entry"},
+		"a key":                      {next(key("pk")), ""},
+		"no format":                  {func(it item) { delete(it, "v") }, "attribute v"},
+		"a format that is no number": {func(it item) { it["v"] = &types.AttributeValueMemberS{Value: "1"} }, "attribute v"},
+		"no write id":                {func(it item) { delete(it, "wid") }, "attribute wid"},
+		"a write id of another type": {func(it item) { it["wid"] = number(1) }, "attribute wid"},
+		"no time":                    {func(it item) { delete(it, "began") }, "attribute began"},
+		"begun in the future":        {ahead("began", time.Minute+time.Millisecond), "in the future"},
+		"begun by a clock ahead":     {ahead("began", time.Minute), ""},
+		"reserved for too long":      {ahead("until", 16*time.Minute+5*time.Second+time.Millisecond), "reserved"},
+		"reserved by a clock ahead":  {ahead("until", 16*time.Minute+5*time.Second), ""},
+		"a reservation that is text": {func(it item) { it["until"] = &types.AttributeValueMemberS{Value: "x"} }, "attribute until"},
+		"not changed":                {func(item) {}, ""},
+		"a write id, and nothing else": {func(it item) {
+			for name := range it {
+				if name != "pk" && name != "wid" {
+					delete(it, name)
+				}
+			}
+		}, "attribute v"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := newFake()
+			s := newStore(t, fake)
+			ids := leftRunning(t, s, 2)
+			abandoned(t, s, noon, &passed{})
+			fake.change(dynamostore.ScanKey, row.change)
+			if row.want == "" {
+				if scanned := abandoned(t, s, last, &passed{}); scanned.Replaced != "" {
+					t.Errorf("replaced: %+v", scanned)
+				}
+				return
+			}
+			slower, faster := &passed{}, &passed{}
+			var first driver.Scanned
+			fake.refuse = func(operation string, _ int) error {
+				if operation == "PutItem" {
+					fake.refuse = nil
+					first = abandoned(t, s, last, faster)
+				}
+				return nil
+			}
+			if second := abandoned(t, s, last, slower); len(slower.ids) > 0 || second.Replaced != "" || second.Late {
+				t.Errorf("the slower call found %v: %+v", slower.ids, second)
+			}
+			faster.want(t, "the faster call", ids...)
+			if !strings.Contains(first.Replaced, row.want) || first.Late || !first.Began.Equal(last) {
+				t.Errorf("the faster call: %+v, want %q", first, row.want)
+			}
+		})
 	}
 }
 

@@ -24,9 +24,9 @@ type layout struct {
 	prefix                     string
 
 	// Made once from the above, because requests use them:
-	key                string            // the partition key in expressions
-	keyNames           map[string]string // the placeholder in key; nil: key is the name itself
-	mayInsert, mayMark string            // the conditions below, for this table
+	key       string            // the partition key in expressions
+	keyNames  map[string]string // the placeholder in key; nil: key is the name itself
+	mayInsert string            // the condition below, for this table
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	// without exp never expires: the comparison is false.
 	insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
 	// bookmarkCondition is true if no other call has written the bookmark.
-	bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrVersion + " = :was"
+	bookmarkCondition = "attribute_not_exists(" + attrVersion + ") OR " + attrVersion + " = :was"
 )
 
 // maxPrefix is the longest prefix in bytes. A sort key has at most 1,024 bytes, and
@@ -70,7 +70,7 @@ func newLayout(l layout) (*layout, error) {
 		l.key, l.keyNames = keyPlaceholder, map[string]string{keyPlaceholder: l.partitionKey}
 	}
 	named := strings.NewReplacer("("+PartitionKey+")", "("+l.key+")")
-	l.mayInsert, l.mayMark = named.Replace(insertCondition), named.Replace(bookmarkCondition)
+	l.mayInsert = named.Replace(insertCondition)
 	return &l, nil
 }
 

@@ -106,6 +106,10 @@ type Scanned struct {
 	// Late reports that the current pass has taken longer than the interval between
 	// two passes.
 	Late bool
+	// Replaced is why the call began a new pass in place of one whose position could
+	// not be used: the position was damaged, or its time was in the future. Empty if it
+	// did not.
+	Replaced string
 }
 
 // Listed is the entry of a [Record] in a list of a [DueLister]. Its fields are
