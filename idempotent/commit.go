@@ -81,9 +81,10 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 		e.committed(ctx, r.record, r.out, out, by.kind)
 		return nil
 	case endApplied:
-		e.stands(ctx, r.record)
+		e.applied(ctx, r.record)
 		return e.agrees(ctx, out)
 	case endStanding:
+		e.stands(r.record)
 		a.observeStanding(ctx, r.record, out)
 		return &SettledError{RecordID: a.id, State: r.record.State}
 	case endLost:
@@ -172,13 +173,13 @@ func (e *Execution) hasStanding() bool {
 func (e *Execution) agrees(ctx context.Context, out outcome) error {
 	a := e.attempt
 	e.mu.Lock()
-	r := e.work.committed
+	r, own := e.work.committed, e.work.wrote(e.work.committed.Version)
 	e.mu.Unlock()
 	same, err := a.guard.holds(ctx, a.opts, r, out)
 	switch {
 	case err != nil:
 		return entered(err)
-	case !same:
+	case !same || !own:
 		return &SettledError{RecordID: a.id, State: r.State}
 	}
 	e.mu.Lock()

@@ -158,7 +158,7 @@ func TestCommitMeets(t *testing.T) {
 		{"a webhook", func(r *driver.Record) {
 			r.State, r.Encoding, r.Result = driver.StateCompleted, "json", []byte(`"w"`)
 		}, new(idempotent.SettledError),
-			[]event.Kind{"reserved", "contradicted", "contradicted", "replayed"}},
+			[]event.Kind{"reserved", "contradicted", "replayed"}},
 		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, new(idempotent.LeaseLostError), []event.Kind{"reserved", "lease_lost", "lease_lost"}},
 	} {
 		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {

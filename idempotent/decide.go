@@ -206,11 +206,17 @@ func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 		return sweepResolve
 	case r.State != driver.StateInProgress || !leaseEnded(r, now):
 		return sweepStale
-	case runsAgain(r):
-		return sweepRelease
 	default:
-		return sweepMarkUnknown
+		return decideEnded(r)
 	}
+}
+
+// decideEnded returns the verdict for a record in progress whose lease has ended.
+func decideEnded(r *driver.Record) sweepVerdict {
+	if runsAgain(r) {
+		return sweepRelease
+	}
+	return sweepMarkUnknown
 }
 
 // hasWaited reports whether a record has waited for evidence for d at now: since

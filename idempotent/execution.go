@@ -57,12 +57,14 @@ type work struct {
 	// forgotten is set if a step was refused because the provider may have forgotten
 	// its downstream key. The outcome is then unknown.
 	forgotten error
-	// committed is the record, with its result, that a transaction of this run has
-	// completed, and result is the outcome in clear.
+	// committed is the completed record, with its result unless that is in chunks, if
+	// a transaction of this run has completed or found it. result is the outcome of
+	// the transaction in clear.
 	committed *driver.Record
 	result    outcome
-	// standing is set if a later write found that outcome, and it is not what the
-	// later write says. Every caller gets the stored outcome.
+	// standing is set if a write of this run has found that outcome, of an earlier
+	// transaction or of another party, and no Commit has agreed with it since. The
+	// caller then gets it, whatever the handler returns.
 	standing bool
 }
 
@@ -252,13 +254,18 @@ func (e *Execution) meet(current *driver.Record) (applied bool) {
 	return e.work.wrote(current.Version)
 }
 
-// stands notes that an earlier transaction of this run has completed the record r.
-// Until a Commit agrees, that may be another outcome than the handler returns.
-func (e *Execution) stands(ctx context.Context, r *driver.Record) {
+// applied notes that an earlier transaction of this run has completed the record r.
+func (e *Execution) applied(ctx context.Context, r *driver.Record) {
 	e.committed(ctx, r, stored(r), outcome{}, event.Completed)
+	e.stands(r)
+}
+
+// stands notes that the record r is completed, with an outcome that may be another
+// one than the handler's.
+func (e *Execution) stands(r *driver.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.work.standing = true
+	e.work.committed, e.work.standing = r, true
 }
 
 // committed notes that the record r is completed. Its outcome is in r as kept, and

@@ -66,7 +66,7 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, r ForgetRequest) error 
 		return err
 	}
 	report := event.Event{Kind: event.Forgotten, Actor: r.Actor, Note: r.Reason}
-	_, err := g.rewrite(ctx, id, report, func(current *driver.Record, now time.Time) judgement {
+	_, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
 		switch decideForget(current, r.Token, now) {
 		case forgetGone:
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}

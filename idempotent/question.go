@@ -31,9 +31,11 @@ type reconciler struct {
 	scanning bool
 	scanned  map[RecordID]driver.Listed // waiting records that only the scan has shown
 
-	mu     sync.Mutex
-	report Report
-	worked int // records that were read and are due
+	mu         sync.Mutex
+	report     Report
+	worked     int               // records that were read and are due
+	unreadable int               // records that the list could not read
+	failed     map[RecordID]bool // records that Report.Failed counts
 }
 
 const (
@@ -56,14 +58,20 @@ func (r *reconciler) plan(ctx context.Context) {
 	}
 }
 
-// listUntil returns when a list that begins now has to end: when half of the time
-// left has passed. Zero means no limit.
-func (r *reconciler) listUntil(ctx context.Context) time.Time {
+// half returns the context of a part of the run, which ends when half of the time
+// left has passed: the scan, and each list.
+func (r *reconciler) half(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return time.Time{}
+		return ctx, func() {}
 	}
-	return deadline.Add(-deadline.Sub(r.guard.opts.Now()) / 2)
+	return context.WithDeadline(ctx, deadline.Add(-deadline.Sub(r.guard.opts.Now())/2))
+}
+
+// ended reports whether the time of a part of the run has passed.
+func (r *reconciler) ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !r.guard.opts.Now().Before(deadline)
 }
 
 // timeFor reports whether there is time to begin another record.
@@ -84,6 +92,9 @@ func (r *reconciler) count(f func(*Report)) {
 // waits counts a record that waits after the run. What the scan found is counted
 // after the list, which may show it too.
 func (r *reconciler) waits(e driver.Listed) {
+	if !r.selects(e.ID.Operation()) {
+		return
+	}
 	r.count(func(p *Report) {
 		if r.scanning {
 			r.scanned[e.ID] = e
@@ -95,8 +106,29 @@ func (r *reconciler) waits(e driver.Listed) {
 
 // fails counts and reports a failure with a record.
 func (r *reconciler) fails(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
-	r.count(func(p *Report) { p.Failed++ })
+	r.hasFailed(record.ID)
 	r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
+}
+
+// hasFailed counts a record with a failure, once.
+func (r *reconciler) hasFailed(id RecordID) {
+	r.count(func(p *Report) {
+		if !r.failed[id] {
+			r.failed[id] = true
+			p.Failed++
+		}
+	})
+}
+
+// cut counts a record whose read or write was cut off by the end of ctx, and
+// reports whether it was. That is no failure of the store.
+func (r *reconciler) cut(ctx context.Context, e driver.Listed) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	r.count(func(p *Report) { p.Incomplete = true })
+	r.waits(e)
+	return true
 }
 
 // call is how the call of a resolver ended.
@@ -118,25 +150,30 @@ func (r *reconciler) one(ctx context.Context, resolve ResolveFunc, e driver.List
 		r.count(func(p *Report) { p.Stale++ })
 		return callNone
 	case err != nil:
-		r.count(func(*Report) { r.worked++ })
+		if r.count(func(*Report) { r.worked++ }); r.cut(ctx, e) {
+			return callNone
+		}
 		r.fails(ctx, event.StoreError, &driver.Record{ID: e.ID}, storeError(e.ID, driver.OpGet, err))
 		r.waits(e)
 		return callNone
 	}
 	now := o.now()
 	next, kind, done := *record, event.Kind(""), func(*Report) {}
-	switch decideSweep(record, now) {
+	switch verdict := decideSweep(record, now); verdict {
 	case sweepStale:
 		r.count(func(p *Report) { p.Stale++ })
 		r.waits(record.Listed())
 		return callNone
 	case sweepMarkUnknown:
-		next = o.transition(record, driver.StateUnknown, driver.ReasonLeaseEnded, now)
-		kind, done = event.MarkedUnknown, func(p *Report) { p.MarkedUnknown++ }
+		next, kind = o.swept(record, verdict, now)
+		done = func(p *Report) { p.MarkedUnknown++ }
 	case sweepRelease:
-		next = o.transition(record, driver.StateRetryable, driver.ReasonLeaseEnded, now)
-		kind, done = event.Retryable, func(p *Report) { p.Released++ }
+		next, kind = o.swept(record, verdict, now)
+		done = func(p *Report) { p.Released++ }
 	case sweepResolve:
+	}
+	if !r.selects(record.ID.Operation()) {
+		done = func(p *Report) { p.Other++ }
 	}
 	r.count(func(*Report) { r.worked++ })
 	// A released record without effects does not wait for anything.
@@ -199,8 +236,10 @@ func (r *reconciler) write(ctx context.Context, next, record *driver.Record) boo
 		r.count(func(p *Report) { p.Stale++ })
 		r.waits(w.record.Listed())
 	default:
-		r.fails(ctx, event.StoreError, next, storeError(record.ID, driver.OpReplace, w.err))
-		r.waits(record.Listed())
+		if !r.cut(ctx, record.Listed()) {
+			r.fails(ctx, event.StoreError, next, storeError(record.ID, driver.OpReplace, w.err))
+			r.waits(record.Listed())
+		}
 	}
 	return false
 }
@@ -220,7 +259,7 @@ func (r *reconciler) ask(ctx context.Context, resolve ResolveFunc, record *drive
 	asked := callAnswered
 	if err != nil {
 		asked = callFailed
-		r.count(func(p *Report) { p.Failed++ })
+		r.hasFailed(record.ID)
 		r.observe(ctx, event.ReconcileFailed, record, err)
 	}
 	r.postpone(ctx, record, answer.later)
@@ -293,7 +332,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 		errors.As(err, new(*StaleEvidenceError)) && answer.token == record.Token():
 		r.count(func(p *Report) { p.Stale++ })
 	case errors.As(err, new(*StoreError)): // already reported to the observer; the record is due again
-		r.count(func(p *Report) { p.Failed++ })
+		r.hasFailed(record.ID)
 		r.waits(record.Listed())
 	default:
 		return false, err
@@ -343,7 +382,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, now tim
 			return struct{}{}, handOver(ctx, pending)
 		})
 		if err != nil {
-			r.count(func(p *Report) { p.Failed++ })
+			r.hasFailed(record.ID)
 			r.observe(ctx, event.ReconcileFailed, record, err)
 			return false
 		}

@@ -61,8 +61,9 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // longest first. A record whose owner never reported an outcome first becomes
 // unknown, or retryable with its steps under [Resume]. A store can need a scan to
 // find such records: if it is a [driver.AbandonedLister], each run continues that
-// scan, for at most half of its time. ReconcileDue then calls
-// resolve and writes its answer. Every write is a compare-and-swap, so any number
+// scan, for at most half of its time. It processes the ends of leases of all
+// operations, as their records declare. Listing what is due takes at most half of
+// the rest. ReconcileDue then calls resolve and writes its answer. Every write is a compare-and-swap, so any number
 // of reconcilers, handlers and webhooks can work on one table. Before ReconcileDue
 // asks about a record, it writes that the record is due again later. So no two
 // reconcilers ask about one record at the same time.
@@ -93,7 +94,7 @@ func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...
 }
 
 func newReconciler(g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
-	r := &reconciler{guard: g, resolverOf: resolverOf, broken: map[string]bool{}}
+	r := &reconciler{guard: g, resolverOf: resolverOf, broken: map[string]bool{}, failed: map[RecordID]bool{}}
 	for _, f := range optFns {
 		f(&r.opts)
 	}
@@ -128,33 +129,42 @@ func (r *reconciler) scan(ctx context.Context) (err error) {
 	}
 	r.scanning, r.scanned = true, map[RecordID]driver.Listed{}
 	defer func() { r.scanning = false }()
+	ctx, cancel := r.half(ctx)
+	defer cancel()
 	sweep := func(page []driver.Listed) bool {
 		q := newQueue("", nil)
+		q.entries = page
 		for _, e := range page {
 			if r.selects(e.ID.Operation()) {
-				q.entries = append(q.entries, e)
+				r.report.Due++
 			}
 		}
-		r.report.Due += len(q.entries)
 		r.drain(ctx, q)
+		r.leave(q)
 		return len(q.entries) == 0
 	}
 	if now := r.guard.opts.now(); r.opts.DryRun {
 		err = listRunning(ctx, lister, now, sweep)
 	} else {
-		half := ctx
-		if deadline, ok := ctx.Deadline(); ok {
-			var cancel context.CancelFunc
-			half, cancel = context.WithTimeout(ctx, deadline.Sub(r.guard.opts.Now())/2)
-			defer cancel()
-		}
-		r.report.Scan, err = lister.Abandoned(half, now, sweep)
+		r.report.Scan, err = lister.Abandoned(ctx, now, sweep)
+		r.reportReplaced(ctx)
 	}
 	if err != nil {
 		err = &StoreError{Op: driver.OpListDue, Err: err}
 		r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
 	}
 	return err
+}
+
+// reportReplaced reports that the scan began again because its position could not
+// be used.
+func (r *reconciler) reportReplaced(ctx context.Context) {
+	if r.report.Scan.Replaced == "" {
+		return
+	}
+	err := fmt.Errorf("the position of the scan for abandoned runs could not be used, and a new scan has begun: %s", r.report.Scan.Replaced)
+	r.guard.opts.observe(ctx, event.StoreError, "", nil, &StoreError{Op: driver.OpListDue, Err: err})
+	r.guard.opts.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: "+err.Error())
 }
 
 // listRunning is a scan that the store does not remember, for a dry run.
@@ -171,7 +181,9 @@ func listRunning(ctx context.Context, lister driver.AbandonedLister, now time.Ti
 	return nil
 }
 
-// selects reports whether the run works on records of the operation.
+// selects reports whether the run asks about records of the operation, and counts
+// them. It processes the end of a lease whatever the operation: the scan does not
+// come to the record again before its next pass.
 func (r *reconciler) selects(operation string) bool {
 	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, operation)
 }
@@ -199,29 +211,35 @@ func (r *reconciler) rounds(ctx context.Context) error {
 // list reads which records wait, counts them, and returns those to work on.
 func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err error) {
 	byOperation := map[string]*queue{}
-	until := r.listUntil(ctx)
 	r.report.forget()
+	ctx, cancel := r.half(ctx)
+	defer cancel()
 	for e, err := range r.lister.Due(ctx) {
 		operation := e.ID.Operation()
 		delete(r.scanned, e.ID)
+		selected := r.selects(operation)
 		switch {
+		case r.ended(ctx):
+			r.report.Incomplete = true
+			return queues, nil
 		case err != nil && e.ID == "":
 			err = &StoreError{Op: driver.OpListDue, Err: err}
 			r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
 			return queues, err
-		case !r.selects(operation):
+		case !selected && (err != nil || e.State != driver.StateInProgress || e.Due.After(r.began)):
 			continue
-		case !until.IsZero() && !r.guard.opts.Now().Before(until):
-			r.report.Incomplete = true
-			return queues, nil
 		case err != nil:
 			if first {
 				r.report.Due++
+				r.unreadable++
 				r.fails(ctx, event.StoreError, &driver.Record{ID: e.ID}, err)
 			}
 			continue
 		}
 		resolve := r.resolverOf(operation)
+		if !selected {
+			resolve = nil
+		}
 		if e.Due.After(r.began) || r.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
 			r.report.wait(operation, e, r.began)
 			continue
@@ -234,7 +252,7 @@ func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err
 			q = newQueue(operation, resolve)
 			byOperation[operation], queues = q, append(queues, q)
 		}
-		if first {
+		if first && selected {
 			r.report.Due++
 		}
 		if !q.add(e) {
@@ -398,7 +416,7 @@ func (r *reconciler) outage() error {
 			names = append(names, fmt.Sprintf("%q", operation))
 		}
 		return fmt.Errorf("idempotent: reconciliation: %d calls in a row of the resolver for %s failed; %d due records wait for the next run", maxFailures, strings.Join(names, " and "), r.report.Skipped)
-	case r.report.Failed > 0 && r.report.Failed >= r.worked:
+	case r.report.Failed > 0 && r.report.Failed >= r.worked+r.unreadable:
 		return errors.New("idempotent: reconciliation failed for every record that was due")
 	}
 	return nil

@@ -434,7 +434,7 @@ func TestReconcileCalls(t *testing.T) {
 	version := record(t, s, key).Version
 	for i, want := range []string{
 		"1 due, 1 postponed, 1 failed", "1 due, 1 postponed, 1 failed", "1 due, 1 postponed, 1 failed",
-		"1 due, 1 postponed, 2 failed", // OnExhausted fails
+		"1 due, 1 postponed, 1 failed", // OnExhausted fails, too: it is one record
 	} {
 		if got := s.reconcile(t, failed, options).String(); got != want {
 			t.Errorf("run %d: %s, want %s", i, got, want)
@@ -677,6 +677,59 @@ func TestReportCoversFailedWrites(t *testing.T) {
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
 		if err != nil || report.Failed != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
 			t.Errorf("%s: %s, %v, %d pending since %s; want 1 since %s", name, report, err, report.Pending, report.Oldest, ended)
+		}
+	}
+}
+
+// A record that fails twice in a run is one record: a run in which another record was
+// settled is no outage. A record that the list cannot read has failed, too.
+func TestReconcilerCountsRecords(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		damaged bool
+		settles bool
+		want    string
+	}{
+		"one fails twice":        {false, true, "2 due, 1 completed, 1 postponed, 1 failed"},
+		"one is damaged":         {true, true, "2 due, 1 completed, 1 failed"},
+		"both fail":              {false, false, "2 due, 2 postponed, 2 failed"},
+		"one fails, one damaged": {true, false, "2 due, 1 postponed, 2 failed"},
+	} {
+		s := newStranded(t)
+		n := 2
+		if row.damaged {
+			n = 1
+		}
+		s.unknowns(t, n)
+		var store driver.Store = s.Store
+		if row.damaged {
+			store = damagedList{s.Store}
+		}
+		g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		calls := 0
+		resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if calls++; calls == 1 && row.settles {
+				return idempotent.Resolved("x"), nil
+			}
+			return idempotent.Resolution{}, errDown
+		}
+		report, err := idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": resolve}, func(o *idempotent.ReconcileOptions) {
+			o.Concurrency, o.GiveUpAfter = 1, time.Millisecond
+			o.OnExhausted = func(context.Context, idempotent.PendingRecord) error { return errDown }
+		})(t.Context())
+		if report.String() != row.want || (err == nil) != row.settles {
+			t.Errorf("%s: %s, %v", name, report, err)
+		}
+	}
+}
+
+// damagedList is a store whose list cannot read its first record.
+type damagedList struct{ *memstore.Store }
+
+func (d damagedList) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		if yield(driver.Listed{ID: newKey().RecordID()}, errDown) {
+			d.Store.Due(ctx)(yield)
 		}
 	}
 }

@@ -478,9 +478,9 @@ func TestReconcileScan_DryRunGoesOn(t *testing.T) {
 	}
 	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
 	g, _ = newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	report, err = idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 50*time.Second), g, nil, dry)
+	report, err = idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 100*time.Second), g, nil, dry)
 	if err != nil || report.Due != 4 || report.MarkedUnknown != 3 {
-		t.Errorf("with time for three: %s, %v; want the fourth to end the scan", report, err)
+		t.Errorf("with time for three in the first half: %s, %v; want the fourth to end the scan", report, err)
 	}
 }
 

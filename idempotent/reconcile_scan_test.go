@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -27,6 +28,7 @@ type scanned struct {
 	result  driver.Scanned // of the scan
 	lag     bool           // lists do not show what the run wrote
 	scans   int
+	now     func() time.Time
 	left    time.Duration // until the deadline of the scan
 	refused bool          // a page was refused
 }
@@ -60,7 +62,7 @@ func (s *scanned) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
 	s.scans++
 	if deadline, ok := ctx.Deadline(); ok {
-		s.left = time.Until(deadline)
+		s.left = deadline.Sub(s.now())
 	}
 	if s.err != nil {
 		return driver.Scanned{}, s.err
@@ -88,7 +90,7 @@ func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]dr
 func newScanned(t *testing.T, n int, operations ...string) (*scanned, *stranded) {
 	t.Helper()
 	s := newStranded(t)
-	scan := &scanned{Store: s.Store}
+	scan := &scanned{Store: s.Store, now: s.clock.Now}
 	s.guard, s.events = newGuardOver(t, scan, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	for _, operation := range operations {
 		for i := range n {
@@ -156,13 +158,84 @@ func TestReconcileScans(t *testing.T) {
 	}
 }
 
+// A run for one operation processes the ended leases of all, because the scan does
+// not come to a record again before its next pass. It asks about and counts its own
+// operation only. A store that lists records in progress needs no scan for that.
 func TestReconcileScan_Operations(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 3, "charge", "refund")
-	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} })
-	if states := scan.states(t); report.MarkedUnknown != 3 || report.Due != 3 || states[driver.StateInProgress] != 3 {
-		t.Errorf("%s; the records are %v", report, states)
+	for _, lists := range []bool{false, true} {
+		scan, s := newScanned(t, 3, "charge", "refund")
+		if lists {
+			s.guard, s.events = newGuardOver(t, scan.Store, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		}
+		s.clock.Advance(time.Minute)
+		want := "3 due, 3 marked unknown, 3 of other operations processed after their lease"
+		if lists {
+			want = "3 due, 3 marked unknown, 3 postponed, 3 of other operations processed after their lease"
+		}
+		resolve := func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if r.ID.Operation() != "refund" {
+				t.Errorf("lists %t: asked about %s", lists, r.ID.Operation())
+			}
+			return idempotent.Later(time.Hour), nil
+		}
+		report := s.reconcile(t, resolve, func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} })
+		if states := scan.states(t); report.String() != want || report.Pending != 3 || len(report.Operations) != 1 || states[driver.StateUnknown] != 6 {
+			t.Errorf("lists %t: %s, %d wait, %v; the records are %v", lists, report, report.Pending, report.Operations, states)
+		}
+	}
+}
+
+// A slow store does not let the scan use the time of the records that are due.
+func TestReconcileScan_LeavesTime(t *testing.T) {
+	t.Parallel()
+	scan, s := newScanned(t, 0)
+	s.unknowns(t, 20)
+	for range 100 {
+		s.leave(t, atOnce)
+	}
+	s.clock.Advance(time.Hour)
+	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(100 * time.Millisecond) }}
+	g, events := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	report, err := idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 10*time.Second), g, answer(idempotent.Resolved("x")),
+		func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
+	if err != nil || report.Completed != 20 || report.MarkedUnknown < 40 || report.MarkedUnknown > 50 || report.Failed > 0 || events.Count(event.StoreError) > 0 {
+		t.Errorf("%s, %v", report, err)
+	}
+}
+
+// What the end of the scan's time cuts off is no failure of the store: the record is
+// found again.
+func TestReconcileScan_IsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"get", "replace"} {
+		synctest.Test(t, func(t *testing.T) {
+			scan := &scanned{Store: memstore.New(), now: time.Now}
+			key := newKey()
+			hang := &watched{Store: scan}
+			hangs := func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			g, events := newGuardOver(t, &hangingScan{scan, hang, hangs, call})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = idempotent.Do(ctx, g, key, func(context.Context) (string, error) {
+				hang.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
+				return "", nil
+			})
+			cancel()
+			hang.replace = nil
+			time.Sleep(time.Minute)
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			report, err := idempotent.ReconcileDue(ctx, g, answer(notExecuted))
+			if err != nil || report.Failed > 0 || !report.Incomplete || report.Pending != 1 || events.Count(event.StoreError) > 0 {
+				t.Errorf("%s: %s, %d wait, %v, events %s", call, report, report.Pending, err, events.Kinds())
+			}
+			if left, _ := ctx.Deadline(); time.Until(left) < 25*time.Second {
+				t.Errorf("%s: %s are left for the records that are due", call, time.Until(left))
+			}
+		})
 	}
 }
 
@@ -215,7 +288,7 @@ func TestReconcileScan_OutOfTime(t *testing.T) {
 	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
 	g, _ := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(ctx, g, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
-	if err != nil || !scan.refused || report.MarkedUnknown != 3 || !report.Incomplete {
+	if err != nil || !scan.refused || report.MarkedUnknown != 2 || !report.Incomplete || report.Pending != 4 {
 		t.Errorf("%s, %v; the last page was refused: %t", report, err, scan.refused)
 	}
 }
@@ -229,6 +302,26 @@ type slowStore struct {
 func (s *slowStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
 	s.clock()
 	return s.scanned.Get(ctx, id)
+}
+
+// A position of the scan that was replaced is reported each time, as an event and in
+// the log.
+func TestReconcileScan_PositionReplaced(t *testing.T) {
+	t.Parallel()
+	scan, s := newScanned(t, 0)
+	var log bytes.Buffer
+	g, events := newGuardOver(t, scan, func(o *idempotent.Options) {
+		o.Now, o.Logger = s.clock.Now, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for run, replaced := range []string{"", "its pass began in the future"} {
+		scan.result.Replaced = replaced
+		if report, err := idempotent.ReconcileDue(t.Context(), g, answer(notExecuted)); err != nil || report.Scan.Replaced != replaced {
+			t.Errorf("%+v, %v", report.Scan, err)
+		}
+		if n := strings.Count(log.String(), "its pass began in the future"); n != run || events.Count(event.StoreError) != run {
+			t.Errorf("after run %d: events %s, logged %q", run, events.Kinds(), log.String())
+		}
+	}
 }
 
 // A scan that is late is logged once.
@@ -249,4 +342,27 @@ func TestReconciler_LogsALateScan(t *testing.T) {
 			t.Errorf("after run %d the log has %d lines", run, n)
 		}
 	}
+}
+
+// hangingScan is a store that hangs in one of its calls for a record that the scan
+// found.
+type hangingScan struct {
+	*scanned
+	calls *watched
+	hangs func(context.Context) error
+	call  string
+}
+
+func (s *hangingScan) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
+	if s.call == "get" {
+		return nil, s.hangs(ctx)
+	}
+	return s.calls.Get(ctx, id)
+}
+
+func (s *hangingScan) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	if s.call == "replace" && s.calls.replace == nil {
+		return nil, s.hangs(ctx)
+	}
+	return s.calls.Replace(ctx, r, was)
 }

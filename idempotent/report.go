@@ -22,8 +22,12 @@ type Report struct {
 	Postponed     int // due again later
 	Exhausted     int // given up
 	Stale         int // another writer was faster
-	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
+	Failed        int // the resolver or the store failed at least once; after a resolver's failure the record is also postponed
 	Skipped       int // left to the next run, because the resolver of their operation kept failing
+	// Other counts records of operations outside [ReconcileOptions.Operations] whose
+	// lease had ended: the run made them unknown or released them, and left the rest to
+	// their own reconciler. No other count includes them.
+	Other int
 	// Incomplete reports that the time ended before every due record was worked on.
 	Incomplete bool
 	// Scan is what the run read to find records in progress that no list shows, if the
@@ -108,6 +112,7 @@ func (r Report) String() string {
 		{r.MarkedUnknown, "marked unknown"}, {r.Released, "released"}, {r.Completed, "completed"},
 		{r.NotExecuted, "not executed"}, {r.Steps, "with a step recorded"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
 		{r.Stale, "stale"}, {r.Failed, "failed"}, {r.Skipped, "skipped because their resolver kept failing"},
+		{r.Other, "of other operations processed after their lease"},
 	} {
 		if c.count > 0 {
 			s += fmt.Sprintf(", %d %s", c.count, c.what)

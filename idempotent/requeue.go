@@ -17,7 +17,9 @@ import (
 // Requeue makes the record id due now, as if it had become unknown now: the next
 // run of a reconciler asks its resolver, pauses grow from the first one again, and
 // [ReconcileOptions.GiveUpAfter] counts anew. Use it for a record that
-// reconciliation gave up, or to end a long pause.
+// reconciliation gave up, or to end a long pause. If the record's lease has ended
+// without an outcome, Requeue first makes it unknown, or retryable, as a reconciler
+// does.
 //
 // The error matches [ErrNoRecord] if there is no such record or it has expired. It
 // is [*InProgressError] while the owner's lease is live, [*StoreError] if the store
@@ -85,7 +87,9 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 // requeue requeues a record and reports whether it did. With exhausted, it leaves
 // every other record as it is.
 func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
-	return g.rewrite(ctx, id, event.Event{Kind: event.ReconcileScheduled}, func(current *driver.Record, now time.Time) judgement {
+	report := event.Event{Kind: event.ReconcileScheduled}
+	return g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
+		report.Kind = event.ReconcileScheduled
 		switch {
 		case pastRetention(current, now):
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
@@ -97,8 +101,12 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 			return judgement{next: next}
 		case current.State == driver.StateInProgress && !leaseEnded(current, now):
 			return judgement{end: endRefused, err: inProgress(current, now)}
-		case !current.Due.IsZero(): // its lease has ended: it is due
-			return judgement{end: endAgreed}
+		case current.State == driver.StateInProgress && !current.Due.IsZero():
+			next, kind := g.opts.swept(current, decideEnded(current), now)
+			if report.Kind = kind; !next.Due.IsZero() {
+				next.Due = now
+			}
+			return judgement{next: next}
 		}
 		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
 	})

@@ -88,15 +88,49 @@ func TestRequeueRefused(t *testing.T) {
 			t.Errorf("%s: got error %v", name, err)
 		}
 	}
-	// After the end of the lease, reconciliation finds it anyway.
-	s.clock.Advance(time.Minute)
-	before := record(t, s, running)
-	if err := s.guard.Requeue(t.Context(), running.RecordID()); err != nil || record(t, s, running).Version != before.Version {
-		t.Errorf("after the lease: %v", err)
-	}
 	if n := s.events.Count(event.ReconcileScheduled); n != 0 {
 		t.Errorf("%d events", n)
 	}
+}
+
+// Requeue processes the end of a lease at once, as a reconciler would: the record is
+// due now, if it waits for anything.
+func TestRequeueAfterTheLease(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		declare func(*idempotent.Options)
+		want    driver.State
+		kind    event.Kind
+		waits   bool
+	}{
+		"Reconcile":           {func(*idempotent.Options) {}, driver.StateUnknown, event.MarkedUnknown, true},
+		"Resume":              {resume("charge"), driver.StateRetryable, event.Retryable, true},
+		"Rerun, at most once": {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, driver.StateUnknown, event.MarkedUnknown, true},
+	} {
+		w := newWorkshop()
+		w.dies(t, row.declare, func(ctx context.Context) { _, _ = idempotent.Step(ctx, "charge", noAnswer, steps(name)...) })
+		w.clock.Advance(time.Hour)
+		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now })
+		if err := g.Requeue(t.Context(), w.key.RecordID()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		r := w.record(t)
+		if r.State != row.want || r.Due.IsZero() == row.waits || r.Due.After(w.clock.Now()) || events.Count(row.kind) != 1 || len(events.Kinds()) != 1 {
+			t.Errorf("%s: the record is %s, due %s; events %s", name, r.State, r.Due, events.Kinds())
+		}
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(time.Hour)))
+		if err != nil || report.String() != "1 due, 1 postponed" {
+			t.Errorf("%s: the next run: %s, %v", name, report, err)
+		}
+	}
+}
+
+// steps returns the options of a step, by the name of a row.
+func steps(name string) []func(*idempotent.StepOptions) {
+	if strings.Contains(name, "at most once") {
+		return fnsStep(atMostOnce)
+	}
+	return nil
 }
 
 // A record past its retention is gone, even if the store still has it.

@@ -317,8 +317,9 @@ func (e *evidence) sameStep(ctx context.Context, id RecordID, recorded driver.St
 }
 
 // rewrite writes what judge decides about the record id, and returns whether it
-// did. It reports a write as an event with the kind, actor and note of report.
-func (g *Guard) rewrite(ctx context.Context, id RecordID, report event.Event, judge judgeFunc) (bool, error) {
+// did. It reports a write as an event with the kind, actor and note of report, as
+// judge left it.
+func (g *Guard) rewrite(ctx context.Context, id RecordID, report *event.Event, judge judgeFunc) (bool, error) {
 	current, err := g.store.Get(ctx, id)
 	if err != nil {
 		return false, g.storeFailed(ctx, id, driver.OpGet, err)

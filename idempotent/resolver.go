@@ -99,7 +99,8 @@ type ReconcileOptions struct {
 	// time. Operations do not wait for each other. Default: 8.
 	Concurrency int
 
-	// Operations limits the run to these operations. Default: all.
+	// Operations limits the records that the run asks about and counts to these
+	// operations. The end of a lease is processed whatever the operation. Default: all.
 	Operations []string
 
 	// ReleasedFor is how long after a record was released under [Resume], or

@@ -342,7 +342,7 @@ func (e *Execution) writeSteps(ctx context.Context, name string, transaction dri
 	case endLost:
 		return nil, &LeaseLostError{RecordID: e.id}
 	case endApplied:
-		e.stands(ctx, r.record)
+		e.applied(ctx, r.record)
 		return nil, ErrExecutionEnded
 	case endContended:
 		if transaction != nil {

@@ -33,9 +33,10 @@ func reconcileCommand(e *env) *cobra.Command {
 		Use:   "reconcile",
 		Short: "Reconcile the records that are due",
 		Long: `A record whose lease ended without an outcome becomes unknown, or retryable if
-its operation declares so. Then --exec asks its program about each record that
-is due. The program reads the record as JSON from standard input, in the form of
-once show --json --result, and writes one of these answers to standard output:
+its operation declares so, whatever --operation says. Then --exec asks its
+program about each record that is due. The program reads the record as JSON from
+standard input, in the form of once show --json --result, and writes one of
+these answers to standard output:
 
     {"completed": RESULT}
     {"completed_base64": "…"}        for an operation's own codec
@@ -64,7 +65,7 @@ The whole table is read to find abandoned runs: about $0.02 for each GB.
 	f := cmd.Flags()
 	f.BoolVar(&c.dryRun, "dry-run", false, "write nothing: print what would be done; the\nprogram of --exec runs anyway")
 	f.StringVar(&c.exec, "exec", "", "ask this `COMMAND` about each record, through sh;\nwithout it only ended leases are processed")
-	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
+	f.StringArrayVar(&c.operations, "operation", nil, "ask about and count only records of this\n`OPERATION` (repeatable)")
 	f.DurationVar(&c.giveUpAfter, "give-up-after", 7*24*time.Hour, "give a record up if it has been unknown\nfor so long and there is still no answer\n")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long the program may run for a\nrecord")
 	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records of an operation\nin parallel")
@@ -140,6 +141,7 @@ type reportView struct {
 	Stale          int       `json:"stale"`
 	Failed         int       `json:"failed"`
 	Skipped        int       `json:"skipped"` // because the program kept failing
+	Other          int       `json:"other"`   // of other operations, whose lease had ended
 	Pending        int       `json:"pending"`
 	Oldest         view.Time `json:"oldest,omitzero"` // since when the oldest outcome is unknown
 	PendingRelease int       `json:"pending_released"`
@@ -151,7 +153,7 @@ type reportView struct {
 func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 	if c.json {
 		return c.document(reportView{
-			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed, r.Skipped,
+			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed, r.Skipped, r.Other,
 			r.Pending, view.Time{Time: r.Oldest}, r.PendingReleased, view.Time{Time: r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}
