@@ -196,6 +196,7 @@ func fields(r *driver.Record, rest *extra) []field {
 		text("tp", &r.TraceParent),
 		steps("steps", &r.Steps, &rest.steps),
 		millis("os", &r.OpenSince),
+		flag("pa", &r.PredecessorAnswered),
 		millis("due", &r.Due),
 		flag("x", &r.Exhausted),
 		number("rc", &r.ReconcileAttempts),

@@ -29,7 +29,7 @@ func document() map[string]any {
 		"own": make([]byte, 16), "wid": make([]byte, 16), "att": 3, "fp": make([]byte, 33),
 		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
 		"enc": "json", "res": []byte("secret"), "rv": "2",
-		"ret": 1000, "uret": 2000, "cdc": "gzip+json", "sn": []string{"pay", "ship"}, "os": 6,
+		"ret": 1000, "uret": 2000, "cdc": "gzip+json", "sn": []string{"pay", "ship"}, "os": 6, "pa": true,
 		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1", "tp": "trace-1",
 		"due": 5, "rc": 2, "x": true,
 		"steps": map[string]any{
@@ -101,6 +101,7 @@ func TestMalformedRecord(t *testing.T) {
 		"cdc":   {nil, 1},
 		"sn":    {nil, secret, []any{}, []any{""}, []any{nil}, []any{1}, map[string]any{}},
 		"os":    {nil, secret},
+		"pa":    {nil, secret, false, 1},
 		"cn":    {nil, secret, 1.5},
 		"cl":    {nil, secret, 1.5},
 		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
@@ -405,7 +406,7 @@ func FuzzDecode(f *testing.F) {
 	full := document()
 	empty := maps.Clone(full)
 	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "tp", "due", "rc", "new",
-		"ret", "uret", "cdc", "sn", "os", "steps", "x"} {
+		"ret", "uret", "cdc", "sn", "os", "pa", "steps", "x"} {
 		delete(empty, name)
 	}
 	f.Add(doc(f, full))

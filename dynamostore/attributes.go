@@ -71,6 +71,7 @@ const (
 	attrCodec             = "cdc"
 	attrStepNames         = "sn"
 	attrOpenSince         = "os"
+	attrPredecessor       = "pa" // true if the predecessor's answer completed the record
 	attrChunkCount        = "cn" // with the next two
 	attrChunkLength       = "cl"
 	attrChunkSum          = "ch"
@@ -97,7 +98,7 @@ func ofRecords(name string) bool {
 	case IndexPartitionKey, IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince,
+		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince, attrPredecessor,
 		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrSteps, attrReconcileAttempts:
 		return true
 	}

@@ -387,6 +387,7 @@ func fullRecord() driver.Record {
 	r.Codec = "gzip+json"
 	r.StepNames = []string{"reserve", "charge"}
 	r.OpenSince = at(1_700_000_000_400)
+	r.PredecessorAnswered = true
 	return r
 }
 

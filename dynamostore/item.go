@@ -90,6 +90,9 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 	putTime(it, attrCreated, r.Created)
 	putTime(it, attrSettled, r.Since)
 	putTime(it, attrOpenSince, r.OpenSince)
+	if r.PredecessorAnswered {
+		it[attrPredecessor] = &types.AttributeValueMemberBOOL{Value: true}
+	}
 	if !r.Expires.IsZero() {
 		it[l.ttl] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
 	}
@@ -233,6 +236,7 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 		Exhausted:         strings.HasPrefix(d.text(IndexPartitionKey, optional), exhaustedPrefix),
 		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
 
+		PredecessorAnswered: d.flag(attrPredecessor),
 		Retention:           d.duration(attrRetention),
 		UnresolvedRetention: d.duration(attrUnresolved),
 	}
@@ -371,6 +375,15 @@ func (d *decoder) number(name string, p presence) int64 {
 		d.fail(name, "is not a number")
 	}
 	return 0
+}
+
+// flag reads an attribute that is true, or missing.
+func (d *decoder) flag(name string) bool {
+	value := d.item[name]
+	if v, ok := value.(*types.AttributeValueMemberBOOL); value != nil && (!ok || !v.Value) {
+		d.fail(name, "is not true")
+	}
+	return value != nil
 }
 
 func (d *decoder) time(name string, p presence) time.Time {

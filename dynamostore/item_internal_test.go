@@ -36,7 +36,7 @@ var fuzzNames = []string{
 	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrReconcileAttempts,
 	attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince, attrSteps,
 	stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult,
-	attrPart, "later",
+	attrPart, "later", attrPredecessor,
 }
 
 // itemOf reads an item from bytes. Each attribute has one byte each for its name,
@@ -47,7 +47,7 @@ func itemOf(data []byte) item {
 		name, kind, n := fuzzNames[int(data[0])%len(fuzzNames)], data[1], min(int(data[2]), len(data)-3)
 		value := data[3 : 3+n]
 		data = data[3+n:]
-		switch kind % 7 {
+		switch kind % 8 {
 		case 0:
 			it[name] = &types.AttributeValueMemberS{Value: string(value)}
 		case 1:
@@ -66,6 +66,8 @@ func itemOf(data []byte) item {
 				list.Value = append(list.Value, v)
 			}
 			it[name] = list
+		case 7:
+			it[name] = &types.AttributeValueMemberBOOL{Value: n > 0}
 		}
 	}
 	return it
@@ -93,6 +95,8 @@ func bytesOf(it item) (data []byte) {
 				elements[fuzzNames[i]] = e
 			}
 			add(name, 6, string(bytesOf(elements)))
+		case *types.AttributeValueMemberBOOL:
+			add(name, 7, "x") // encode writes no other
 		}
 	}
 	return data
@@ -105,7 +109,7 @@ func fuzzSeeds(f *testing.F) {
 	done.State, done.Expires, done.Since, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
 	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
 	large := done
-	large.Result, large.Chunks = nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
+	large.PredecessorAnswered, large.Result, large.Chunks = true, nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
 	stepped := claim
 	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention = driver.Resume, time.Hour, time.Hour
 	stepped.Codec, stepped.StepNames, stepped.OpenSince = "gzip+json", []string{"own", "fp"}, at(1)
@@ -192,7 +196,7 @@ func FuzzDecodeChunk(f *testing.F) {
 // quiet matches the errors about an item: they contain names and no values.
 var quiet = regexp.MustCompile(`^dynamostore: (invalid (record|record's step|chunk): attribute (` + strings.Join(fuzzNames, "|") + `) ` +
 	`(is missing|is empty|is not a string|is not binary|is not a number|is not a 64-bit integer|is not a valid number of chunks|is not a valid length|is not a duration|is not a list of names|` +
-	`is not a map|contains a value that is not a step|is present without a result|is present without an encoding, or missing|does not have \d+ bytes|` +
+	`is not a map|is not true|contains a value that is not a step|is present without a result|is present without an encoding, or missing|does not have \d+ bytes|` +
 	regexp.QuoteMeta(fromLater) + `)|unknown format version of a (record|record's step|chunk) \(attribute v\): deploy the newer version here too)$`)
 
 func wantQuiet(t *testing.T, err error) {

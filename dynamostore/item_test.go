@@ -40,6 +40,8 @@ func showValue(v types.AttributeValue) string {
 			members = append(members, name+" "+showValue(v.Value[name]))
 		}
 		return "M {" + strings.Join(members, ", ") + "}"
+	case *types.AttributeValueMemberBOOL:
+		return fmt.Sprint("BOOL ", v.Value)
 	default:
 		return fmt.Sprintf("%T", v)
 	}
@@ -76,6 +78,7 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`lease N 1700000002345`,
 		`os N 1700000000400`,
 		`own B ` + strings.Repeat("0a", 16),
+		`pa BOOL true`,
 		`pk S "charge#key"`,
 		`rat N 1700000002345`,
 		`rc N 2`,
@@ -350,6 +353,8 @@ func TestItem_Damaged(t *testing.T) {
 		{"sn", &types.AttributeValueMemberL{Value: []types.AttributeValue{s("")}}, "is not a list of names"},
 		{"sn", &types.AttributeValueMemberL{Value: []types.AttributeValue{n("1")}}, "is not a list of names"},
 		{"os", b(secret), "is not a number"},
+		{"pa", s(secret), "is not true"},
+		{"pa", &types.AttributeValueMemberBOOL{}, "is not true"},
 		{"cn", nil, "is missing"},
 		{"cn", s(secret), "is not a number"},
 		{"cn", n("1.5"), "is not a 64-bit integer"},

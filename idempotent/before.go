@@ -23,10 +23,12 @@ func (a *attempt) ask(ctx context.Context, key Key, held *driver.Record) (earlie
 	case err == nil && !found:
 		return nil, false, nil
 	case err == nil:
+		w.answered = true
 		if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err != nil {
 			return nil, false, a.undo(ctx, err)
 		}
 	case stated:
+		w.answered = true
 		out.encoding, out.result = driver.EncodingFinal, encodeFinal(final)
 	case IsUnknown(err):
 		out.state, out.err = driver.StateUnknown, err

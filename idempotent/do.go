@@ -259,7 +259,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return recall(ctx, &a, replay, out)
 	}
 
-	if o.Predecessor != nil {
+	if o.Predecessor != nil && !held.PredecessorAnswered {
 		earlier, stored, err := a.ask(ctx, key, held)
 		if err != nil {
 			return out, err

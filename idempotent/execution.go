@@ -52,6 +52,8 @@ type work struct {
 	// them.
 	steps []driver.StepRecord
 	ref   string
+	// answered is set if the outcome is an answer of the predecessor.
+	answered bool
 	// doubts are the transactions of this run that were sent without a known result.
 	doubts []doubt
 	// forgotten is set if a step was refused because the provider may have forgotten

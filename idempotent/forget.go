@@ -47,6 +47,10 @@ func (r *ForgetRequest) validate() error {
 // happen, it happens again: undo it first. The outcome's steps are gone, so they
 // run again too, with the same downstream keys.
 //
+// If the outcome came from [Options.Predecessor], the predecessor is not asked again
+// until the record expires. Correct the outcome in the other system before that:
+// from then on the guard asks it again and stores its answer.
+//
 // If the key ran again since the attempt of the token, Forget writes nothing, so it
 // is safe to repeat. A guard with Options.CacheEntries can return the outcome until
 // its CacheAge has passed. Each call that changes a record is an [event.Forgotten]

@@ -162,6 +162,66 @@ func TestForgetThenTheLostOutcome(t *testing.T) {
 	}
 }
 
+// A discarded outcome of the predecessor does not come back: the predecessor is not
+// asked again while the record exists, whatever becomes of the runs after Forget.
+func TestForgetOutcomeOfPredecessor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		result any
+		err    error
+		seal   idempotent.Sealer
+		late   bool // the record is marked unknown while the predecessor is asked
+	}{
+		"a value":                     {result: "wrong"},
+		"a final error":               {err: idempotent.Final("declined", "The card was declined.")},
+		"a result that is not stored": {result: "wrong", seal: sealedSize(-1)},
+		"an answer after the lease":   {result: "wrong", late: true},
+	} {
+		s := newStranded(t)
+		key := newKey()
+		questions := 0
+		do := func(fn func(context.Context) (string, error), seal idempotent.Sealer) (string, error) {
+			return idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, fn, asked(func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
+				if questions++; c.late {
+					s.clock.Advance(time.Minute)
+					if _, err := idempotent.Do(t.Context(), s.guard, key, forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) {
+						t.Errorf("%s: another request got error %v", name, err)
+					}
+				}
+				return c.result, true, c.err
+			}), func(o *idempotent.Options) { o.Seal = seal })
+		}
+		_, _ = do(forbidden(t), c.seal)
+		s.clock.Advance(time.Minute)
+		if err := s.guard.Forget(t.Context(), key.RecordID(), wrong(record(t, s, key).Token())); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i, want := range []struct {
+			value string
+			err   error
+		}{{"", idempotent.NotExecuted(errDown)}, {"", idempotent.Unknown(errDown)}, {"right", nil}} {
+			if r := record(t, s, key); r.State == driver.StateUnknown {
+				s.clock.Advance(time.Minute)
+				if err := s.guard.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(r.Token())); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			ran := false
+			got, err := do(func(context.Context) (string, error) { ran = true; return want.value, want.err }, nil)
+			if !ran || got != want.value || !errors.Is(err, want.err) {
+				t.Errorf("%s: run %d: the handler ran: %t; got %q, %v", name, i+1, ran, got, err)
+			}
+		}
+		if questions != 1 {
+			t.Errorf("%s: the predecessor was asked %d times", name, questions)
+		}
+		s.clock.Advance(25 * time.Hour)
+		if _, _ = do(forbidden(t), nil); questions != 2 {
+			t.Errorf("%s: after the record expired, the predecessor was asked %d times", name, questions)
+		}
+	}
+}
+
 // A record without an outcome of that attempt is refused.
 func TestForgetRefused(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,8 @@ type Options struct {
 	//   - any other error: the caller gets [*StoreError], and the claim is undone.
 	//
 	// It is called again for every later attempt of the key, and must then return the
-	// same. It must return when the context ends, and be safe for concurrent use.
+	// same. It is not called again for a record that has stored its answer, even after
+	// [Guard.Forget]. It must return when the context ends, and be safe for concurrent use.
 	// Default: there is no such system.
 	Predecessor func(ctx context.Context, key Key) (result any, found bool, err error)
 

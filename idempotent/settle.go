@@ -131,6 +131,7 @@ func (o *outcomeWriter) judge(ctx context.Context, current *driver.Record, now t
 	a, w := o.a, o.w
 	next := *current
 	next.Steps, next.Ref = w.steps, w.ref
+	next.PredecessorAnswered = next.PredecessorAnswered || w.answered
 	if !w.began() {
 		next.OpenSince = a.openBefore
 	}

@@ -167,6 +167,9 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 	if !r.OpenSince.IsZero() {
 		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
 	}
+	if r.PredecessorAnswered {
+		add("predecessor", "It has answered and is not asked again.")
+	}
 	if r.ReconcileAttempts > 0 && !r.Exhausted {
 		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
 	}

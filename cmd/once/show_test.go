@@ -50,6 +50,7 @@ func TestResumable(t *testing.T) {
 		r.Recovery, r.StepNames = idempotent.Resume, []string{"reserve", "pay"}
 		r.Expires, r.Due, r.OpenSince = time.Time{}, before(9*time.Minute), before(12*time.Minute)
 		r.UnresolvedRetention = 30 * 24 * time.Hour
+		r.PredecessorAnswered = true
 	})
 	d := newDesk(t, append(aNight(t)[:1], r, record(retryKey, time.Hour, func(r *driver.Record) {
 		settled(r, driver.StateRetryable, driver.ReasonHandlerError, time.Hour)

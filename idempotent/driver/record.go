@@ -149,6 +149,11 @@ type Record struct {
 	// effect at a provider; zero if there is no such run. Only set under Resume.
 	OpenSince time.Time
 
+	// PredecessorAnswered reports that an answer of idempotent.Options.Predecessor has
+	// completed the record. The predecessor is then not asked again, also after the
+	// outcome was discarded.
+	PredecessorAnswered bool
+
 	Due               time.Time // when reconciliation of the record is due; zero: never
 	ReconcileAttempts int
 	// Exhausted reports that reconciliation gave up and an operator must act. Due is

@@ -117,10 +117,11 @@ func fullRecord() driver.Record {
 				By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
 			{Name: "inform ü", Mode: driver.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
 		},
-		OpenSince:         at.Add(-2 * time.Minute),
-		Due:               at.Add(time.Minute),
-		ReconcileAttempts: 2 + n,
-		Exhausted:         true,
+		OpenSince:           at.Add(-2 * time.Minute),
+		PredecessorAnswered: true,
+		Due:                 at.Add(time.Minute),
+		ReconcileAttempts:   2 + n,
+		Exhausted:           true,
 	}
 }
 
@@ -180,6 +181,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	field("TraceParent", got.TraceParent == want.TraceParent, got.TraceParent, want.TraceParent)
 	field("Steps", slices.EqualFunc(got.Steps, want.Steps, sameStep), got.Steps, want.Steps)
 	moment("OpenSince", got.OpenSince, want.OpenSince)
+	field("PredecessorAnswered", got.PredecessorAnswered == want.PredecessorAnswered, got.PredecessorAnswered, want.PredecessorAnswered)
 	moment("Due", got.Due, want.Due)
 	field("ReconcileAttempts", got.ReconcileAttempts == want.ReconcileAttempts, got.ReconcileAttempts, want.ReconcileAttempts)
 	field("Exhausted", got.Exhausted == want.Exhausted, got.Exhausted, want.Exhausted)

@@ -51,6 +51,8 @@ type Record struct {
 	// had an effect.
 	OpenSince Time `json:"open_since,omitzero"`
 
+	PredecessorAnswered bool `json:"predecessor_answered,omitempty"` // it is not asked again
+
 	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
 	Exhausted         bool `json:"exhausted,omitempty"`
 
@@ -96,7 +98,7 @@ func Of(r *driver.Record, further ...string) *Record {
 		UnresolvedRetention: Period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
 		Created: Time{r.Created}, Since: Time{r.Since}, LeaseEnd: Time{r.LeaseEnd},
 		Expires: Time{r.Expires}, Due: Time{r.Due}, OpenSince: Time{r.OpenSince},
-		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
+		PredecessorAnswered: r.PredecessorAnswered, ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID, TraceParent: r.TraceParent,
 		Encoding: r.Encoding, Sealed: IsSealed(r.Encoding), ResultBytes: ResultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),

@@ -83,6 +83,15 @@ var stories = []story{
 		w.charge("unknown", nil, receipt{ID: "ch_4"}, nil)
 		w.entered()
 	}},
+	{"the predecessor's outcome is replayed, and does not return after it was discarded", func(w *world) {
+		w.charge("earlier", answered, receipt{ID: "ch_old"}, nil)
+	}, func(w *world) {
+		w.charge("earlier", answered, receipt{ID: "ch_old"}, nil)
+		w.entered()
+		w.forget("earlier")
+		w.charge("earlier", answered, receipt{ID: "ch_new"}, nil)
+		w.entered("charge earlier")
+	}},
 	{"a killed run becomes unknown", func(w *world) { w.killed("killed", reconciled) }, func(w *world) {
 		w.reconcile(receipt{ID: "ch_5"}, "killed")
 		w.charge("killed", reconciled, receipt{ID: "ch_5"}, nil)
@@ -115,6 +124,10 @@ var (
 func reconciled(o *idempotent.Options) { o.Retention, o.ResultVersion = 72*time.Hour, "2" }
 func rerun(o *idempotent.Options)      { o.Recovery = idempotent.Rerun }
 func sealed(o *idempotent.Options)     { o.Seal = mirror{} }
+
+func answered(o *idempotent.Options) {
+	o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return receipt{ID: "ch_old"}, true, nil }
+}
 
 // mirror seals bytes by reversing them, behind what they are bound to.
 type mirror struct{}
@@ -233,6 +246,19 @@ func (w *world) order(end error) {
 	})
 	if want := "ch_7, parcel 1"; end == nil && (got.ID != want || err != nil) || end != nil && !errors.Is(err, end) {
 		w.t.Errorf("the order: %q, %v; want %q, %v", got.ID, err, want, end)
+	}
+}
+
+// forget discards the outcome of id.
+func (w *world) forget(id string) {
+	w.t.Helper()
+	record := keyOf(id, request).RecordID()
+	r, err := w.store.Get(w.t.Context(), record)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.guard(nil).Forget(w.t.Context(), record, idempotent.ForgetRequest{Token: r.Token(), Actor: "mia@desk", Reason: "ch_old was refunded"}); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
