@@ -15,7 +15,9 @@ import (
 // completed record if the other system has done the work, and whether that is
 // stored. It returns no record if the handler may run.
 func (a *attempt) ask(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
-	result, found, err := a.opts.callPredecessor(ctx, key)
+	asking, cancel := context.WithDeadline(ctx, a.window.handlerEnd)
+	result, found, err := a.opts.callPredecessor(asking, key)
+	cancel()
 	w := &work{seen: held, steps: held.Steps, ref: held.Ref}
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonPredecessor}
 	final, stated := AsFinal(err)

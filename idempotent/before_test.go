@@ -244,6 +244,28 @@ func TestPredecessorWasInterrupted(t *testing.T) {
 	}
 }
 
+// The predecessor's context ends with the handler's time, so that the reserve is left
+// for the outcome.
+func TestPredecessorHasTheHandlersTime(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	var asking, running time.Time
+	ctx := s.clock.Invocation(t.Context(), 10*time.Second)
+	request, _ := ctx.Deadline()
+	if _, err := idempotent.Do(ctx, s.guard, newKey(), func(ctx context.Context) (string, error) {
+		running, _ = ctx.Deadline()
+		return charged(ctx)
+	}, asked(func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
+		asking, _ = ctx.Deadline()
+		return nil, false, nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if want := request.Add(-500 * time.Millisecond); !asking.Equal(want) || !running.Equal(want) {
+		t.Errorf("the predecessor has until %s and the handler until %s, want %s", asking, running, want)
+	}
+}
+
 // A predecessor that takes all the time leaves none for the handler.
 func TestPredecessorTakesAllTheTime(t *testing.T) {
 	t.Parallel()

@@ -90,8 +90,8 @@ type Options struct {
 	//
 	// It is called again for every later attempt of the key, and must then return the
 	// same. It is not called again for a record that has stored its answer, even after
-	// [Guard.Forget]. It must return when the context ends, and be safe for concurrent use.
-	// Default: there is no such system.
+	// [Guard.Forget]. Its context ends when the handler's does, and it must return then.
+	// It must be safe for concurrent use. Default: there is no such system.
 	Predecessor func(ctx context.Context, key Key) (result any, found bool, err error)
 
 	// AllowMissingKey runs a request without a key unguarded instead of refusing it
