@@ -352,3 +352,25 @@ func (p Policy) Sweep(k Key, now int64) Key {
 		return p.in(k, Unknown, Outcome{}, now)
 	}
 }
+
+// Requeue makes a key that waits for evidence due now. It sweeps a lease that has
+// ended first.
+func (p Policy) Requeue(k Key, now int64) Key {
+	version := k.Version
+	if k = p.Sweep(k, now); k.absent(now) || k.State == Completed || k.State == InProgress {
+		return k
+	}
+	k.Version = version + 1
+	if k.Due != 0 {
+		k.Due = now
+	}
+	return k
+}
+
+// Forget discards the outcome of a completed key whose lease has ended.
+func (p Policy) Forget(k Key, now int64) Key {
+	if k.absent(now) || k.State != Completed || k.leased(now) {
+		return k
+	}
+	return p.in(k, Retryable, Outcome{}, now)
+}

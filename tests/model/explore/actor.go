@@ -5,6 +5,7 @@ package explore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -25,6 +26,8 @@ const (
 	courier // submits evidence some time after it was true
 	witness // submits evidence about the step
 	reaper
+	forgetter
+	requeuer
 )
 
 // phase is where an actor is suspended.
@@ -57,6 +60,7 @@ var (
 	errLost    = errors.New("no reply")
 	errCrashed = errors.New("the process is dead")
 	errFailed  = errors.New("the provider did not answer")
+	errDenied  = fmt.Errorf("%w: the condition of a row failed", idempotent.ErrNotApplied)
 )
 
 // actor is one process that makes one request, or submits one piece of
@@ -95,6 +99,8 @@ type actor struct {
 	known     model.Step // what it knew of its step then
 	finished  bool       // its step has returned a result
 	effect    effect
+	applied   string // the outcome that a transaction of its handler has stored
+	denied    bool   // its last Commit was answered with ErrNotApplied
 	evidence  evidence
 	met       bool   // the store has served it
 	promised  string // the outcome that was acknowledged by then
@@ -132,6 +138,12 @@ func (a *actor) begin() {
 		body = a.resolve
 	case reaper:
 		body = a.reap
+	case forgetter:
+		a.evidence = a.look()
+		a.told = a.evidence.encode(a.told)
+		body = a.discard
+	case requeuer:
+		body = a.requeue
 	}
 	a.fiber = a.w.fibers.take(body)
 	a.goOn()
@@ -207,6 +219,9 @@ func (a *actor) guard() *idempotent.Guard {
 		o.LeaseMargin, o.Retention, o.ReconcileAfter = margin, a.retention(), reconcileAfter
 		o.Observer, o.Logger = event.ObserverFunc(a.observe), discard
 		o.Now = func() time.Time { return a.w.now }
+		if a.w.scenario.Predecessor {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return earlier, true, nil }
+		}
 	})
 	if err != nil {
 		panic(err)
@@ -219,6 +234,9 @@ func (a *actor) request() {
 	out, err := idempotent.DoOutcome(ctx, a.guard(), a.key(), a.handler)
 	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
 }
+
+// earlier is the result that the predecessor has.
+const earlier = "earlier"
 
 // stepName is the step of every handler that has one.
 const stepName = "charge"
@@ -282,7 +300,18 @@ func (a *actor) provide(context.Context) (string, error) {
 func (a *actor) commit(ctx context.Context) (string, error) {
 	a.w.provide(a)
 	e, _ := idempotent.FromContext(ctx)
-	return a.name, e.Commit(ctx, a.name, port{a}.transact)
+	result := a.name
+	err := e.Commit(ctx, result, port{a}.transact)
+	if err != nil && a.w.scenario.Second != noSecond && a.phase != dead {
+		if a.w.scenario.Second == otherResult {
+			result += "'"
+		}
+		if err = e.Commit(ctx, result, port{a}.transact); errors.As(err, new(*idempotent.SettledError)) {
+			err = nil
+		}
+	}
+	a.denied = errors.Is(err, idempotent.ErrNotApplied)
+	return result, err
 }
 
 func (a *actor) resolve() {
@@ -298,6 +327,14 @@ func (a *actor) reap() {
 		o.SweepOnly, o.Concurrency = true, 1 // a coroutine has one goroutine
 	})
 }
+
+// discard forgets the outcome that the operator has seen.
+func (a *actor) discard() {
+	r := driver.Record{Owner: a.evidence.attempt}
+	a.err = a.guard().Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: a.name, Reason: "undone"})
+}
+
+func (a *actor) requeue() { a.err = a.guard().Requeue(context.Background(), keyID) }
 
 func (a *actor) observe(_ context.Context, e event.Event) {
 	if a.phase == dead {

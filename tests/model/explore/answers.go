@@ -21,7 +21,7 @@ func durableReplay(w *world) string {
 		}
 	}
 	a := w.answered
-	if a == nil || a.role == neighbour || a.role == reaper || a.role == witness {
+	if a == nil || a.role == neighbour || !a.requests() && a.role != resolver && a.role != courier {
 		return ""
 	}
 	// A request that was refused before it ran may be repeated. Every other
@@ -33,7 +33,7 @@ func durableReplay(w *world) string {
 			met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
 		}
-		if stands != "" && (!a.replayed || a.value != stands) {
+		if stands != "" && (a.value != stands || !a.replayed && a.applied != stands) {
 			return fmt.Sprintf("%s got %q and %v, but the outcome is %q", a.name, a.value, a.err, stands)
 		}
 	}
@@ -85,7 +85,9 @@ func trueAnswers(w *world) string {
 	switch {
 	case a.err == nil && !a.replayed && w.stepped() && !w.hadEffect(a.value):
 		return fmt.Sprintf("%s got %q as its own, but no handler returned it", a.name, a.value)
-	case a.err == nil && !a.replayed && !w.stepped() && (a.value != a.name || a.effect != landed):
+	case a.err == nil && !a.replayed && w.scenario.Commit && (a.value != a.applied || a.effect != landed):
+		return fmt.Sprintf("%s got %q as its own, and its transaction stored %q", a.name, a.value, a.applied)
+	case a.err == nil && !a.replayed && !w.stepped() && !w.scenario.Commit && (a.value != a.name || a.effect != landed):
 		return fmt.Sprintf("%s got %q as its own", a.name, a.value)
 	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
 		return fmt.Sprintf("%s got %q as its own, but the record has another owner", a.name, a.value)

@@ -34,6 +34,7 @@ type generation struct {
 	charged   time.Time // when the provider had the last effect
 	orders    int       // transactions of a step
 	acked     string    // the completed outcome that a caller got
+	discarded string    // the outcome that was forgotten before, in this life of the record
 
 	open      bool                // under Resume, a run may have had an effect without evidence
 	recovery  idempotent.Recovery // what the last run declared
@@ -54,6 +55,9 @@ type change struct {
 	recurs        bool // the record had this write id before
 }
 
+// forgets reports whether an operator has discarded a stored outcome.
+func (c *change) forgets() bool { return c.by != nil && c.by.role == forgetter }
+
 // changed books a write.
 func (w *world) changed(c *change) {
 	w.change = c
@@ -70,6 +74,15 @@ func (w *world) changed(c *change) {
 			next.recovery, next.retention, next.open = w.generation().recovery, w.generation().retention, w.generation().open
 		}
 		w.generations = append(w.generations, next)
+	}
+	if c.forgets() {
+		// The operator has undone the effect. So the work begins anew, in the same record.
+		w.facts |= factForgotten
+		before := w.generation()
+		w.generations = append(w.generations, generation{recovery: before.recovery, retention: before.retention, discarded: outcome(c.before)})
+		for _, a := range w.actors {
+			a.promised = ""
+		}
 	}
 	written := life{gen: len(w.generations)}
 	g := w.generation()
@@ -88,6 +101,9 @@ func (w *world) changed(c *change) {
 		c.by.owner, c.by.gen = r.Owner, len(w.generations)
 		g.harmless = g.harmless || r.Recovery == idempotent.Rerun
 	case driver.StateRetryable:
+		if c.forgets() {
+			break
+		}
 		g.retryable++
 		switch {
 		case c.by.role == resolver || c.by.role == courier:
@@ -97,6 +113,9 @@ func (w *world) changed(c *change) {
 		}
 	case driver.StateCompleted:
 		written.value = outcome(r)
+		if written.value == earlier {
+			w.facts |= factEarlier
+		}
 	case driver.StateUnknown:
 	}
 	if w.scenario.Foreign && !c.by.requests() {
@@ -116,6 +135,9 @@ func (w *world) refused(c *call, r reply) {
 		w.facts |= factRefused
 		if r.record.State == driver.StateCompleted {
 			w.facts |= factMetCompleted
+			if w.names[r.record.Version].actor == w.names[c.record.Version].actor {
+				w.facts |= factSecondCommit
+			}
 		}
 	}
 }
@@ -184,6 +206,8 @@ func (w *world) answer(a *actor) {
 		}
 	case errors.As(a.err, new(*idempotent.SettledError)):
 		w.facts |= factSettled
+	case a.role == requeuer && a.err == nil:
+		w.facts |= factRequeued
 	}
 }
 

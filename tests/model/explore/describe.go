@@ -30,7 +30,7 @@ func (w *world) describe(s step) string {
 		return fmt.Sprintf("the clock advances by %s", w.scenario.Clock[w.ticks])
 	case expire:
 		return "the time to live deletes the record"
-	case finish:
+	case finish, finishSteps:
 		return fmt.Sprintf("no process runs any more, nothing in transit arrives, and the clock advances by %s", WholeLease)
 	default:
 		a := w.actors[s.actor]
@@ -46,6 +46,12 @@ func (a *actor) describe(s step) string {
 			return "looks into the provider's ledger and reads the record"
 		case courier, witness:
 			return "looks into the provider's ledger"
+		case forgetter:
+			return "an operator undoes the effect and discards the outcome"
+		case requeuer:
+			return "an operator requeues the record"
+		case reaper:
+			return "the reconciler's schedule fires"
 		}
 		return "a request arrives"
 	case serve:
@@ -62,6 +68,8 @@ func (a *actor) describe(s step) string {
 		return fmt.Sprintf("gives up its %s, which is still in transit", a.call.describe())
 	case lose:
 		return fmt.Sprintf("the reply to its %s is lost", a.call.describe())
+	case deny:
+		return fmt.Sprintf("the store refuses its %s", a.call.describe())
 	case resend:
 		return fmt.Sprintf("the reply to its %s is lost, and it is sent again", a.call.describe())
 	default:

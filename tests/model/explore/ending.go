@@ -9,9 +9,12 @@ import (
 )
 
 // playEnd is the end of a schedule. All actors have ended, and calls in transit
-// never arrive. Time passes, a request comes, the resolver if it is needed, and
-// more requests: they must find an outcome, the same for all.
-func (w *world) playEnd() {
+// never arrive. Time passes, a request comes, evidence if it is needed, and
+// more requests: they must find an outcome, the same for all. With bySteps the
+// evidence is about the step that is open in the record, if its effect has happened
+// and the handler did not declare the outcome unknown. Otherwise it is about the
+// outcome.
+func (w *world) playEnd(bySteps bool) {
 	w.flights = nil
 	for _, a := range w.actors {
 		if a.effect == sent {
@@ -27,9 +30,14 @@ func (w *world) playEnd() {
 		same, other = stranger, attempt
 	}
 	w.alone("P1", same)
-	if w.record != nil && w.record.State == driver.StateUnknown {
+	if r := w.record; r != nil && r.State == driver.StateUnknown {
 		w.now = w.now.Add(WholeLease)
-		if r := w.alone("PR", resolver); r.err != nil {
+		by := resolver
+		if s, begun := r.Step(stepName); bySteps && begun && !s.Finished && r.Reason != driver.ReasonUnknown && w.generation().finder != "" {
+			by = witness
+			w.facts |= factStepEnding
+		}
+		if r := w.alone("PR", by); r.err != nil {
 			w.fail("INV-9", fmt.Sprintf("the evidence was refused: %v", r.err))
 		}
 	}

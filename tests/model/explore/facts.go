@@ -59,6 +59,12 @@ const (
 	factStepProvenAtWork
 	factForeign
 	factKeysForgotten
+	factForgotten
+	factRequeued
+	factDenied
+	factSecondCommit
+	factEarlier
+	factStepEnding
 	factCount = iota
 )
 
@@ -72,6 +78,8 @@ var factNames = [factCount]string{
 	"neighbour ran", "left open", "step done", "step replayed", "released by a reconciler",
 	"committed", "evidence about an earlier attempt", "step recorded by evidence", "step recorded by evidence during its run",
 	"written by another guard", "downstream key forgotten",
+	"outcome forgotten", "requeued", "transaction refused", "first Commit found by a later write", "outcome of the predecessor",
+	"settled in the end by evidence about the step",
 }
 
 // String returns the fact's name.

@@ -37,6 +37,8 @@ var invariants = []invariant{
 	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, notExecutedOfTheDead},
 	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
 	{"model", "a write makes of the record what the model of a key makes of it", factTakenOver, asTheModel},
+	{"told", "a handler that learns that its transaction was not applied has no row", factDenied, toldTheTruth},
+	{"discarded", "an outcome that was discarded does not come back from the predecessor", factForgotten, discardedStays},
 	{"FM01", "no caller is refused because of its own record, or gets another result as its own", factClaimRecognised, trueAnswers},
 }
 
@@ -85,7 +87,7 @@ func atMostOnce(w *world) string {
 		switch {
 		case g.orders > 1:
 			return fmt.Sprintf("%d transactions were applied in generation %d of the record", g.orders, i+1)
-		case g.harmless && !w.scenario.Commit:
+		case g.harmless && !w.once():
 		case g.effects > 1:
 			return fmt.Sprintf("the provider saw %d effects in generation %d of the record", g.effects, i+1)
 		case w.dedupes():
@@ -100,6 +102,9 @@ func atMostOnce(w *world) string {
 func completedIsFinal(w *world) string {
 	c := w.change
 	if c == nil || c.before == nil || c.before.State != driver.StateCompleted || w.expired(c.before) {
+		return ""
+	}
+	if c.forgets() && c.after.State == driver.StateRetryable && !w.now.Before(c.before.LeaseEnd) {
 		return ""
 	}
 	return fmt.Sprintf("the completed record became %s", stateOf(c.after))
@@ -137,15 +142,15 @@ func fencing(w *world) string {
 			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
 		}
 	case c.by.role == witness:
-		s, begun := before.Step(stepName)
-		frees := before.State == driver.StateUnknown && begun && !s.Finished && runsAgain(after)
-		if after.State != before.State && (after.State != driver.StateRetryable || !frees) {
+		if after.State != before.State && (before.State != driver.StateUnknown || after.State != driver.StateRetryable || !runsAgain(after)) {
 			return fmt.Sprintf("evidence about a step made a record that is %s %s", before.State, after.State)
 		}
+	case c.forgets(): // see INV-4
+	case c.by.role == requeuer && after.State == before.State:
 	case c.by.owner == before.Owner, c.by.testifies():
 	case after.State == driver.StateInProgress:
 		return fmt.Sprintf("%s wrote a step of another owner", c.by.name)
-	case ended && c.by.role == reaper && after.State == driver.StateRetryable && runsAgain(before):
+	case ended && (c.by.role == reaper || c.by.role == requeuer) && after.State == driver.StateRetryable && runsAgain(before):
 		w.facts |= factReleased
 	case !ended || after.State != driver.StateUnknown || runsAgain(before): // a sweep
 		return fmt.Sprintf("%s changed another owner's %s record to %s", c.by.name, before.State, after.State)
@@ -169,7 +174,7 @@ func runsAgain(r *driver.Record) bool {
 // also if evidence names it.
 func (w *world) hadEffect(name string) bool {
 	name = strings.TrimPrefix(name, found)
-	return slices.ContainsFunc(w.actors, func(a *actor) bool { return a.name == name && a.effect == landed })
+	return slices.ContainsFunc(w.actors, func(a *actor) bool { return (a.name == name || a.applied == name) && a.effect == landed })
 }
 
 func scopes(w *world) string {
@@ -190,6 +195,10 @@ func unknownAbsorbs(w *world) string {
 	if c == nil || c.before == nil {
 		return ""
 	}
+	if s, begun := c.before.Step(stepName); c.before.State == driver.StateUnknown && c.after != nil && c.after.State != driver.StateUnknown &&
+		c.by.role == witness && (!begun || s.Finished) {
+		return fmt.Sprintf("evidence about a step that was not open made the unknown record %s", c.after.State)
+	}
 	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == driver.StateUnknown {
 		return fmt.Sprintf("%s made its record unknown but has never run", c.by.name)
 	} else if own && c.by.plan == unsure && c.after.State == driver.StateRetryable {
@@ -198,7 +207,7 @@ func unknownAbsorbs(w *world) string {
 	if c.before.State != driver.StateUnknown {
 		return ""
 	}
-	if c.after == nil || !c.by.testifies() && c.by.owner != c.before.Owner {
+	if c.after == nil || !c.by.testifies() && c.by.owner != c.before.Owner && c.after.State != driver.StateUnknown {
 		return fmt.Sprintf("the unknown record became %s without evidence", stateOf(c.after))
 	}
 	return ""
@@ -217,6 +226,15 @@ func liveness(w *world) string {
 		}
 		if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
 			return "the record expires before its lease ends"
+		}
+	}
+	if r := w.record; r != nil && r.State == driver.StateUnknown && r.Recovery != idempotent.Reconcile &&
+		(r.Reason == driver.ReasonInterrupted || r.Reason == driver.ReasonLeaseEnded) && runsAgain(r) {
+		return fmt.Sprintf("the record is unknown (%s), and no step of it is open", r.Reason)
+	}
+	if a := w.answered; a != nil && a.role == requeuer && a.err == nil {
+		if r := w.record; r != nil && r.State == driver.StateInProgress && !r.Due.IsZero() && !w.now.Before(r.LeaseEnd) {
+			return "the record was requeued, and its lease has ended, but it is in progress"
 		}
 	}
 	if w.ended && (w.record == nil || w.record.State != driver.StateCompleted) {
@@ -317,6 +335,30 @@ func asDeclared(w *world) string {
 	settled := c.after.State == driver.StateCompleted || c.after.State == driver.StateRetryable
 	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Since.Add(g.retention)) {
 		return fmt.Sprintf("the write of %s stores the record until %v, but the last run declared %s", c.by.name, until, g.retention)
+	}
+	return ""
+}
+
+// toldTheTruth: no transaction of a run is applied, before or after its handler was
+// answered that nothing was written.
+func toldTheTruth(w *world) string {
+	for _, a := range w.actors {
+		if a.denied && a.effect == landed {
+			return fmt.Sprintf("%s learned that nothing was written, but its transaction with the result %q was applied", a.name, a.applied)
+		}
+	}
+	return ""
+}
+
+// discardedStays: who claims the key after an outcome was discarded does not store
+// it again. (The late owner of that outcome may: that is an event.)
+func discardedStays(w *world) string {
+	c := w.change
+	if c == nil || c.after == nil || c.after.State != driver.StateCompleted || c.by.gen != len(w.generations) {
+		return ""
+	}
+	if outcome(c.after) == earlier && w.generation().discarded == earlier {
+		return "the outcome of the predecessor is stored again, although it was discarded"
 	}
 	return ""
 }

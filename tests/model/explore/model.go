@@ -47,11 +47,17 @@ func (c *change) modelled() model.Key {
 		k, _ = p.Resolve(k, a.evidence.modelled(), false, now)
 	case a.role == reaper:
 		k = p.Sweep(k, now)
+	case a.role == forgetter:
+		k = p.Forget(k, now)
+	case a.role == requeuer:
+		k = p.Requeue(k, now)
 	case !own:
 		if !claims(c) { // it marks the record of another owner unknown, however late
 			r.Deadline = now + 1
 		}
 		k, _ = p.Claim(k, r, c.call.judged.UnixMilli())
+	case !c.call.entered && c.after.State == driver.StateCompleted: // with the predecessor's outcome
+		k, _ = p.Settle(k, r, model.Outcome{Kind: model.Result}, now)
 	case !c.call.entered:
 		k = p.Release(k, r, now)
 	case c.after.State == driver.StateInProgress:

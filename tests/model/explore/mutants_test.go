@@ -169,6 +169,12 @@ var mutants = []struct {
 	{"a transaction has its effect although its record is refused",
 		Scenario{Recovery: idempotent.Rerun, Commit: true, Attempts: 2, Clock: clock{WholeLease}, Torn: true},
 		[]string{"INV-2"}},
+	{"the predecessor is asked again after its outcome was discarded",
+		Scenario{Predecessor: true, Attempts: 2, Plans: []plan{succeed}, Forgetters: 1, Clock: clock{WholeLease}, Store: keeping(func(r *driver.Record) { r.PredecessorAnswered = false })},
+		[]string{"discarded"}},
+	{"a transaction is refused although it is applied",
+		Scenario{Commit: true, Attempts: 1, Faults: 1, Liar: true},
+		[]string{"told"}},
 }
 
 // The search finds each broken clause, names the invariant and shows a short

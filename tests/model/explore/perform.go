@@ -32,8 +32,8 @@ func (w *world) do(s step) {
 	case expire:
 		w.facts |= factDeleted
 		w.delete()
-	case finish:
-		w.playEnd()
+	case finish, finishSteps:
+		w.playEnd(s.what == finishSteps)
 	default:
 		w.actors[s.actor].do(s)
 	}
@@ -73,7 +73,15 @@ func (a *actor) do(s step) {
 		a.hearNothing()
 	case resend:
 		w.facts |= factSentTwice
+		a.call.resent = true
 		a.phase = calling
+	case deny:
+		w.facts |= factDenied
+		if w.scenario.Liar {
+			a.serve()
+		}
+		a.reply = reply{err: errDenied}
+		a.deliver()
 	case crash:
 		w.facts |= factCrashed
 		if a.phase == calling {

@@ -73,6 +73,7 @@ type call struct {
 	was    driver.Version
 	now    time.Time // of an insert: what its condition compares
 	sent   time.Time
+	resent bool
 
 	// What its sender knows.
 	judged    time.Time // of a claim: when it decided about the record

@@ -49,6 +49,12 @@ func (w *world) dedupes() bool {
 	return w.scenario.CommitStep || w.scenario.Step != nil && *w.scenario.Step == driver.AtLeastOnce
 }
 
+// once reports whether an effect happens at most once whatever the recovery: the
+// record keeps it from running again.
+func (w *world) once() bool {
+	return w.scenario.Commit || w.scenario.Step != nil && *w.scenario.Step == driver.AtMostOnce
+}
+
 // stepped reports whether the handlers have a step.
 func (w *world) stepped() bool { return w.scenario.CommitStep || w.scenario.Step != nil }
 

@@ -21,6 +21,8 @@ type Scenario struct {
 	Couriers   int // like Resolvers, but time passes between the look and the evidence
 	Witnesses  int // submit evidence about the step, while the handler runs or later
 	Reapers    int // reconcile due records, without a resolver
+	Forgetters int // discard the stored outcome, whose effect an operator has undone
+	Requeuers  int // make the record due now
 
 	// Step puts the effect of every handler into a step of this mode. The
 	// provider honours the downstream key of a step that runs AtLeastOnce.
@@ -29,6 +31,14 @@ type Scenario struct {
 	// Commit puts the effect of every handler into the transaction that completes
 	// its record.
 	Commit bool
+
+	// Second makes a handler whose Commit fails commit once more, with the same
+	// result or with another one. If it then learns of another outcome, it returns its
+	// own result nevertheless.
+	Second second
+
+	// Predecessor is another system that has done the work, with the result earlier.
+	Predecessor bool
 
 	// CommitStep makes every handler call the provider and then write an order
 	// in the transaction that records its step.
@@ -60,11 +70,22 @@ type Scenario struct {
 	Seen func(*actor, driver.Store) driver.Store
 	// Torn lets a transaction have its effect although its record is refused.
 	Torn bool
+	// Liar lets the store refuse a transaction that it applies.
+	Liar bool
 	// Rash makes a resolver report "not executed" about a worker that is alive.
 	Rash bool
 	// Ask names the invariants to check. Default: all.
 	Ask []string
 }
+
+// second is the result of a second Commit.
+type second byte
+
+const (
+	noSecond second = iota
+	sameResult
+	otherResult
+)
 
 // The times of every scenario: an invocation has 10 s, its lease 12 s.
 const (

@@ -44,7 +44,7 @@ func (w *world) encode(b []byte) []byte {
 	}
 	for _, g := range w.generations {
 		switch {
-		case g.harmless && w.scenario.Commit || w.dedupes():
+		case g.harmless && w.once() || w.dedupes():
 			b = append(b, 'r', byte(g.effects))
 		case g.harmless:
 			b = append(b, 'r')
@@ -57,7 +57,7 @@ func (w *world) encode(b []byte) []byte {
 		if w.scenario.Foreign {
 			b = append(b, byte(g.recovery), byte(g.retention/retention))
 		}
-		b = text(text(b, g.acked), g.finder)
+		b = text(text(text(b, g.acked), g.finder), g.discarded)
 	}
 	return b
 }
@@ -74,13 +74,13 @@ func (a *actor) encode(b []byte) []byte {
 	case a.phase == idle:
 		return append(b, 'i', turn)
 	case a.gone():
-		return append(b, 'g') // no reply changes what it does
+		return append(b, 'g', bit(a.denied)) // no reply changes what it does
 	}
-	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect), bit(a.open))
+	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect), bit(a.open), bit(a.call.resent), bit(a.denied))
 	if a.phase == waiting {
 		b = a.encodeReply(b)
 	}
-	b = text(b, a.promised)
+	b = text(text(b, a.promised), a.applied)
 	b = binary.AppendUvarint(b, uint64(len(a.told)))
 	return append(b, a.told...)
 }
@@ -137,6 +137,7 @@ func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 		b = append(b, byte(r.Retention/retention))
 	}
 	for _, s := range r.Steps {
+		b = append(b, bit(r.Reason == driver.ReasonUnknown)) // what evidence about the step releases
 		b = append(b, s.Mode.Code()...)
 		b = append(b, byte(s.By))
 		if s.Finished {

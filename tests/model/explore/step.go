@@ -5,6 +5,7 @@ package explore
 import (
 	"slices"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -18,22 +19,24 @@ type step struct {
 type what byte
 
 const (
-	begin   what = iota // a request arrives, or evidence is looked up
-	serve               // the store serves a call; the reply is in transit
-	deliver             // the reply arrives
-	work                // the handler works, and ends unless its effect has happened
-	end                 // the handler returns after its effect
-	land                // an effect happens whose call got no reply
-	fly                 // the store serves a write whose sender no longer waits
-	pass                // the clock moves
-	expire              // the time to live deletes the record
-	finish              // no process runs: the end is played, without faults
-	stay                // an actor gives up its turn: it does nothing before the clock moves, or is served first
+	begin       what = iota // a request arrives, or evidence is looked up
+	serve                   // the store serves a call; the reply is in transit
+	deliver                 // the reply arrives
+	work                    // the handler works, and ends unless its effect has happened
+	end                     // the handler returns after its effect
+	land                    // an effect happens whose call got no reply
+	fly                     // the store serves a write whose sender no longer waits
+	pass                    // the clock moves
+	expire                  // the time to live deletes the record
+	finish                  // no process runs: the end is played, without faults, and with evidence about the outcome
+	finishSteps             // likewise, with evidence about the step where there is some
+	stay                    // an actor gives up its turn: it does nothing before the clock moves, or is served first
 
 	// Faults.
 	giveUp // no reply comes; the write may still be served later
 	lose   // the reply is lost
 	resend // the reply is lost and the client sends the call again
+	deny   // the store refuses a transaction for good
 	crash  // the process dies; what it sent may still be served
 )
 
@@ -82,6 +85,9 @@ func (w *world) steps() []step {
 	}
 	if quiet {
 		all = append(all, step{what: finish})
+		if w.scenario.Step != nil && w.scenario.Recovery != idempotent.Reconcile {
+			all = append(all, step{what: finishSteps})
+		}
 	}
 	return all
 }
@@ -127,6 +133,9 @@ func (a *actor) ownSteps(all []step, faults bool) []step {
 	if faults {
 		if a.phase == calling {
 			add(giveUp)
+			if a.call.kind == commit && !a.call.resent {
+				add(deny)
+			}
 		}
 		if a.active() {
 			add(crash)
@@ -160,7 +169,9 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 }
 
 // looks reports whether an actor comes because of what it sees.
-func (a *actor) looks() bool { return a.testifies() || a.role == sweeper || a.role == reaper }
+func (a *actor) looks() bool {
+	return a.testifies() || a.role == sweeper || a.role == reaper || a.role == forgetter || a.role == requeuer
+}
 
 // mayBegin makes a sweeper, a reaper and a resolver come only if there is
 // something for them. Of actors that differ only in their name, the first begins
@@ -173,6 +184,14 @@ func (a *actor) mayBegin() bool {
 		}
 	case resolver, courier, witness:
 		if !a.look().any() {
+			return false
+		}
+	case forgetter:
+		if a.w.expired(r) || r.State != driver.StateCompleted || a.w.now.Before(r.LeaseEnd) {
+			return false
+		}
+	case requeuer:
+		if a.w.expired(r) || r.Due.IsZero() || r.State == driver.StateInProgress && a.w.now.Before(r.LeaseEnd) {
 			return false
 		}
 	}

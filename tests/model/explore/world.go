@@ -109,6 +109,12 @@ func newWorld(s *Scenario, f *fibers) *world {
 	for i := range s.Witnesses {
 		w.add("W"+digit(i), witness)
 	}
+	for i := range s.Forgetters {
+		w.add("F"+digit(i), forgetter)
+	}
+	for i := range s.Requeuers {
+		w.add("D"+digit(i), requeuer)
+	}
 	return w
 }
 
@@ -172,6 +178,7 @@ func (w *world) transacted(a *actor) {
 	if w.scenario.CommitStep {
 		w.order(a)
 	} else {
+		a.applied = outcome(w.record)
 		w.land(a)
 	}
 }
