@@ -101,6 +101,7 @@ type actor struct {
 	effect    effect
 	applied   string // the outcome that a transaction of its handler has stored
 	denied    bool   // its last Commit was answered with ErrNotApplied
+	misled    bool   // its second Commit was answered with SettledError, although its result is stored
 	evidence  evidence
 	met       bool   // the store has served it
 	promised  string // the outcome that was acknowledged by then
@@ -307,6 +308,7 @@ func (a *actor) commit(ctx context.Context) (string, error) {
 			result += "'"
 		}
 		if err = e.Commit(ctx, result, port{a}.transact); errors.As(err, new(*idempotent.SettledError)) {
+			a.misled = result == a.applied
 			err = nil
 		}
 	}

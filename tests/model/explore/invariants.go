@@ -346,6 +346,9 @@ func toldTheTruth(w *world) string {
 		if a.denied && a.effect == landed {
 			return fmt.Sprintf("%s learned that nothing was written, but its transaction with the result %q was applied", a.name, a.applied)
 		}
+		if a.misled {
+			return fmt.Sprintf("%s learned that another outcome is stored, but that is its own result %q", a.name, a.applied)
+		}
 	}
 	return ""
 }
