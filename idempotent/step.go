@@ -40,9 +40,10 @@ func (o *StepOptions) mode() driver.StepMode {
 // handler and must not change while records are in flight. It has 1 to 64 of the
 // characters a-z, A-Z, 0-9, '-', '_', '.' and '/'. Steps of one handler may run
 // concurrently; they cannot be nested. T must survive a JSON round trip. Its
-// encoding, compressed if that makes it smaller, may have up to 64 KB, and the
-// encodings of all steps together up to 256 KB. Return a reference rather than a
-// document.
+// encoding, compressed if that makes it smaller, may have up to 64 KB. All steps of
+// a record together may have up to 256 KB, counted as name, encoding and 128 bytes
+// for each: the rest of the largest record is for its outcome. Return a reference
+// rather than a document.
 //
 // Pass the [DownstreamKey] of fn's context to the provider. It makes it safe to
 // run a step again after a crash between the effect and its recording.
@@ -51,7 +52,8 @@ func (o *StepOptions) mode() driver.StepMode {
 // that error also count for the handler; [NotExecuted] means only that the step
 // had no effect. Step itself returns
 //   - [*StepError] for an invalid name or type, for a recorded result of another
-//     type, or for a result that is too large;
+//     type, or for a result that is too large, and before it calls fn if another
+//     step does not fit into the record;
 //   - [*LeaseLostError] if another request owns the record;
 //   - [ErrExecutionEnded] after the handler has returned, or once it is known that
 //     a Commit of this run was applied;
@@ -165,16 +167,20 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 			return &before, nil
 		}
 	}
+	begun := driver.StepRecord{Name: s.name, Mode: s.mode}
+	if err := checkKept(w.steps, &begun); err != nil {
+		return nil, err
+	}
 	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
 			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Options.DownstreamRetention); "+
 				"ask the provider for the outcome and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
 		if s.before == nil { // evidence about it then releases the record
-			e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
+			e.note(begun)
 		}
 		return nil, w.forgotten
 	}
-	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
+	e.note(begun)
 	e.use(s)
 	return nil, nil
 }
@@ -262,15 +268,14 @@ func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.
 	return encoded, done, nil
 }
 
-// checkKept returns an error if the results of steps and of done together are too
-// large.
-func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
-	kept := len(done.Result)
-	for i := range steps {
-		kept += len(steps[i].Result)
+// checkKept returns an error if steps, with s added or replaced, are too large.
+func checkKept(steps []driver.StepRecord, s *driver.StepRecord) error {
+	kept := sizeOf(steps) + stepSize(s)
+	if i, found := findStep(steps, s.Name); found {
+		kept -= stepSize(&steps[i])
 	}
 	if kept > maxSteps {
-		return &StepError{Step: done.Name, Problem: fmt.Sprintf("the results of all steps would have %d bytes; the limit is %d: return references", kept, maxSteps)}
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("all steps together would have %d bytes; the limit is %d: return references, or use fewer steps", kept, maxSteps)}
 	}
 	return nil
 }

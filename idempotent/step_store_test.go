@@ -465,21 +465,28 @@ func packs(t *testing.T, n int) string {
 	return ""
 }
 
-// The limits are exact to the byte.
+// The limits are exact to the byte. A step counts as its name, its result and 128
+// bytes, and is refused before it runs if not even its beginning fits.
 func TestStepLimits(t *testing.T) {
 	t.Parallel()
 	const one, all = 64 << 10, 256 << 10
-	full := packs(t, one)
+	const begun = len("a/1") + 128
+	full, rest := packs(t, one), packs(t, all-3*one-5*begun)
 	s, key := watch(), newKey()
 	name := strings.Repeat("n", 64)
 	_, err := s.do(t, key, func(ctx context.Context) (string, error) {
-		for _, step := range []string{"a/1", "a/2", "b/1", "b/2"} {
-			if _, err := idempotent.Step(ctx, step, value(full)); err != nil {
+		for step, result := range map[string]string{"a/1": full, "a/2": full, "b/1": full, "b/2": rest} {
+			if _, err := idempotent.Step(ctx, step, value(result)); err != nil {
 				return "", err
 			}
 		}
-		if _, err := idempotent.Step(ctx, "a/3", value("")); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "262144") {
-			t.Errorf("over the limit of all steps: %v", err)
+		ran := false
+		_, err := idempotent.Step(ctx, "a/3", func(context.Context) (string, error) { ran = true; return "", nil })
+		if !ran || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "would have 262146 bytes; the limit is 262144") {
+			t.Errorf("a step that fits without its result: it ran: %t; %v", ran, err)
+		}
+		if _, err := idempotent.Step(ctx, "a/4", never[string]); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "would have 262275 bytes") {
+			t.Errorf("a step that does not fit: %v", err)
 		}
 		return "", errDown
 	})

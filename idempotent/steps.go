@@ -18,9 +18,13 @@ const (
 	maxStepName = 64
 	// maxStepResult is the maximum stored size of the result of one step, in bytes.
 	maxStepResult = 64 << 10
-	// maxSteps is the maximum stored size of the results of all steps of a record
-	// together, in bytes. Every write of the record includes them.
+	// maxSteps is the maximum size of all steps of a record together, in bytes. Every
+	// write of the record includes them. A store holds at least 400 KB (DynamoDB), so
+	// that what else a record needs always fits.
 	maxSteps = 256 << 10
+	// stepOverhead is what a step counts besides its name and its result: more than any
+	// store needs for the rest of it.
+	stepOverhead = 128
 )
 
 // checkStepName returns an error if the name of a step is invalid.
@@ -85,6 +89,16 @@ func finished(steps []driver.StepRecord, name string) bool {
 	i, found := findStep(steps, name)
 	return found && steps[i].Finished
 }
+
+// sizeOf returns the size of steps, for [maxSteps].
+func sizeOf(steps []driver.StepRecord) (n int) {
+	for i := range steps {
+		n += stepSize(&steps[i])
+	}
+	return n
+}
+
+func stepSize(s *driver.StepRecord) int { return len(s.Name) + stepOverhead + len(s.Result) }
 
 // sameSteps reports whether two lists have the same steps with the same results.
 func sameSteps(a, b []driver.StepRecord) bool {
