@@ -33,7 +33,7 @@ func (w *world) playEnd(bySteps bool) {
 	if r := w.record; r != nil && r.State == driver.StateUnknown {
 		w.now = w.now.Add(WholeLease)
 		by := resolver
-		if s, begun := r.Step(stepName); bySteps && begun && !s.Finished && r.Reason != driver.ReasonUnknown && w.generation().finder != "" {
+		if s, _ := r.Step(stepName); bySteps && !s.Finished && r.Reason != driver.ReasonUnknown && w.generation().finder != "" {
 			by = witness
 			w.facts |= factStepEnding
 		}

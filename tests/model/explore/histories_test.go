@@ -130,7 +130,7 @@ func (h *history) run() {
 	if h.broken == "" {
 		h.end()
 	}
-	for _, p := range h.parties { // after a violation
+	for _, p := range slices.Clone(h.parties) { // after a violation
 		h.kill(p)
 	}
 }
