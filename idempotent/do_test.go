@@ -115,7 +115,7 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
 		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is already completed with another outcome"},
 		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; the key does not run again until evidence settles the outcome"},
-		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler ran past its lease and another request took over the record; this outcome is not stored"},
+		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: this run no longer owns the record: it was taken over, settled by another party, or removed; this result is not stored"},
 		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the request is completed, but its result cannot be replayed: it is gone"},
 		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is old", Uncompared: true}, "idempotent: charge#AAAA: the key was used before, and its record cannot be compared with this request: it is old"},
 		{&idempotent.SettledError{RecordID: "charge#AAAA", Step: "pay"}, `idempotent: charge#AAAA: step "pay" already has another recorded result; use CorrectedStep if that result is wrong`},
@@ -792,6 +792,8 @@ func TestOptions(t *testing.T) {
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
 		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},
 		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},
+		"version text":    {func(o *idempotent.Options) { o.ResultVersion = "2\xff" }, "Options.ResultVersion: want at most 1024 bytes of valid UTF-8"},
+		"version length":  {func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1025) }, "Options.ResultVersion"},
 	} {
 		if _, err := idempotent.New(memstore.New(), row.f); err == nil || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: New: got error %v, want one that contains %q", name, err, row.says)
@@ -805,6 +807,9 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.LeaseMargin = time.Millisecond }); err != nil {
 		t.Errorf("a margin of 1ms: %v", err)
+	}
+	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1024) }); err != nil {
+		t.Errorf("a version of 1,024 bytes: %v", err)
 	}
 	if _, err := idempotent.New(nil); err == nil {
 		t.Error("New accepted a nil store")

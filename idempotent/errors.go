@@ -20,7 +20,8 @@ var ErrExecutionEnded = errors.New("idempotent: the execution has ended")
 // characters of its hash, never its key.
 func short(id RecordID) string { return id.Operation() + "#" + id.KeyHash() }
 
-// InProgressError reports that another request with the same key is running.
+// InProgressError reports that another request with the same key is running, or, to
+// evidence and [Guard.Forget], that the handler of a settled record may still be.
 type InProgressError struct {
 	RecordID RecordID
 	// RetryAfter is how long to wait before the next try: as long as the request has
@@ -30,11 +31,17 @@ type InProgressError struct {
 	// longer runs.
 	Until time.Time
 	Ref   string // resource reference set by its handler, if any
+
+	settled bool // the record is not in progress, but its lease has not ended
 }
 
 func (e *InProgressError) Error() string {
-	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s; its lease ends at %s",
-		short(e.RecordID), e.RetryAfter.Round(time.Millisecond), e.Until.UTC().Format(time.RFC3339))
+	what := "another request with this key is in progress"
+	if e.settled {
+		what = "its handler may still be running"
+	}
+	return fmt.Sprintf("idempotent: %s: %s; retry after %s; its lease ends at %s",
+		short(e.RecordID), what, e.RetryAfter.Round(time.Millisecond), e.Until.UTC().Format(time.RFC3339))
 }
 
 // MismatchError reports that the key belongs to a request with other content.
@@ -97,15 +104,16 @@ func (e *InvalidKeyError) Error() string {
 
 func (e *InvalidKeyError) Unwrap() error { return e.Err }
 
-// LeaseLostError reports that this handler ran past its lease and another request
-// took over its record. This handler's outcome is not stored.
+// LeaseLostError reports that this run no longer owns its record: another request
+// took it over, another party settled it, or it has expired or was deleted. The
+// outcome, or the step that the error is about, is not stored.
 type LeaseLostError struct {
 	RecordID RecordID
 	Err      error // the handler's error, if it returned one
 }
 
 func (e *LeaseLostError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the handler ran past its lease and another request took over the record; this outcome is not stored", short(e.RecordID))
+	return fmt.Sprintf("idempotent: %s: this run no longer owns the record: it was taken over, settled by another party, or removed; this result is not stored", short(e.RecordID))
 }
 
 func (e *LeaseLostError) Unwrap() error { return e.Err }

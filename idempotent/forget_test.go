@@ -229,6 +229,10 @@ func TestForgetRefused(t *testing.T) {
 	done, token := s.complete(t, "done")
 	unknown := s.unknowns(t, 1)
 	running := s.leave(t, atOnce)
+	fresh := newKey()
+	if _, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, fresh, charged); err != nil {
+		t.Fatal(err)
+	}
 	old := s.clock.Now()
 	for name, c := range map[string]struct {
 		id    idempotent.RecordID
@@ -239,7 +243,10 @@ func TestForgetRefused(t *testing.T) {
 		"no record": {newKey().RecordID(), token, func(err error) bool { return errors.Is(err, idempotent.ErrNoRecord) }},
 		"no token":  {done.RecordID(), "", func(err error) bool { return errors.As(err, new(*idempotent.StaleEvidenceError)) }},
 		"running":   {running.RecordID(), record(t, s, running).Token(), func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }},
-		"unknown":   {unknown.RecordID(), record(t, s, unknown).Token(), func(err error) bool { return strings.Contains(err.Error(), "is unknown and has no stored outcome") }},
+		"its lease": {fresh.RecordID(), record(t, s, fresh).Token(), func(err error) bool {
+			return errors.As(err, new(*idempotent.InProgressError)) && strings.Contains(err.Error(), "its handler may still be running; retry after 12s")
+		}},
+		"unknown": {unknown.RecordID(), record(t, s, unknown).Token(), func(err error) bool { return strings.Contains(err.Error(), "is unknown and has no stored outcome") }},
 	} {
 		if err := s.guard.Forget(t.Context(), c.id, wrong(c.token)); err == nil || !c.want(err) {
 			t.Errorf("%s: got error %v", name, err)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -116,8 +117,8 @@ type Options struct {
 
 	// ResultVersion names the shape of the result. It is stored with every result,
 	// and a result of another version is not replayed, because a renamed field would
-	// decode as its zero value. Change it when the shape changes. Default: the empty
-	// version.
+	// decode as its zero value. Change it when the shape changes. It has at most 1,024
+	// bytes of valid UTF-8. Default: the empty version.
 	ResultVersion string
 
 	// CacheEntries is how many completed records the guard holds in memory, so that
@@ -184,6 +185,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
+// maxResultVersion is the maximum length of Options.ResultVersion, in bytes.
+const maxResultVersion = 1024
+
 func (o *Options) validate() error {
 	for _, d := range []struct {
 		name  string
@@ -217,6 +221,9 @@ func (o *Options) validate() error {
 	}
 	if o.DefaultLease <= o.LeaseMargin {
 		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which it includes", o.DefaultLease, o.LeaseMargin)
+	}
+	if len(o.ResultVersion) > maxResultVersion || !utf8.ValidString(o.ResultVersion) {
+		return fmt.Errorf("idempotent: invalid Options.ResultVersion: want at most %d bytes of valid UTF-8", maxResultVersion)
 	}
 	return validateCodecName(o.Codec.Name())
 }

@@ -72,7 +72,7 @@ func inProgress(r *driver.Record, now time.Time) *InProgressError {
 		}
 		wait = min(wait, max(time.Second, now.Sub(began)))
 	}
-	return &InProgressError{RecordID: r.ID, RetryAfter: wait, Until: r.LeaseEnd, Ref: r.Ref}
+	return &InProgressError{RecordID: r.ID, RetryAfter: wait, Until: r.LeaseEnd, Ref: r.Ref, settled: r.State != driver.StateInProgress}
 }
 
 // runsAgain reports whether a record whose owner failed, or never reported an

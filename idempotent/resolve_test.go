@@ -197,11 +197,12 @@ func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 		state       driver.State
 		lease, next time.Time // next: of another owner that comes in between
 		wait        time.Duration
+		says        string
 	}{
-		"running":           {driver.StateInProgress, now.Add(time.Minute), time.Time{}, 2 * time.Second},
-		"already unknown":   {driver.StateUnknown, now.Add(time.Minute), time.Time{}, time.Minute},
-		"a later owner":     {driver.StateInProgress, now.Add(-time.Minute), now.Add(time.Second), 0},
-		"a later one ended": {driver.StateInProgress, now.Add(-time.Minute), now.Add(-time.Second), 0},
+		"running":           {driver.StateInProgress, now.Add(time.Minute), time.Time{}, 2 * time.Second, "another request with this key is in progress; retry"},
+		"already unknown":   {driver.StateUnknown, now.Add(time.Minute), time.Time{}, time.Minute, "its handler may still be running; retry"},
+		"a later owner":     {driver.StateInProgress, now.Add(-time.Minute), now.Add(time.Second), 0, ""},
+		"a later one ended": {driver.StateInProgress, now.Add(-time.Minute), now.Add(-time.Second), 0, ""},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, driver.Record{State: row.state, Created: now.Add(-2 * time.Second), LeaseEnd: row.lease})
@@ -215,8 +216,8 @@ func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 		var stale *idempotent.StaleEvidenceError
 		switch {
 		case row.next.IsZero():
-			if !errors.As(err, &busy) || busy.RetryAfter != row.wait {
-				t.Errorf("%s: got error %#v, want to wait %s", name, err, row.wait)
+			if !errors.As(err, &busy) || busy.RetryAfter != row.wait || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("%s: got error %v, want to wait %s and %q", name, err, row.wait, row.says)
 			}
 		case !errors.As(err, new(*idempotent.StaleEvidenceError)) || !errors.As(err, &stale) || stale.Attempt != 2:
 			t.Errorf("%s: got error %#v, want StaleEvidenceError of attempt 2", name, err)
