@@ -236,7 +236,7 @@ func (p *pace) spent(units float64) {
 //	next     for each segment the key after which it continues, empty at its start,
 //	         null at its end
 type bookmark struct {
-	was      types.AttributeValue // the write id of the item; nil: there is none
+	was      types.AttributeValue // the write id of the item; nil: it is missing
 	began    time.Time
 	reserved time.Time
 	starts   []item // nil: the segment is done

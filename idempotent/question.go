@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -129,6 +130,13 @@ func (r *reconciler) cut(ctx context.Context, e driver.Listed) bool {
 	r.count(func(p *Report) { p.Incomplete = true })
 	r.waits(e)
 	return true
+}
+
+// selects reports whether the run asks about records of the operation, and counts
+// them. It processes the end of a lease whatever the operation: the scan does not
+// come to the record again before its next pass.
+func (r *reconciler) selects(operation string) bool {
+	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, operation)
 }
 
 // call is how the call of a resolver ended.

@@ -181,13 +181,6 @@ func listRunning(ctx context.Context, lister driver.AbandonedLister, now time.Ti
 	return nil
 }
 
-// selects reports whether the run asks about records of the operation, and counts
-// them. It processes the end of a lease whatever the operation: the scan does not
-// come to the record again before its next pass.
-func (r *reconciler) selects(operation string) bool {
-	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, operation)
-}
-
 // rounds lists what is due and works on it until nothing is left.
 func (r *reconciler) rounds(ctx context.Context) error {
 	for first := true; ; first = false {

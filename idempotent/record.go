@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
 )
 
 // declare stores in r the options that the operation declares for the run that
@@ -144,15 +143,6 @@ func (o *Options) transition(r *driver.Record, state driver.State, reason driver
 	}
 	schedule(&next, now, o)
 	return next
-}
-
-// swept returns the record r, whose lease has ended without an outcome, after that
-// end is processed at now, and the event that reports it.
-func (o *Options) swept(r *driver.Record, v sweepVerdict, now time.Time) (next driver.Record, kind event.Kind) {
-	if v == sweepRelease {
-		return o.transition(r, driver.StateRetryable, driver.ReasonLeaseEnded, now), event.Retryable
-	}
-	return o.transition(r, driver.StateUnknown, driver.ReasonLeaseEnded, now), event.MarkedUnknown
 }
 
 // declares reports whether an operation that declared steps allows a step with

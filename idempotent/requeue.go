@@ -111,3 +111,12 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
 	})
 }
+
+// swept returns the record r, whose lease has ended without an outcome, after that
+// end is processed at now, and the event that reports it.
+func (o *Options) swept(r *driver.Record, v sweepVerdict, now time.Time) (next driver.Record, kind event.Kind) {
+	if v == sweepRelease {
+		return o.transition(r, driver.StateRetryable, driver.ReasonLeaseEnded, now), event.Retryable
+	}
+	return o.transition(r, driver.StateUnknown, driver.ReasonLeaseEnded, now), event.MarkedUnknown
+}

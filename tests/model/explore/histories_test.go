@@ -88,7 +88,7 @@ type history struct {
 	last    *driver.Record
 }
 
-// party is a request, or somebody who changes the record from outside.
+// party is a request, a reconciler, an operator or a source of evidence.
 type party struct {
 	h       *history
 	name    string
@@ -389,7 +389,7 @@ func (p *party) answered(out idempotent.Outcome[string], err error) {
 	}
 }
 
-// evidence is a true statement that somebody makes; nil if there is none.
+// evidence returns a source of a true statement; nil if there is nothing to state.
 func (h *history) evidence() *party {
 	var all []func() *party
 	add := func(f func() *party) { all = append(all, f) }
@@ -511,7 +511,7 @@ func (h *history) forgetter() *party {
 		faults := h.faults
 		h.faults = false
 		defer func() { h.faults = faults }()
-		// Undone before: nobody else is there until the outcome is discarded.
+		// Undone before: no other party acts until the outcome is discarded.
 		h.ledger, h.outcome = map[string]string{}, ""
 		p.frees = func(*driver.Record) bool { return true }
 		if err := h.guard(p).Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: "operator", Reason: "undone"}); err != nil {
