@@ -148,16 +148,16 @@ func reachesNotExecuted(err error) bool {
 // outcome is the outcome of an attempt, as it is to be stored. It is sealed just
 // before it is written, so that it can be compared until then.
 type outcome struct {
-	state    driver.State
+	state driver.State
+	// failed is set if the handler returned err, or panicked with it, and outcomeOf
+	// judged that.
+	failed, panicked bool
+
 	reason   driver.Reason
 	encoding string
 	result   []byte
 	chunks   driver.Chunks // set if result is stored beside the record
-	err      error         // what went wrong, for events
-	// failed is the error with which the handler failed, or panicked; nil if it
-	// returned a result or a Final error. The outcome is then judged by outcomeOf.
-	failed   error
-	panicked bool
+	err      error         // what went wrong
 }
 
 // stored returns the outcome that the completed record r holds.

@@ -75,7 +75,7 @@ func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out out
 // panicked with it.
 func outcomeOf(err error, w *work, panicked bool) outcome {
 	failure := func(state driver.State, reason driver.Reason) outcome {
-		return outcome{state: state, reason: reason, err: bare(err), failed: err, panicked: panicked}
+		return outcome{state: state, reason: reason, err: err, failed: true, panicked: panicked}
 	}
 	switch {
 	case w.forgotten != nil:
@@ -119,8 +119,8 @@ func (o *outcomeWriter) meet(current *driver.Record) (applied bool) {
 	}
 	o.kind = event.LateCompletion
 	o.w.meet(current) // if another run owns it, judge ends the change
-	if o.out.failed != nil {
-		o.out = outcomeOf(o.out.failed, o.w, o.out.panicked)
+	if o.out.failed {
+		o.out = outcomeOf(o.out.err, o.w, o.out.panicked)
 	}
 	return false
 }
