@@ -44,8 +44,8 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 	if earlier := e.work.doubtedCommit(); earlier != nil {
 		// The texts of both errors, but neither of the errors: a handler that looks for
 		// the reason of a refusal would undo what the earlier transaction needs.
-		err = &StoreError{RecordID: e.id, Op: driver.OpTransact, Entered: true,
-			Err: fmt.Errorf("an earlier transaction of this run may have been applied: %v; this one was not: %v", earlier, err)}
+		text := fmt.Sprintf("an earlier transaction of this run may have been applied: %s; this one was not: %s", earlier, err)
+		err = &StoreError{RecordID: e.id, Op: driver.OpTransact, Entered: true, Err: errors.New(text)}
 	}
 	return err
 }
