@@ -66,13 +66,30 @@ func (g *Guard) mustExist(function string) {
 	}
 }
 
-// options returns the guard's options with optFns applied.
+// options returns the guard's options with optFns applied, for one operation. The
+// guard has one cache for all operations.
 func (g *Guard) options(optFns []func(*Options)) (*Options, error) {
 	g.mustExist("Do")
 	if len(optFns) == 0 {
 		return &g.opts, nil
 	}
-	return g.opts.with(optFns)
+	o, err := g.opts.with(optFns)
+	if err != nil {
+		return nil, err
+	}
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"CacheEntries", o.CacheEntries != g.opts.CacheEntries},
+		{"CacheBytes", o.CacheBytes != g.opts.CacheBytes},
+		{"CacheAge", o.CacheAge != g.opts.CacheAge},
+	} {
+		if option.set {
+			return nil, fmt.Errorf("idempotent: Options.%s is an option of the guard: pass it to New or Guard.With", option.name)
+		}
+	}
+	return o, nil
 }
 
 // hint logs, once per guard and kind, that the guard ignored a declaration in a

@@ -123,8 +123,8 @@ type Options struct {
 
 	// CacheEntries is how many completed records the guard holds in memory, so that
 	// repeated retries need no store call. A cached record is checked like one from
-	// the store. The cache belongs to the guard: the options of a single Wrap or Do
-	// do not change it. Default: no cache.
+	// the store. The cache belongs to the guard: Wrap, Do, DoOutcome and Lookup refuse
+	// an option that changes it. Default: no cache.
 	CacheEntries int
 
 	// CacheBytes limits the size of the results in the cache. Default: 16 MiB.
