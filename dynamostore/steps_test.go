@@ -5,17 +5,25 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/doctest"
 )
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
 
 // A record with as many steps as fit can still be settled, taken over, marked unknown
 // and released by evidence: steps leave room for these writes in the largest item.
@@ -92,6 +100,54 @@ func TestStepsLeaveRoom(t *testing.T) {
 		t.Errorf("the last attempt: %q, %v", got, err)
 	}
 	is(driver.StateCompleted, 3)
+}
+
+// The table of docs/cost.md: each write of a record includes the results of all steps
+// before it.
+func TestCostOfSteps(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| steps of a request | calls | write units | $ per million | durable functions, $ per million |\n| --: | --: | --: | --: | --: |\n")
+	for _, steps := range []int{1, 5, 20, 100, 400} {
+		bill := &meter{DB: dynamotest.New("once")}
+		g, err := idempotent.New(newStore(t, bill), func(o *idempotent.Options) {
+			o.Recovery, o.Steps, o.Logger = idempotent.Resume, []string{"step"}, slog.New(slog.DiscardHandler)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := idempotent.Do(ctx, g, aKey(), func(ctx context.Context) (string, error) {
+			for i := range steps {
+				if _, err := idempotent.Step(ctx, fmt.Sprint("step/", i), func(context.Context) (string, error) { return strings.Repeat("r", 500-len(`""`)), nil }); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const unit, operation = 0.625, 8.00 // dollars for a million: list prices, with their sources in docs/cost.md and docs/comparison.md
+		fmt.Fprintf(&table, "| %d | %d | %d | %.2f | %.2f |\n", steps, bill.calls, bill.units, float64(bill.units)*unit, float64(steps)*operation)
+	}
+	doctest.Part(t, "../docs/cost.md", "steps", table.String(), *update)
+}
+
+// meter counts the write units of one item: one for each KB of the item before or
+// after the write, whichever is larger (developer guide, "DynamoDB read and write
+// operations").
+type meter struct {
+	*dynamotest.DB
+	calls, units, size int
+}
+
+func (m *meter) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	size := dynamostore.ItemSize(in.Item)
+	m.calls++
+	m.units += (max(size, m.size) + 1023) / 1024
+	m.size = size
+	return m.DB.PutItem(ctx, in, optFns...)
 }
 
 // incompressible returns n random bytes, the same ones each time.

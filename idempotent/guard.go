@@ -27,7 +27,7 @@ type Guard struct {
 	waiting waiting // requests that wait for a running one
 
 	// hinted records which warnings were already logged.
-	hinted struct{ unknown, ignored, notApplied, disabled atomic.Bool }
+	hinted struct{ unknown, ignored, notApplied, steps, disabled atomic.Bool }
 }
 
 // New returns a guard over store. It returns an error if an option is invalid.
@@ -113,12 +113,16 @@ func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, out outc
 	}
 }
 
+// warn logs text, once. err may be nil.
 func (g *Guard) warn(ctx context.Context, o *Options, once *atomic.Bool, id RecordID, err error, text string) {
 	if once.Swap(true) {
 		return
 	}
-	o.logger().LogAttrs(ctx, slog.LevelWarn, text,
-		append([]slog.Attr{slog.String("operation", id.Operation()), slog.String("key_hash", id.KeyHash())}, logs.OfError(bare(err))...)...)
+	attrs := []slog.Attr{slog.String("operation", id.Operation()), slog.String("key_hash", id.KeyHash())}
+	if err != nil {
+		attrs = append(attrs, logs.OfError(bare(err))...)
+	}
+	o.logger().LogAttrs(ctx, slog.LevelWarn, text, attrs...)
 }
 
 // warnDisabled logs, once per guard, that requests run unguarded.

@@ -66,6 +66,12 @@ func (o *StepOptions) mode() driver.StepMode {
 // write includes the result. If evidence finished the step meanwhile (see
 // [ResolvedStep]), Step returns the recorded result.
 //
+// Every write of the record contains the results of all steps before it, so the cost
+// of many steps grows with the square of their number: docs/cost.md has figures. For
+// dozens of steps, or results of several KB, use a durable function, which stores
+// each result once. A warning is logged, once per guard, when the steps of a record
+// pass 32 KB.
+//
 // A goroutine that the handler leaves behind can still be inside fn when the outcome
 // is stored: an AtMostOnce step then counts as begun. Wait for such goroutines.
 //
@@ -290,6 +296,7 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 	if err := e.noteDone(done); err != nil {
 		return nil, err
 	}
+	e.warnOfSize(ctx)
 	recorded, err = e.writeSteps(ctx, done.Name, transaction)
 	tooLarge := errors.Is(err, driver.ErrTooLarge)
 	if transaction != nil || tooLarge {
@@ -324,6 +331,22 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 	}
 	e.note(done)
 	return nil
+}
+
+// warnOfSize logs, once per guard, that the steps of a record have become large.
+func (e *Execution) warnOfSize(ctx context.Context) {
+	g := e.attempt.guard
+	if g.hinted.steps.Load() {
+		return
+	}
+	e.mu.Lock()
+	size := sizeOf(e.work.steps)
+	e.mu.Unlock()
+	if size > largeSteps {
+		g.warn(ctx, e.attempt.opts, &g.hinted.steps, e.id, nil,
+			"idempotent: the steps of a record have more than 32 KB, and every write of the record contains all of them. "+
+				"Return smaller results, or use a durable function for many steps. This is logged once.")
+	}
 }
 
 // writeSteps writes what this run knows about its steps, because of the named

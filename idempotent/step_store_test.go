@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"math/rand"
@@ -499,6 +500,42 @@ func TestStepLimits(t *testing.T) {
 	for _, name := range []string{"x/a", "/a"} {
 		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.As(err, new(*idempotent.StepError)) {
 			t.Errorf("%s, which was not declared: %v", name, err)
+		}
+	}
+}
+
+// The first record of a guard whose steps pass 32 KB is logged, without its key and
+// its results.
+func TestStepsAreLarge(t *testing.T) {
+	t.Parallel()
+	const large = 32 << 10
+	var log bytes.Buffer
+	s, logged := watch(), func(o *idempotent.Options) {
+		o.Recovery, o.Steps, o.Logger = idempotent.Resume, []string{"a"}, slog.New(slog.NewTextHandler(&log, nil))
+	}
+	g, _ := newGuardOver(t, s, logged)
+	half, rest := packs(t, large/2), packs(t, large/2-2*(len("a/1")+128))
+	for i, results := range [][]string{{half, rest}, {half, half}, {half, half}} {
+		key := newKey()
+		if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			for n, result := range results {
+				if _, err := idempotent.Step(ctx, fmt.Sprint("a/", n), value(result)); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := i > 0
+		if got := strings.Count(log.String(), "steps of a record have more than 32 KB"); (got == 1) != want || got > 1 {
+			t.Errorf("after request %d: %d lines", i, got)
+		}
+		if i == 1 {
+			line := log.String()
+			if id := key.RecordID(); !strings.Contains(line, "operation=charge key_hash="+id.KeyHash()+"\n") || strings.Contains(line, key.ID) {
+				t.Errorf("the line is %.300s", line)
+			}
 		}
 	}
 }

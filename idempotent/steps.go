@@ -22,6 +22,9 @@ const (
 	// write of the record includes them. A store holds at least 400 KB (DynamoDB), so
 	// that what else a record needs always fits.
 	maxSteps = 256 << 10
+	// largeSteps is the size of all steps of a record above which the guard logs a
+	// warning.
+	largeSteps = 32 << 10
 	// stepOverhead is what a step counts besides its name and its result: more than any
 	// store needs for the rest of it.
 	stepOverhead = 128

@@ -58,7 +58,7 @@ func TestCostAgreesWithMeasurements(t *testing.T) {
 		{"replay of 300 KB", "either", retried(service{Result: 300 << 10})},
 		{"first request, result of 6 MB", "`Rerun`", price(service{Result: 6 << 20})},
 		{"replay of 6 MB", "`Rerun`", retried(service{Result: 6 << 20})},
-		{"each `Step`", "`Resume`", price(service{Steps: 1}) - price(service{})},
+		{"each `Step`, while the record has less than 1 KB", "`Resume`", price(service{Steps: 1}) - price(service{})},
 		{"first request, `Commit` with one item", "any", price(service{Commit: 1})},
 		{"`ReconcileDue`, nothing due", "`Reconcile`", price(service{Reconcile: month / 1e6}) - price(service{})},
 	} {

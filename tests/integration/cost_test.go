@@ -205,7 +205,7 @@ var prices = []price{
 	{"replay of 300 KB", either, replayOf(large), replayed},
 	{"first request, result of 6 MB", rerun, func(c *customer) cost { return c.send(returns(most)) }, ran},
 	{"replay of 6 MB", rerun, replayOf(most), replayed},
-	{"each `Step`", resume, within(func(ctx context.Context, _ *customer) error {
+	{"each `Step`, while the record has less than 1 KB", resume, within(func(ctx context.Context, _ *customer) error {
 		_, err := idempotent.Step(ctx, "step", returns(small))
 		return err
 	}), ran},
@@ -221,7 +221,7 @@ var prices = []price{
 			return err
 		})(c)
 	}, ran},
-	{"each `Step`, `AtMostOnce`", resume, within(func(ctx context.Context, _ *customer) error {
+	{"each `Step`, `AtMostOnce`, while the record has less than 1 KB", resume, within(func(ctx context.Context, _ *customer) error {
 		_, err := idempotent.Step(ctx, "step", returns(small), func(o *idempotent.StepOptions) { o.AtMostOnce = true })
 		return err
 	}), ran},
