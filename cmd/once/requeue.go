@@ -33,7 +33,9 @@ func requeueCommand(e *env) *cobra.Command {
 
 The record is due at once, its pauses begin anew, and reconciliation gives it up
 only after another 7 days (or GiveUpAfter of your reconciler). Nothing runs, and
-no outcome is stored. Only a record that waits for evidence can be requeued.
+no outcome is stored. Only a record that waits for evidence can be requeued. A
+run whose lease has ended without an outcome becomes unknown or retryable, as
+its operation declares.
 
 With --exhausted, it requeues every record that reconciliation has given up. A
 record that fails does not stop the others, and it is safe to repeat the
@@ -180,7 +182,18 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
 	written := false
 	g, err := c.guard(o, func(opts *idempotent.Options) {
-		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.ReconcileScheduled })
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
+			switch e.Kind {
+			case event.MarkedUnknown:
+				line.To = driver.StateUnknown.String()
+			case event.Retryable:
+				line.To = driver.StateRetryable.String()
+			case event.ReconcileScheduled:
+			default:
+				return
+			}
+			written = true
+		})
 	})
 	if err == nil {
 		err = refusal(g.Requeue(ctx, r.ID))

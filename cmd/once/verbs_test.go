@@ -61,7 +61,10 @@ func TestRequeue(t *testing.T) {
 		r.Exhausted, r.ReconcileAttempts = true, 3
 	})
 	newDesk(t, aNight(t)...).once("requeue", "--exhausted", why, "--dry-run").ok().golden("requeue-dry-run")
-	d := newDesk(t, append(aNight(t), second)...)
+	resumes := record(key("mail", "acme", "m-10"), 20*time.Minute, func(r *driver.Record) {
+		r.Recovery, r.StepNames, r.Due = idempotent.Resume, []string{"send"}, r.LeaseEnd
+	})
+	d := newDesk(t, append(aNight(t), second, resumes)...)
 	d.unchanged(func() {
 		d.once("requeue", "--exhausted", why, "--dry-run").ok().says("2 records: 2 would be written")
 		d.once("requeue", "--exhausted", why, "--dry-run", "--operation", "transfer").ok().says("0 records")
@@ -81,6 +84,9 @@ func TestRequeue(t *testing.T) {
 	d.once("requeue", "--exhausted", why, "--yes", "--json").ok().says(`"summary":{"records":0,`)
 	// A long pause ends too. A record that does not wait for evidence is refused.
 	d.once("requeue", string(transferKey.RecordID()), why).ok()
+	// A run that was abandoned is judged first, and the audit has what it became.
+	d.once("requeue", string(strandedKey.RecordID()), why).ok().says("written", `"from":"in_progress","to":"unknown"`)
+	d.once("requeue", string(resumes.ID), why).ok().says("written", `"from":"in_progress","to":"retryable"`)
 	d.unchanged(func() {
 		d.once("requeue", string(paidKey.RecordID()), why).exits(exitRefused).says("is completed and does not wait for evidence", `"outcome":"refused"`)
 		d.once("requeue", string(runningKey.RecordID()), why).exits(exitRefused).says("in progress")
