@@ -107,7 +107,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			return changed{end: j.end, record: current, out: out, err: j.err}
 		}
 		if j.contradicts {
-			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, out.err)
+			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, bare(out.err))
 		}
 		next := j.next
 		// Only Forget changes a completed record, and a completion after it contradicts

@@ -261,7 +261,7 @@ func (o *Options) observe(ctx context.Context, kind event.Kind, operation string
 }
 
 func (o *Options) event(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) event.Event {
-	e := event.Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: bare(err)}
+	e := event.Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
 	if r != nil {
 		e.KeyHash, e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason, r.TraceParent
 	}

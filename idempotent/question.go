@@ -59,14 +59,26 @@ func (r *reconciler) plan(ctx context.Context) {
 	}
 }
 
+// part is the context of a part of the run: the scan, or a list. It ends by its own
+// timer, and its Deadline is by the clock of the guard. The context in it has a
+// deadline by the clock of the process, for the store.
+type part struct {
+	context.Context
+	deadline time.Time
+}
+
+func (p *part) Deadline() (time.Time, bool) { return p.deadline, !p.deadline.IsZero() }
+
 // half returns the context of a part of the run, which ends when half of the time
-// left has passed: the scan, and each list.
-func (r *reconciler) half(ctx context.Context) (context.Context, context.CancelFunc) {
+// left has passed.
+func (r *reconciler) half(ctx context.Context) (*part, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return ctx, func() {}
+		return &part{Context: ctx}, func() {}
 	}
-	return context.WithDeadline(ctx, deadline.Add(-deadline.Sub(r.guard.opts.Now())/2))
+	left := deadline.Sub(r.guard.opts.Now())
+	timed, cancel := context.WithTimeout(ctx, left/2)
+	return &part{timed, deadline.Add(-left / 2)}, cancel
 }
 
 // ended reports whether the time of a part of the run has passed.

@@ -129,7 +129,7 @@ func (r *reconciler) scan(ctx context.Context) (err error) {
 	}
 	r.scanning, r.scanned = true, map[RecordID]driver.Listed{}
 	defer func() { r.scanning = false }()
-	ctx, cancel := r.half(ctx)
+	part, cancel := r.half(ctx)
 	defer cancel()
 	sweep := func(page []driver.Listed) bool {
 		q := newQueue("", nil)
@@ -139,14 +139,14 @@ func (r *reconciler) scan(ctx context.Context) (err error) {
 				r.report.Due++
 			}
 		}
-		r.drain(ctx, q)
+		r.drain(part, q)
 		r.leave(q)
 		return len(q.entries) == 0
 	}
 	if now := r.guard.opts.now(); r.opts.DryRun {
-		err = listRunning(ctx, lister, now, sweep)
+		err = listRunning(part.Context, lister, now, sweep)
 	} else {
-		r.report.Scan, err = lister.Abandoned(ctx, now, sweep)
+		r.report.Scan, err = lister.Abandoned(part.Context, now, sweep)
 		r.reportReplaced(ctx)
 	}
 	if err != nil {
@@ -205,14 +205,14 @@ func (r *reconciler) rounds(ctx context.Context) error {
 func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err error) {
 	byOperation := map[string]*queue{}
 	r.report.forget()
-	ctx, cancel := r.half(ctx)
+	part, cancel := r.half(ctx)
 	defer cancel()
-	for e, err := range r.lister.Due(ctx) {
+	for e, err := range r.lister.Due(part.Context) {
 		operation := e.ID.Operation()
 		delete(r.scanned, e.ID)
 		selected := r.selects(operation)
 		switch {
-		case r.ended(ctx):
+		case r.ended(part):
 			r.report.Incomplete = true
 			return queues, nil
 		case err != nil && e.ID == "":

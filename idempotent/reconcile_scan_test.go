@@ -28,7 +28,6 @@ type scanned struct {
 	result  driver.Scanned // of the scan
 	lag     bool           // lists do not show what the run wrote
 	scans   int
-	now     func() time.Time
 	left    time.Duration // until the deadline of the scan
 	refused bool          // a page was refused
 }
@@ -62,7 +61,7 @@ func (s *scanned) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
 	s.scans++
 	if deadline, ok := ctx.Deadline(); ok {
-		s.left = deadline.Sub(s.now())
+		s.left = time.Until(deadline)
 	}
 	if s.err != nil {
 		return driver.Scanned{}, s.err
@@ -90,7 +89,7 @@ func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]dr
 func newScanned(t *testing.T, n int, operations ...string) (*scanned, *stranded) {
 	t.Helper()
 	s := newStranded(t)
-	scan := &scanned{Store: s.Store, now: s.clock.Now}
+	scan := &scanned{Store: s.Store}
 	s.guard, s.events = newGuardOver(t, scan, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	for _, operation := range operations {
 		for i := range n {
@@ -210,7 +209,7 @@ func TestReconcileScan_IsCutOff(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"get", "replace"} {
 		synctest.Test(t, func(t *testing.T) {
-			scan := &scanned{Store: memstore.New(), now: time.Now}
+			scan := &scanned{Store: memstore.New()}
 			key := newKey()
 			hang := &watched{Store: scan}
 			hangs := func(ctx context.Context) error {

@@ -31,7 +31,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 	s.as = by.out
 	switch r.end {
 	case endWritten:
-		a.observe(ctx, by.kind, r.record, r.out.err)
+		a.observe(ctx, by.kind, r.record, bare(r.out.err))
 		a.guard.remember(r.record, r.out, a.opts.now())
 		s.stored, s.record = r.out.encoding != driver.EncodingOmitted, r.record
 		return s
@@ -48,7 +48,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 		return s
 	case endLost:
 		if r.err == nil {
-			a.observe(ctx, event.LeaseLost, r.record, out.err)
+			a.observe(ctx, event.LeaseLost, r.record, bare(out.err))
 			s.lost = true
 			return s
 		}
@@ -63,10 +63,10 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out outcome) {
 	switch {
 	case r.Owner != a.owner:
-		a.observe(ctx, event.LeaseLost, r, out.err)
+		a.observe(ctx, event.LeaseLost, r, bare(out.err))
 	default:
 		if same, _ := a.guard.holds(ctx, a.opts, r, out); !same {
-			a.observe(ctx, event.Contradicted, r, out.err)
+			a.observe(ctx, event.Contradicted, r, bare(out.err))
 		}
 	}
 }

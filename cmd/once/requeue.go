@@ -183,16 +183,13 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 	written := false
 	g, err := c.guard(o, func(opts *idempotent.Options) {
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
-			switch e.Kind {
-			case event.MarkedUnknown:
+			if e.Kind == event.MarkedUnknown {
 				line.To = driver.StateUnknown.String()
-			case event.Retryable:
-				line.To = driver.StateRetryable.String()
-			case event.ReconcileScheduled:
-			default:
-				return
 			}
-			written = true
+			if e.Kind == event.Retryable {
+				line.To = driver.StateRetryable.String()
+			}
+			written = written || e.Kind == event.ReconcileScheduled || line.To != state
 		})
 	})
 	if err == nil {
