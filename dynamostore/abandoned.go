@@ -60,7 +60,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	}
 	mark, err := s.bookmark(ctx)
 	if err != nil {
-		return driver.Scanned{}, err
+		return driver.Scanned{}, unlessEnded(ctx, err)
 	}
 	if mark.wrong == "" {
 		mark.wrong = mark.ahead(now)
@@ -77,7 +77,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	mark.reserved = now.Add(timeLeft(ctx) + saveTimeout)
 	if mine, err := s.putBookmark(ctx, mark); !mine {
 		mark.wrong = "" // the other call replaces it
-		return mark.scanned(now, s.opts.ScanEvery), err
+		return mark.scanned(now, s.opts.ScanEvery), unlessEnded(ctx, err)
 	}
 	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
 	err = p.read(ctx)
@@ -106,6 +106,15 @@ func timeLeft(ctx context.Context) time.Duration {
 		return longestRead
 	}
 	return time.Until(deadline)
+}
+
+// unlessEnded returns the error of a request, or nil if ctx has ended: what that cuts
+// off is repeated by the next call.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // pass is a call of Abandoned that reads.
@@ -188,7 +197,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 // fails keeps an error of a read. A read that was throttled, or ended with ctx, is
 // no error: the next call repeats it.
 func (p *pass) fails(ctx context.Context, err error) {
-	if ctx.Err() != nil || isThrottling(err) {
+	if err = unlessEnded(ctx, err); err == nil || isThrottling(err) {
 		return
 	}
 	p.mu.Lock()

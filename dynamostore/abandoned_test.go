@@ -480,30 +480,32 @@ func TestAbandoned_LostReply(t *testing.T) {
 	}
 }
 
-// A call whose context ends while it reads ends without an error, and the next one
-// reads the page again. Replies need not report read units.
+// A call whose context ends in one of its requests ends without an error, and the
+// next one reads the page. Replies need not report read units.
 func TestAbandoned_ContextEnds(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	s := newStore(t, silent{fake})
-	ids := leftRunning(t, s, 2)
-	ctx, cancel := context.WithCancel(t.Context())
-	fake.refuse = func(operation string, _ int) error {
-		if operation == "Scan" {
-			cancel()
-			return context.Canceled
+	for _, request := range []string{"GetItem", "PutItem", "Scan"} {
+		fake := newFake()
+		s := newStore(t, silent{fake})
+		ids := leftRunning(t, s, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		fake.refuse = func(operation string, _ int) error {
+			if operation == request {
+				cancel()
+				return context.Canceled
+			}
+			return nil
 		}
-		return nil
+		p := &passed{}
+		if _, err := s.Abandoned(ctx, noon, p.handle); err != nil {
+			t.Errorf("%s: the call ended with %v", request, err)
+		}
+		fake.refuse = nil
+		if scanned := abandoned(t, s, noon, p); scanned.ReadUnits != 0 || scanned.Items < 2 {
+			t.Errorf("%s: the next call: %+v", request, scanned)
+		}
+		p.want(t, request, ids...)
 	}
-	p := &passed{}
-	if _, err := s.Abandoned(ctx, noon, p.handle); err != nil {
-		t.Errorf("the call ended with %v", err)
-	}
-	fake.refuse = nil
-	if scanned := abandoned(t, s, noon, p); scanned.ReadUnits != 0 || scanned.Items != 3 {
-		t.Errorf("the next call: %+v", scanned)
-	}
-	p.want(t, "both calls", ids...)
 }
 
 // A throttled read ends the call without an error, and the next one continues.

@@ -91,8 +91,9 @@ type AbandonedLister interface {
 	// interval that the store was given has passed since the last one began; until then
 	// Abandoned does nothing. Two calls at the same time do not read the same part.
 	//
-	// Abandoned ends before ctx does. If handle returns false, it ends at once, and
-	// the next call passes the same page again.
+	// Abandoned ends before ctx does. A request to the store that the end of ctx cuts
+	// off is no error. If handle returns false, Abandoned ends at once, and the next call
+	// passes the same page again.
 	Abandoned(ctx context.Context, now time.Time, handle func(page []Listed) bool) (Scanned, error)
 }
 
