@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -15,9 +16,7 @@ import (
 // completed record if the other system has done the work, and whether that is
 // stored. It returns no record if the handler may run.
 func (a *attempt) ask(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
-	asking, cancel := context.WithDeadline(ctx, a.window.handlerEnd)
-	result, found, err := a.opts.callPredecessor(asking, key)
-	cancel()
+	result, found, err := a.opts.callPredecessor(ctx, key, a.window.handlerEnd)
 	w := &work{seen: held, steps: held.Steps, ref: held.Ref}
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonPredecessor}
 	final, stated := AsFinal(err)
@@ -71,10 +70,13 @@ func (a *attempt) undo(ctx context.Context, err error) error {
 	return err
 }
 
-// callPredecessor calls Options.Predecessor and returns a panic as an error: no
-// handler runs, so the claim must not age until its outcome counts as unknown. The
-// panic's value is left out, because it may contain a result.
-func (o *Options) callPredecessor(ctx context.Context, key Key) (result any, found bool, err error) {
+// callPredecessor calls Options.Predecessor with a context that ends at end. It
+// returns a panic as an error: no handler runs, so the claim must not age until its
+// outcome counts as unknown. The panic's value is left out, because it may contain a
+// result.
+func (o *Options) callPredecessor(ctx context.Context, key Key, end time.Time) (result any, found bool, err error) {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it panicked with a %T", p)
