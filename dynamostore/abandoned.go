@@ -369,7 +369,7 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		TableName:                 aws.String(s.table),
 		Item:                      it,
 		ConditionExpression:       aws.String(bookmarkCondition),
-		ExpressionAttributeValues: item{":was": cmp.Or[types.AttributeValue](m.was, &types.AttributeValueMemberB{})},
+		ExpressionAttributeValues: item{":was": cmp.Or[types.AttributeValue](m.was, &types.AttributeValueMemberB{Value: []byte{}})},
 
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
