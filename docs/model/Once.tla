@@ -45,6 +45,7 @@ Foreign      == IF Policy = "Reconcile" THEN "Resume" ELSE "Reconcile"   \* what
 Tx           == Commit # "no" /\ Step = "none"                           \* the completion is a transaction
 TxStep       == Commit # "no" /\ Step # "none"                           \* the step is one
 Gone         == {"idle", "done", "dead"}
+Evidenced    == {"resolver", "step", "new step"}
 Waiting      == {"claim", "checkpoint", "settle"}
 Happened     == {"landed", "deduped", "twice"}
 Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
@@ -52,11 +53,12 @@ Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
 ------------------------------------------------------------ \* The record
 \* As Record in driver/record.go. st: I in_progress, C completed, R retryable, U unknown. lease: the attempt whose
 \* lease it is. recovery and keep: what the attempt declared that claimed it. step: None | the attempt that started an
-\* AtMostOnce step | who finished it: "done" by a run, "evidence". open: OpenSince is set because a run has ended
-\* whose unfinished step may have had an effect; false once the step is finished. (The code sets OpenSince at the claim,
-\* and an owner that began nothing takes it back.) past: Expires <= now.
-\* gen and by (who wrote it: an attempt, "sweeper" for an ended lease, "resolver") are history, like Reason:
-\* no condition and no decision reads them.
+\* AtMostOnce step | "begun", an AtLeastOnce step of a run that has ended | who finished it: "done" by a run, "evidence".
+\* open: OpenSince is set because a run has ended whose unfinished step may have had an effect; false once the step is
+\* finished. (The code sets OpenSince at the claim, and an owner that began nothing takes it back.) past: Expires <= now.
+\* gen, by (who wrote it: an attempt, "sweeper" for an ended lease, "resolver", "step" for evidence about a step, "new
+\* step" if the record did not show it and the state changed) and declared (the handler declared the outcome unknown)
+\* are history, like Reason: no condition and no decision of another party reads them.
 
 \* A write id is drawn fresh for every write. Write ids are only ever compared for equality, so the smallest
 \* number of the writer that no record, write or worker holds is as good as 128 random bits.
@@ -69,7 +71,7 @@ Wid(who, st) ==
   IN IF Has("fresh") THEN <<who, st, CHOOSE k \in 1..99 : free(k) /\ \A j \in 1..(k-1) : ~free(j)>> ELSE <<who>>
 
 Blank == [st |-> "I", own |-> None, wid |-> None, att |-> 0, fp |-> 0, lease |-> None, recovery |-> None,
-          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, past |-> FALSE, gen |-> 0, by |-> None]
+          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, past |-> FALSE, declared |-> FALSE, gen |-> 0, by |-> None]
 Finished(r) == r.step \in {"done", "evidence"}
 \* A run that reported nothing may have begun a step: the record stays due under Resume.
 Opened(r) == r.recovery = "Resume" /\ ~Finished(r) /\ Has("stayDue")
@@ -77,9 +79,10 @@ Claimed(r, a) == [r EXCEPT !.st = "I", !.own = Token(a), !.wid = Wid(a, "I"), !.
                            !.recovery = IF r.att = 0 \/ Has("ownPromise") THEN Recovery(a) ELSE @,
                            !.keep = IF r.att = 0 \/ Has("ownPromise") THEN Keep(a) ELSE @,
                            !.open = @ \/ (r.att > 0 /\ r.st = "I" /\ Opened(r)),
-                           !.res = None, !.past = FALSE, !.by = a]
-Transition(r, st, who, by) == [r EXCEPT !.st = st, !.wid = Wid(who, st), !.past = FALSE, !.by = by]
+                           !.res = None, !.past = FALSE, !.declared = FALSE, !.by = a]
+Transition(r, st, who, by) == [r EXCEPT !.st = st, !.wid = Wid(who, st), !.past = FALSE, !.declared = @ /\ st = "U", !.by = by]
 Started(r) == r.step \in Attempts
+Begun(r)   == Started(r) \/ r.step = "begun"   \* the record shows the step as begun and open
 Retryable(n) == IF n < Cardinality(Attempts) THEN n + 1 ELSE n   \* more make no difference
 
 \* schedule in record.go. Expires: on what is settled, unless a step of it would be forgotten, and on Rerun's
@@ -139,14 +142,19 @@ Decide(a, r) ==
 \* A record that an insert met is judged by the `now` of that insert: there it had not expired.
 Met(q, r) == IF IsInsert(q) /\ Has("sameNow") THEN [r EXCEPT !.past = FALSE] ELSE r
 
-\* new: what the owner would write. It knows more than the record if it knows of a step, finished or open.
-Knows(new, r) == (Finished(new) \/ new.open) /\ ~Finished(r) /\ ~(new.open /\ r.open)
+\* new: what the owner would write. A step that is finished in the record is finished for the owner too.
+SameSteps(new, r) == Finished(r) \/ new.step = r.step
+\* A run that ended with an open AtMostOnce step, and did not declare more, is unknown for that reason alone: evidence
+\* that it meets may have finished the step.
+Recomputed(new, r) ==
+  IF new.st = "U" /\ (~new.declared \/ ~Has("declared")) /\ Finished(r) /\ r.recovery # "Reconcile" /\ Has("recompute")
+  THEN [new EXCEPT !.st = "R"] ELSE new
 DecideLate(a, r, new) ==
   LET st == new.st IN
   CASE Has("lateFinal") /\ r.st = "C" /\ r.fp = Fp(a) /\ ~r.past -> "Standing"
     [] Has("lateFinal") /\ r.st = "C"           -> "Lost"
     [] Has("lateOwner") /\ r.own # Token(a)     -> "Lost"
-    [] r.st = st /\ st # "C" /\ ~(Knows(new, r) /\ Has("agreedSteps")) -> "Agreed"
+    [] r.st = st /\ st # "C" /\ (SameSteps(new, r) \/ ~Has("agreedSteps")) -> "Agreed"
     [] r.st = "R" /\ st = "C" /\ ~Has("lateContradict") -> "Lost"
     [] r.st = "R" /\ st = "U" /\ ~Has("lateWithdraw")   -> "Agreed"
     [] r.st = "R" /\ st # "R"                   -> "Contradict"
@@ -166,10 +174,11 @@ DecideStep(r) ==                    \* evidence about one step: the result that 
   CASE r.step = "evidence"                      -> "Agreed"
     [] r.step = "done" /\ Has("stepFirst")      -> "Settled"
     [] OTHER                                    -> "Write"
-\* The state in which evidence about a step leaves a record. other: another AtMostOnce step is open.
-StateAfterStep(r, other) ==
-  IF /\ r.st \in {"I", "U"} /\ (IF Has("guardPromise") THEN r.recovery ELSE Foreign) # "Reconcile"
-     /\ r.lease \in ended \/ ~Has("stepLease")
+\* The state in which evidence about a step leaves a record. begun: the record shows that step as begun and open; other:
+\* another AtMostOnce step is open.
+StateAfterStep(r, begun, other) ==
+  IF /\ r.st = "U" /\ (begun \/ ~Has("stepOpen"))
+     /\ (IF Has("guardPromise") THEN r.recovery ELSE Foreign) # "Reconcile"
      /\ other => ~Has("otherStep")
   THEN "R" ELSE r.st
 
@@ -216,14 +225,15 @@ HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's an
 \* A handler whose checkpoint or transaction is not known to be stored holds the record it held before. Only if its
 \* step is done it goes on (the next write takes that along); otherwise it has an error. Then it fails, or it repeats
 \* the transaction.
-GoOn(a, q) == LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
+GoOn(a, q, doubt) ==
+              LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
               IN Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None,
-                                   !.new.step = IF done THEN @ ELSE None,
+                                   !.new.step = CASE done -> @ [] TxStep /\ doubt -> "begun" [] OTHER -> None,
                                    !.doubt = IF q.domain /\ ~Has("doubts") THEN q.new.wid ELSE @],
                       IF done THEN "run" ELSE "failed")
 HearCheckpoint(a, q, ok, r) ==  \* checkpoint.go, commitstep.go
   IF ok \/ Own(a, q, r) THEN Run(a, q, r.gen)
-  ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q)
+  ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q, FALSE)
   \* Still ours: an earlier write of ours, or evidence, stands there. A step that is finished stays as it is.
   ELSE IF Finished(r) /\ Has("stepMet") THEN Run(a, [q EXCEPT !.new = r, !.domain = FALSE], r.gen)
   ELSE Send(a, [Replace(a, r, [Transition(r, "I", a, a) EXCEPT !.step = q.new.step]) EXCEPT !.domain = q.domain], "checkpoint")
@@ -231,17 +241,17 @@ HearSettle(a, q, ok, r) ==  \* settle.go
   IF ok \/ Own(a, q, r)
   THEN IF q.new.st = "C" THEN Say(a, "Outcome", [r EXCEPT !.res = q.new.res]) ELSE Say(a, "Failed", r)
   ELSE IF r = None THEN Say(a, IF q.new.st = "C" /\ ~Tx THEN "NotStored" ELSE "Error", r)
-  ELSE LET v == DecideLate(a, r, q.new) IN
+  ELSE LET new == Recomputed(q.new, r)  v == DecideLate(a, r, new) IN
     CASE v = "Standing" -> Say(a, IF q.domain /\ ~Applied(a, q, r) THEN "NotApplied" ELSE "Outcome", r)
       [] v = "Lost"     -> Say(a, "LeaseLost", r)
       [] v = "Agreed"   -> Say(a, "Failed", r)
       [] OTHER          -> \* still ours: once more on the write id that stands, with the transaction if
            \* there is one. A completion keeps its write id, under which its chunks are: what is completed stays, so
            \* one that met another write has not been applied. Any other outcome may have stood meanwhile: a fresh id.
-           Send(a, [Replace(a, r, [Transition(r, q.new.st, a, a)
-                      EXCEPT !.wid = IF (q.new.st = "C" /\ ~q.domain) \/ ~Has("round") THEN q.new.wid ELSE @,
-                             !.res = q.new.res, !.step = IF Finished(r) THEN @ ELSE q.new.step,
-                             !.open = q.new.open /\ ~Finished(r)])
+           Send(a, [Replace(a, r, [Transition(r, new.st, a, a)
+                      EXCEPT !.wid = IF (new.st = "C" /\ ~q.domain) \/ ~Has("round") THEN new.wid ELSE @,
+                             !.res = new.res, !.step = IF Finished(r) THEN @ ELSE new.step,
+                             !.open = new.open /\ ~Finished(r), !.declared = new.declared])
                       EXCEPT !.domain = q.domain /\ Has("lateCommit"), !.doubt = q.doubt], "settle")
 Hear(a, q, ok, r) == CASE pc[a] = "claim"      -> HearClaim(a, q, ok, r)
                        [] pc[a] = "checkpoint" -> HearCheckpoint(a, q, ok, r)
@@ -269,27 +279,31 @@ Begin(a) == pc[a] = "idle" /\ Put(a, Insert(a), "claim")
 Mine(a) == want[a].new
 InDoubt(a) == Cardinality({q \in net : q.from = a /\ q.domain})
 Call(a) == /\ pc[a] = "run" /\ Commit # "alone" /\ call[a] = "no"
-           /\ CASE Step = "none" -> TRUE [] Step = "AtLeastOnce" -> Mine(a).step = None
+           /\ CASE Step = "none" -> TRUE [] Step = "AtLeastOnce" -> ~Finished(Mine(a))
                 [] Step = "AtMostOnce" -> Mine(a).step = a
            /\ call' = [call EXCEPT ![a] = "sent"]
-           /\ UNCHANGED <<rec, net, pc, want, ended, epoch, gen, rs, ans>>
+           /\ want' = IF Step = "AtLeastOnce" THEN [want EXCEPT ![a].new.step = "begun"] ELSE want   \* the next write takes that along
+           /\ UNCHANGED <<rec, net, pc, ended, epoch, gen, rs, ans>>
 Checkpoint(a) ==
   /\ Step # "none" /\ (pc[a] = "run" \/ (pc[a] = "failed" /\ TxStep))
   /\ LET to(s) == Put(a, [Replace(a, Mine(a), [Transition(Mine(a), "I", a, a) EXCEPT !.step = s, !.open = @ /\ s # "done"])
                            EXCEPT !.domain = TxStep /\ s = "done"], "checkpoint")
      IN \/ Step = "AtMostOnce" /\ ~Finished(Mine(a)) /\ Mine(a).step # a /\ to(a)
         \/ /\ IF TxStep THEN InDoubt(a) < Tries ELSE call[a] \in Happened
-           /\ Mine(a).step = (IF Step = "AtMostOnce" THEN a ELSE None) /\ to("done")
-Settle(a, st) ==   \* C: result or Final; R: NotExecuted, no time, an error where the policy says so; U: the rest
+           /\ (IF Step = "AtMostOnce" THEN Mine(a).step = a ELSE ~Finished(Mine(a))) /\ to("done")
+\* C: result or Final; R: NotExecuted, no time, an error where the policy says so; U: declared, or an error while an
+\* AtMostOnce step is open.
+Settle(a, st) ==
   /\ pc[a] = "run" \/ (pc[a] = "failed" /\ (st = "C" => Tx))
   /\ CASE st = "C" -> /\ Tx => InDoubt(a) < Tries
                       /\ CASE Step # "none" -> Finished(Mine(a)) [] Commit = "alone" -> TRUE [] OTHER -> call[a] \in Happened
        [] st = "R" -> /\ ~Started(Mine(a))
                       /\ Recovery(a) # "Reconcile" \/ call[a] = "no" \/ (pc[a] = "failed" /\ ~Has("refusal"))
        [] st = "U" -> TRUE
-  /\ Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a)
-                EXCEPT !.res = IF st = "C" THEN a ELSE None,
-                       !.open = IF st = "C" THEN FALSE ELSE @ \/ (call[a] # "no" /\ Opened(Mine(a)))])
+  /\ \E declared \in (CASE st # "U" -> {FALSE} [] Started(Mine(a)) -> BOOLEAN [] OTHER -> {TRUE}) :
+     Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a)
+                EXCEPT !.res = IF st = "C" THEN a ELSE None, !.declared = declared,
+                       !.open = IF st = "C" THEN FALSE ELSE @ \/ (Begun(Mine(a)) /\ Opened(Mine(a)))])
                EXCEPT !.domain = Tx /\ st = "C", !.doubt = want[a].doubt], "settle")
 \* The store refuses a transaction for good: nothing of it was written, or will be. That says nothing of what else the
 \* handler has done.
@@ -297,14 +311,14 @@ Refuse(a) ==
   /\ pc[a] \in {"checkpoint", "settle"} /\ want[a].domain
   /\ call[a] \notin Happened \/ Commit # "alone"
   /\ rec # None => rec.wid # want[a].new.wid
-  /\ GoOn(a, want[a]) /\ net' = Prune(net \ {want[a]}, rec, epoch)
+  /\ GoOn(a, want[a], FALSE) /\ net' = Prune(net \ {want[a]}, rec, epoch)
   /\ UNCHANGED <<rec, call, ended, epoch, rs>>
 GiveUp(a) ==       \* no reply in time
   /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* StoreError; giveUp in claim.go may release
         /\ net' \in {net, IF Mine(a).st # "I" THEN net
                           ELSE Prune(net \cup {Replace(a, Mine(a), Transition(Mine(a), "R", a, a))}, rec, epoch)}
-     \/ pc[a] = "checkpoint" /\ GoOn(a, want[a]) /\ UNCHANGED net
-     \/ pc[a] = "settle" /\ want[a].domain /\ GoOn(a, want[a]) /\ UNCHANGED net   \* Commit: the handler is told
+     \/ pc[a] = "checkpoint" /\ GoOn(a, want[a], TRUE) /\ UNCHANGED net
+     \/ pc[a] = "settle" /\ want[a].domain /\ GoOn(a, want[a], TRUE) /\ UNCHANGED net   \* Commit: the handler is told
      \/ /\ pc[a] = "settle" /\ UNCHANGED net                       \* the answer, not stored
         /\ Say(a, IF Mine(a).st = "C" /\ (~Tx \/ ~Has("commitAnswer")) THEN "NotStored" ELSE "Error", None)
   /\ UNCHANGED <<rec, call, ended, epoch, rs>>
@@ -357,17 +371,20 @@ Resolve ==   \* resolve.go: a webhook, at any time, or the reconciler's question
        /\ Background("resolver", [Transition(rec, st, "resolver", "resolver")
                                     EXCEPT !.wid = IF st = "C" \/ Has("resolveRound") THEN @ ELSE <<"resolver", st, 1>>,
                                            !.res = IF st = "C" THEN "resolved" ELSE None, !.open = FALSE,
-                                           !.step = IF st = "R" /\ Started(rec) THEN None ELSE @])
-\* ResolvedStep: evidence about the step, or about another one, which the record does not show here. What a
-\* transaction would do is shown by nothing but the record: there the evidence is that a person has done it.
+                                           !.step = IF st = "R" /\ ~Finished(rec) THEN None ELSE @])
+\* ResolvedStep: evidence about the step, or about another one, which the model's record does not show: begun says whether
+\* the real one shows it as begun and open. What a transaction would do is shown by nothing but the record: there the
+\* evidence is that a person has done it.
 ResolveStep ==
-  /\ rec # None /\ rec.st # "C" /\ Step # "none"
-  /\ \/ /\ DecideStep(rec) = "Write"
-        /\ IF TxStep THEN \A a \in Attempts : gen[a] = rec.gen => call[a] \notin Happened ELSE Evidence(rec, "C")
-        /\ Background("resolver", [Transition(rec, StateAfterStep(rec, FALSE), "resolver", "resolver")
-                                     EXCEPT !.step = "evidence", !.open = FALSE])
-     \/ /\ StateAfterStep(rec, Started(rec)) # rec.st
-        /\ Background("resolver", [Transition(rec, "R", "resolver", "resolver") EXCEPT !.open = @ \/ Opened(rec)])
+  /\ rec # None /\ rec.st # "C"
+  /\ LET to(begun, other) == Transition(rec, StateAfterStep(rec, begun, other), "resolver",
+                                       IF begun \/ StateAfterStep(rec, begun, other) = rec.st THEN "step" ELSE "new step")
+     IN \/ /\ Step # "none" /\ DecideStep(rec) = "Write"
+           /\ IF TxStep THEN \A a \in Attempts : gen[a] = rec.gen => call[a] \notin Happened ELSE Evidence(rec, "C")
+           /\ Background("resolver", [to(Begun(rec), FALSE) EXCEPT !.step = "evidence", !.open = FALSE])
+        \/ \E begun \in (IF Step = "none" THEN {FALSE} ELSE BOOLEAN) :
+             /\ StateAfterStep(rec, begun, Started(rec)) # rec.st
+             /\ Background("resolver", [to(begun, Started(rec)) EXCEPT !.open = @ \/ Opened(rec)])
 
 ------------------------------------------------------------------ \* Time
 LeaseEnds(a) == /\ a \notin ended   \* of a former owner only where a call of its may still be under way
@@ -412,10 +429,17 @@ Patient == /\ pc[Last] = "idle" \/ \A a \in Attempts \ {Last} : pc[a] = "idle" =
            /\ pc'[Last] \notin {"dead", "failed"} /\ ans'[Last].k \in {"none", "Outcome"} /\ Last \notin ended'
            /\ pc'[Last] = "settle" => want'[Last].new.st = "C"
            /\ \A a \in Attempts : pc[a] # "settle" /\ pc'[a] = "settle" => want'[a].new.st # "U"
-           /\ rec' # None => rec'.by # "resolver"
+           /\ rec' # None => rec'.by \notin Evidenced
 Proceed == Begin(Last) \/ Settle(Last, "C") \/ \E q \in Awaited : q = want[Last] /\ Serve(q, TRUE)
 PatientSpec == /\ Init /\ [][Next /\ Patient]_vars /\ WF_vars(Proceed /\ Patient)
                /\ \A a \in Attempts \ {Last} : WF_vars(Crash(a) /\ Patient) /\ WF_vars(LeaseEnds(a) /\ Patient)
+
+\* An operation that may run again after any failure, but for one: a handler whose call was sent either completes or
+\* declares Unknown, and that is stored.
+Declares     == \A a \in Attempts : call[a] # "no" /\ pc[a] \notin Gone =>
+                  /\ pc'[a] # "dead" /\ ans'[a].k \in {"none", "Outcome", "Failed"}
+                  /\ pc'[a] = "settle" => want'[a].new.st # "R"
+DeclaredSpec == Init /\ [][Next /\ Declares]_vars
 
 ------------------------------------------------------- \* What must hold
 InHandler  == {a \in Attempts : pc[a] \in {"run", "checkpoint", "failed"}}
@@ -438,6 +462,7 @@ INV10_Held       == \A a \in InHandler \ ended :   \* its claim stands, or its o
                       /\ rec.st = "I" \/ (rec.st = "C" /\ rec.by = a)
 ClaimsOnce       == rec # None => rec.att <= Cardinality(Attempts)               \* within one life of the record
 RetryableClean   == rec # None /\ rec.st = "R" => ~Started(rec)
+InterruptedOpen  == rec # None /\ rec.st = "U" /\ ~rec.declared /\ rec.recovery = "Resume" => Started(rec)
 NotEmpty         == rec # None /\ rec.st = "C" /\ rec.step # "evidence" => \E a \in Attempts : call[a] \in Happened
 NotExecutedTrue  == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => \A a \in Entered(rec.gen) : call[a] \notin Happened
 AnswersTrue      == \A a \in Attempts : ans[a].k = "NotStored" => call[a] \in Happened \/ Step # "none"
@@ -455,7 +480,7 @@ INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                        \/ /\ rec'.gen = rec.gen                                    \* or by whoever read this very write
                           /\ rec'.by \in Attempts => \E q \in net \cup Awaited : q.new.wid = rec'.wid /\ q.was = rec.wid
                           /\ IF rec'.att = rec.att                                \* the owner, or in its name
-                             THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper", "resolver"}
+                             THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper"} \cup Evidenced
                              ELSE rec'.att = rec.att + 1 /\ rec'.st = "I" /\ rec'.by = rec'.lease]_vars
 INV5_Fresh     == [][Changed /\ rec' # None =>          \* no other writer can have read what was never there
                        \A q \in net : q.was = rec'.wid => q.from = rec'.by]_vars
@@ -463,7 +488,7 @@ INV6_Tells     == [][\A a \in Attempts : Answers(a) /\ ans'[a].k \in {"Outcome",
                        rec' # None /\ rec'.fp = Fp(a)]_vars
 INV6_Bound     == [][Changed /\ rec # None /\ rec' # None /\ rec'.gen = rec.gen => rec'.fp = rec.fp]_vars
 INV8_Absorbs   == [][Changed /\ rec # None /\ rec.st = "U" =>
-                       rec' # None /\ rec'.gen = rec.gen /\ rec'.by \in {"resolver", rec.lease}]_vars
+                       rec' # None /\ rec'.gen = rec.gen /\ rec'.by \in {rec.lease} \cup Evidenced]_vars
 INV8_Started   == [][Changed /\ rec # None /\ rec.st = "I" /\ Started(rec) =>
                        rec' # None /\ rec'.gen = rec.gen /\ rec'.att = rec.att]_vars
 INV10_Enters   == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" =>
@@ -472,17 +497,24 @@ INV11_Kept     == [][rec # None /\ rec.st # "C" /\ Finished(rec) =>
                        rec' # None /\ rec'.gen = rec.gen /\ rec'.step = rec.step]_vars
 INV12_NoResurrection == [][rec = None /\ rec' # None => rec'.st = "I" /\ rec'.att = 1 /\ rec'.gen = epoch + 1]_vars
 LeaseRespected == [][Changed /\ rec # None /\ rec' # None /\ rec.st = "I" /\ rec'.by # rec.lease =>
-                       rec.lease \in ended \/ (rec'.st = "I" /\ rec'.by = "resolver" /\ rec'.step = "evidence")]_vars
+                       rec.lease \in ended \/ (rec'.st = "I" /\ rec'.by = "step" /\ rec'.step = "evidence")]_vars
 PromiseKept    == [][Changed /\ rec # None /\ rec' # None /\ rec.st = "I" /\ rec'.gen = rec.gen =>
                        /\ rec'.st = "U" /\ rec'.by = "sweeper" => rec.recovery = "Reconcile" \/ Started(rec)
                        /\ rec'.st = "R" /\ rec'.by = "sweeper" => rec.recovery # "Reconcile"
                        /\ rec'.att # rec.att => rec.recovery # "Reconcile"]_vars
 AnswerStands   == [][\A a, b \in Attempts : ans[a].k = "NotStored" /\ gen[b] = 0 => gen'[b] # gen[a]]_vars
 NotBlockedByItself == [][\A a \in Attempts : Answers(a) /\ ans'[a].k = "InProgress" =>
-                       rec'.lease # a \/ rec'.by = "resolver"]_vars   \* evidence about a step came in between
+                       rec'.lease # a \/ rec'.by = "step"]_vars   \* evidence about a step came in between
 FailedIsStored == [][\A a \in Attempts : Answers(a) /\ ans'[a].k = "Failed" =>
-                       /\ rec' # None /\ rec'.st = want[a].new.st /\ rec'.lease = a
-                       /\ Finished(want[a].new) => Finished(rec')]_vars
+                       /\ rec' # None /\ rec'.lease = a
+                       /\ Finished(want[a].new) => Finished(rec')
+                       /\ rec'.st = (IF want[a].new.declared THEN "U" ELSE Recomputed(want[a].new, rec').st)]_vars
+\* What a handler declared unknown is released by an outcome, by "not executed" of the current token, or by evidence
+\* about a step that was open in it.
+DeclaredStays  == [][Changed /\ rec # None /\ rec.st = "U" /\ rec.declared =>
+                       /\ rec' # None /\ rec'.gen = rec.gen
+                       /\ \/ rec'.st = "C" \/ (rec'.st = "U" /\ rec'.declared)
+                          \/ rec'.st = "R" /\ rec'.by \in {"resolver", "step"}]_vars
 \* An answer that nothing was written is true, and stays true.
 CommitTrue     == [][\A a \in Attempts : Tx /\ Answers(a) /\ ans'[a].k \in {"Failed", "NotApplied"} =>
                        /\ call'[a] \notin Happened \/ Commit # "alone" \/ epoch >= gen[a]   \* in this life of the record
@@ -519,6 +551,8 @@ Seen_Reborn       == rec # None /\ rec.st = "C" => rec.gen = 1
 Seen_StepReplayed == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" => ~Finished(rec')]_vars
 Seen_StepEvidence == [][\A a \in Attempts : pc[a] = "checkpoint" /\ pc'[a] = "run" => rec'.step # "evidence"]_vars
 Seen_StepReleased == [][Moves("U", "R") => rec'.step # "evidence"]_vars
+Seen_ReleasedEarly == [][Moves("U", "R") /\ rec'.by = "step" => rec.lease \in ended]_vars
+Seen_Recomputed   == [][\A a \in Attempts : pc[a] = "settle" /\ pc'[a] = "settle" => want'[a].new.st = want[a].new.st]_vars
 Seen_Listed       == rec # None => ~(rec.st = "R" /\ rec.open)
 Seen_Settled      == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => rec.recovery # "Resume" \/ Due(rec)
 Seen_NotApplied   == [][\A a \in Attempts : ~Tells(a, "NotApplied")]_vars
