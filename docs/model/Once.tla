@@ -46,6 +46,7 @@ Tx           == Commit # "no" /\ Step = "none"                           \* the 
 TxStep       == Commit # "no" /\ Step # "none"                           \* the step is one
 Gone         == {"idle", "done", "dead"}
 Evidenced    == {"resolver", "step", "new step"}
+Given        == {"Outcome", "Settled"}   \* the caller gets the stored outcome; "Settled": the run's own is another one
 Waiting      == {"claim", "checkpoint", "settle"}
 Happened     == {"landed", "deduped", "twice"}
 Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
@@ -102,11 +103,11 @@ Due(r) == CASE r.st = "I" -> r.recovery # "Rerun"
 
 ------------------------------------------------------------- \* The store
 \* A write: its sender, the write id it replaces (None: Insert), the new record; domain: a domain write of the
-\* sender's comes with it. doubt: see Applied. free: Insert's `now` is the time of its first sending, so it wins only in the free
-\* period in which it was sent (99: in none).
+\* sender's comes with it. doubt: an earlier transaction of this run has no answer. free: Insert's `now` is the time of its
+\* first sending, so it wins only in the free period in which it was sent (99: in none).
 Free == rec = None \/ rec.past
-Insert(a) == [from |-> a, was |-> None, new |-> Claimed(Blank, a), domain |-> FALSE, doubt |-> None, free |-> IF Free THEN epoch ELSE 99]
-Replace(who, r, new) == [from |-> who, was |-> r.wid, new |-> [new EXCEPT !.gen = 0], domain |-> FALSE, doubt |-> None, free |-> 99]
+Insert(a) == [from |-> a, was |-> None, new |-> Claimed(Blank, a), domain |-> FALSE, doubt |-> FALSE, free |-> IF Free THEN epoch ELSE 99]
+Replace(who, r, new) == [from |-> who, was |-> r.wid, new |-> [new EXCEPT !.gen = 0], domain |-> FALSE, doubt |-> FALSE, free |-> 99]
 IsInsert(q) == q.was = None
 
 Cond(q) == CASE IsInsert(q) -> Has("insert") => Free /\ (q.free = epoch \/ (rec = None /\ ~Has("grace")))
@@ -189,9 +190,9 @@ DecideSweep(r) ==                   \* what an ended lease makes of a record tha
     [] (IF Has("guardPromise") THEN r.recovery ELSE Foreign) = "Resume" /\ ~Started(r) /\ Has("resumeSweep") -> "Release"
     [] OTHER                                    -> "MarkUnknown"
 
-\* r is a completion that a transaction of this run has made: the run keeps the ids of all its transactions. (A write
-\* id names its writer; doubt is the last id in doubt, which is all that the mutant keeps.)
-Applied(a, q, r) == IF Has("doubts") THEN r.wid[1] = a ELSE r.wid \in {q.new.wid, q.doubt}
+\* r is a completion that a transaction of this run has made: the run keeps the ids of all its transactions in doubt.
+\* (A write id names its writer.)
+Applied(a, r) == Tx /\ r.st = "C" /\ r.wid[1] = a
 
 \* foreign in attempt.go: a refusal that shows the write id we just wrote is our own success.
 Own(a, q, r) ==
@@ -206,12 +207,12 @@ Own(a, q, r) ==
 ------------------------------------------------------------ \* The worker
 Say(a, k, r) ==   \* answer the caller and end
   /\ pc' = [pc EXCEPT ![a] = "done"] /\ want' = [want EXCEPT ![a] = None]
-  /\ ans' = [ans EXCEPT ![a] = IF k = "Outcome" THEN [k |-> k, gen |-> r.gen, res |-> r.res]
+  /\ ans' = [ans EXCEPT ![a] = IF k \in Given THEN [k |-> k, gen |-> r.gen, res |-> r.res]
                                ELSE [k |-> k, gen |-> 0, res |-> None]]
   /\ UNCHANGED gen
 Send(a, q, p) == /\ pc' = [pc EXCEPT ![a] = p] /\ want' = [want EXCEPT ![a] = q] /\ UNCHANGED <<gen, ans>>
 Run(a, q, g) == /\ pc' = [pc EXCEPT ![a] = "run"] /\ gen' = [gen EXCEPT ![a] = g] /\ UNCHANGED ans
-                /\ want' = [want EXCEPT ![a] = [q EXCEPT !.was = None, !.free = 99]]
+                /\ want' = [want EXCEPT ![a] = [q EXCEPT !.was = None, !.free = 99, !.doubt = FALSE]]
 
 \* The reply reaches a: ok, or the condition failed and r is what stands.
 HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's answers
@@ -224,25 +225,29 @@ HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's an
                    [] OTHER          -> Replace(a, r, Transition(r, "U", a, "sweeper")), "claim")
 \* A handler whose checkpoint or transaction is not known to be stored holds the record it held before. Only if its
 \* step is done it goes on (the next write takes that along); otherwise it has an error. Then it fails, or it repeats
-\* the transaction.
+\* the transaction. doubt: it was told that a transaction may have been applied, otherwise that nothing was written.
 GoOn(a, q, doubt) ==
               LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
               IN Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None,
                                    !.new.step = CASE done -> @ [] TxStep /\ doubt -> "begun" [] OTHER -> None,
-                                   !.doubt = IF q.domain /\ ~Has("doubts") THEN q.new.wid ELSE @],
+                                   !.doubt = doubt],
                       IF done THEN "run" ELSE "failed")
 HearCheckpoint(a, q, ok, r) ==  \* checkpoint.go, commitstep.go
   IF ok \/ Own(a, q, r) THEN Run(a, q, r.gen)
-  ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q, FALSE)
+  ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q, q.doubt)
   \* Still ours: an earlier write of ours, or evidence, stands there. A step that is finished stays as it is.
   ELSE IF Finished(r) /\ Has("stepMet") THEN Run(a, [q EXCEPT !.new = r, !.domain = FALSE], r.gen)
-  ELSE Send(a, [Replace(a, r, [Transition(r, "I", a, a) EXCEPT !.step = q.new.step]) EXCEPT !.domain = q.domain], "checkpoint")
+  ELSE Send(a, [Replace(a, r, [Transition(r, "I", a, a) EXCEPT !.step = q.new.step])
+                       EXCEPT !.domain = q.domain, !.doubt = q.doubt], "checkpoint")
 HearSettle(a, q, ok, r) ==  \* settle.go
   IF ok \/ Own(a, q, r)
   THEN IF q.new.st = "C" THEN Say(a, "Outcome", [r EXCEPT !.res = q.new.res]) ELSE Say(a, "Failed", r)
   ELSE IF r = None THEN Say(a, IF q.new.st = "C" /\ ~Tx THEN "NotStored" ELSE "Error", r)
+  ELSE IF Applied(a, r)   \* the stored outcome is the run's outcome; Commit returns nil only if its result is equal
+  THEN Say(a, IF q.domain /\ r.res # q.new.res /\ Has("compare") THEN "Settled" ELSE "Outcome",
+              IF q.domain /\ ~Has("stored") THEN [r EXCEPT !.res = q.new.res] ELSE r)
   ELSE LET new == Recomputed(q.new, r)  v == DecideLate(a, r, new) IN
-    CASE v = "Standing" -> Say(a, IF q.domain /\ ~Applied(a, q, r) THEN "NotApplied" ELSE "Outcome", r)
+    CASE v = "Standing" -> Say(a, IF q.domain THEN "Settled" ELSE "Outcome", r)
       [] v = "Lost"     -> Say(a, "LeaseLost", r)
       [] v = "Agreed"   -> Say(a, "Failed", r)
       [] OTHER          -> \* still ours: once more on the write id that stands, with the transaction if
@@ -287,7 +292,7 @@ Call(a) == /\ pc[a] = "run" /\ Commit # "alone" /\ call[a] = "no"
 Checkpoint(a) ==
   /\ Step # "none" /\ (pc[a] = "run" \/ (pc[a] = "failed" /\ TxStep))
   /\ LET to(s) == Put(a, [Replace(a, Mine(a), [Transition(Mine(a), "I", a, a) EXCEPT !.step = s, !.open = @ /\ s # "done"])
-                           EXCEPT !.domain = TxStep /\ s = "done"], "checkpoint")
+                           EXCEPT !.domain = TxStep /\ s = "done", !.doubt = want[a].doubt], "checkpoint")
      IN \/ Step = "AtMostOnce" /\ ~Finished(Mine(a)) /\ Mine(a).step # a /\ to(a)
         \/ /\ IF TxStep THEN InDoubt(a) < Tries ELSE call[a] \in Happened
            /\ (IF Step = "AtMostOnce" THEN Mine(a).step = a ELSE ~Finished(Mine(a))) /\ to("done")
@@ -298,20 +303,21 @@ Settle(a, st) ==
   /\ CASE st = "C" -> /\ Tx => InDoubt(a) < Tries
                       /\ CASE Step # "none" -> Finished(Mine(a)) [] Commit = "alone" -> TRUE [] OTHER -> call[a] \in Happened
        [] st = "R" -> /\ ~Started(Mine(a))
-                      /\ Recovery(a) # "Reconcile" \/ call[a] = "no" \/ (pc[a] = "failed" /\ ~Has("refusal"))
+                      /\ Recovery(a) # "Reconcile" \/ (call[a] = "no" /\ ~want[a].doubt) \/ (pc[a] = "failed" /\ ~Has("refusal"))
        [] st = "U" -> TRUE
-  /\ \E declared \in (CASE st # "U" -> {FALSE} [] Started(Mine(a)) -> BOOLEAN [] OTHER -> {TRUE}) :
+  \* A Commit after one without an answer has another result (or the same, which makes a difference to the answer only).
+  /\ \E n \in (CASE ~(Tx /\ st = "C" /\ want[a].doubt) -> {1} [] Tries = 1 -> {2} [] OTHER -> 1..2), declared \in (CASE st # "U" -> {FALSE} [] Started(Mine(a)) -> BOOLEAN [] OTHER -> {TRUE}) :
      Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a)
-                EXCEPT !.res = IF st = "C" THEN a ELSE None, !.declared = declared,
+                EXCEPT !.res = IF st = "C" THEN <<a, n>> ELSE None, !.declared = declared,
                        !.open = IF st = "C" THEN FALSE ELSE @ \/ (Begun(Mine(a)) /\ Opened(Mine(a)))])
                EXCEPT !.domain = Tx /\ st = "C", !.doubt = want[a].doubt], "settle")
-\* The store refuses a transaction for good: nothing of it was written, or will be. That says nothing of what else the
-\* handler has done.
+\* The store refuses a transaction for good: nothing of it was written, or will be. That says nothing of an earlier
+\* transaction of the run, and nothing of what else the handler has done.
 Refuse(a) ==
   /\ pc[a] \in {"checkpoint", "settle"} /\ want[a].domain
-  /\ call[a] \notin Happened \/ Commit # "alone"
+  /\ call[a] \notin Happened \/ Commit # "alone" \/ want[a].doubt
   /\ rec # None => rec.wid # want[a].new.wid
-  /\ GoOn(a, want[a], FALSE) /\ net' = Prune(net \ {want[a]}, rec, epoch)
+  /\ GoOn(a, want[a], want[a].doubt /\ Has("doubt")) /\ net' = Prune(net \ {want[a]}, rec, epoch)
   /\ UNCHANGED <<rec, call, ended, epoch, rs>>
 GiveUp(a) ==       \* no reply in time
   /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* StoreError; giveUp in claim.go may release
@@ -370,7 +376,7 @@ Resolve ==   \* resolve.go: a webhook, at any time, or the reconciler's question
        /\ DecideResolution(Judged(rec), about, st) \in {"Write", "Contradict"}
        /\ Background("resolver", [Transition(rec, st, "resolver", "resolver")
                                     EXCEPT !.wid = IF st = "C" \/ Has("resolveRound") THEN @ ELSE <<"resolver", st, 1>>,
-                                           !.res = IF st = "C" THEN "resolved" ELSE None, !.open = FALSE,
+                                           !.res = IF st = "C" THEN <<"resolver", 1>> ELSE None, !.open = FALSE,
                                            !.step = IF st = "R" /\ ~Finished(rec) THEN None ELSE @])
 \* ResolvedStep: evidence about the step, or about another one, which the model's record does not show: begun says whether
 \* the real one shows it as begun and open. What a transaction would do is shown by nothing but the record: there the
@@ -426,7 +432,7 @@ FairSpec == /\ Spec /\ WF_vars(Sweep) /\ WF_vars(Asked) /\ WF_vars(Retire)
 Last    == CHOOSE a \in Attempts : TRUE
 Patient == /\ pc[Last] = "idle" \/ \A a \in Attempts \ {Last} : pc[a] = "idle" => pc'[a] = "idle"
            /\ pc'[Last] # "idle" => \A a \in Attempts \ {Last} : pc'[a] \in Gone
-           /\ pc'[Last] \notin {"dead", "failed"} /\ ans'[Last].k \in {"none", "Outcome"} /\ Last \notin ended'
+           /\ pc'[Last] \notin {"dead", "failed"} /\ ans'[Last].k \in {"none"} \cup Given /\ Last \notin ended'
            /\ pc'[Last] = "settle" => want'[Last].new.st = "C"
            /\ \A a \in Attempts : pc[a] # "settle" /\ pc'[a] = "settle" => want'[a].new.st # "U"
            /\ rec' # None => rec'.by \notin Evidenced
@@ -445,7 +451,7 @@ DeclaredSpec == Init /\ [][Next /\ Declares]_vars
 InHandler  == {a \in Attempts : pc[a] \in {"run", "checkpoint", "failed"}}
 Entered(g) == {a \in Attempts : gen[a] = g}
 Landed(as) == Cardinality({a \in as : call[a] \in {"landed", "twice"}}) + Cardinality({a \in as : call[a] = "twice"})
-Oks        == {ans[a] : a \in {x \in Attempts : ans[x].k = "Outcome"}}
+Oks        == {ans[a] : a \in {x \in Attempts : ans[x].k \in Given}}
 Answers(a) == ans'[a] # ans[a]   \* in this step
 
 \* Of states.
@@ -484,7 +490,7 @@ INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                              ELSE rec'.att = rec.att + 1 /\ rec'.st = "I" /\ rec'.by = rec'.lease]_vars
 INV5_Fresh     == [][Changed /\ rec' # None =>          \* no other writer can have read what was never there
                        \A q \in net : q.was = rec'.wid => q.from = rec'.by]_vars
-INV6_Tells     == [][\A a \in Attempts : Answers(a) /\ ans'[a].k \in {"Outcome", "InProgress", "Unresolved"} =>
+INV6_Tells     == [][\A a \in Attempts : Answers(a) /\ ans'[a].k \in {"InProgress", "Unresolved"} \cup Given =>
                        rec' # None /\ rec'.fp = Fp(a)]_vars
 INV6_Bound     == [][Changed /\ rec # None /\ rec' # None /\ rec'.gen = rec.gen => rec'.fp = rec.fp]_vars
 INV8_Absorbs   == [][Changed /\ rec # None /\ rec.st = "U" =>
@@ -515,11 +521,18 @@ DeclaredStays  == [][Changed /\ rec # None /\ rec.st = "U" /\ rec.declared =>
                        /\ rec' # None /\ rec'.gen = rec.gen
                        /\ \/ rec'.st = "C" \/ (rec'.st = "U" /\ rec'.declared)
                           \/ rec'.st = "R" /\ rec'.by \in {"resolver", "step"}]_vars
-\* An answer that nothing was written is true, and stays true.
-CommitTrue     == [][\A a \in Attempts : Tx /\ Answers(a) /\ ans'[a].k \in {"Failed", "NotApplied"} =>
-                       /\ call'[a] \notin Happened \/ Commit # "alone" \/ epoch >= gen[a]   \* in this life of the record
-                       /\ rec' # None => rec'.wid[1] # a \/ rec'.st # "C"
-                       /\ \A q \in net' : q.from = a /\ q.domain => rec' # None /\ q.was # rec'.wid]_vars
+\* Commit returns nil only if the stored result is the one that it was given. Whatever says that nothing of the run was
+\* written is true in this life of the record, and stays true: an answer, or what the handler was told of a Commit.
+ToldNotApplied(a) == pc[a] = "settle" /\ want[a].domain /\ pc'[a] = "failed" /\ ~want'[a].doubt
+SaysNothing(a)    == \/ ToldNotApplied(a)
+                     \/ Answers(a) /\ (ans'[a].k \in {"Failed", "LeaseLost"} \/ (ans'[a].k = "Settled" /\ ~Applied(a, rec')))
+CommitTrue     == [][\A a \in Attempts : Tx =>
+                       /\ pc[a] = "settle" /\ want[a].domain /\ Answers(a) /\ ans'[a].k = "Outcome" => ans'[a].res = want[a].new.res
+                       /\ SaysNothing(a) =>
+                            /\ call'[a] \notin Happened \/ Commit # "alone" \/ epoch >= gen[a]
+                            /\ rec' # None => ~Applied(a, rec')
+                            /\ \A q \in net' : q.from = a /\ q.domain =>
+                                 q.was \notin CanStand(net', IF rec' = None THEN {} ELSE {rec'.wid})]_vars
 LostIsLost     == [][\A a \in Attempts : pc[a] = "settle" /\ Answers(a) /\ ans'[a].k = "LeaseLost" =>
                        rec' # None /\ (rec'.lease # a \/ rec'.st = "C")]_vars
 
@@ -528,7 +541,7 @@ INV9_Leaves    == (rec # None /\ rec.st = "I") ~> (rec = None \/ rec.st # "I")
 INV9_Resolved  == (rec # None /\ rec.st = "U") ~> (rec = None \/ rec.st # "U")
 INV9_Listed    == (rec # None /\ rec.st = "R" /\ Due(rec)) ~> ~(rec # None /\ rec.st = "R" /\ Due(rec))
 \* Under PatientSpec: the request that is repeated is answered, and the rows are written exactly once.
-INV9_Exactly   == <>[](ans[Last].k = "Outcome" /\ Landed(Attempts) = 1)
+INV9_Exactly   == <>[](ans[Last].k \in Given /\ Landed(Attempts) = 1)
 
 \* Not vacuous: each denies something that has to be possible, and TLC has to find it broken.
 Tells(a, k)       == Answers(a) /\ ans'[a].k = k
@@ -555,7 +568,10 @@ Seen_ReleasedEarly == [][Moves("U", "R") /\ rec'.by = "step" => rec.lease \in en
 Seen_Recomputed   == [][\A a \in Attempts : pc[a] = "settle" /\ pc'[a] = "settle" => want'[a].new.st = want[a].new.st]_vars
 Seen_Listed       == rec # None => ~(rec.st = "R" /\ rec.open)
 Seen_Settled      == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => rec.recovery # "Resume" \/ Due(rec)
-Seen_NotApplied   == [][\A a \in Attempts : ~Tells(a, "NotApplied")]_vars
+Seen_NotApplied   == [][\A a \in Attempts : ~ToldNotApplied(a)]_vars
+Seen_RefusedInDoubt == [][\A a \in Attempts : Refuse(a) => call[a] \notin Happened]_vars
+Seen_AnotherResult == [][\A a \in Attempts : Tells(a, "Settled") => ~Applied(a, rec')]_vars
+Seen_SameResult   == [][\A a \in Attempts : Tells(a, "Outcome") /\ want[a].doubt /\ want[a].domain => rec'.wid = want[a].new.wid]_vars
 Seen_CommitAgain  == [][\A a \in Attempts : pc[a] = "failed" /\ pc'[a] = "settle" => want'[a].new.st # "C"]_vars
 Seen_Interrupted  == [][Moves("I", "U") /\ Started(rec) => rec'.by # "sweeper"]_vars
 Seen_Deduped      == \A a \in Attempts : call[a] # "deduped"
@@ -567,6 +583,6 @@ OneLife  == epoch = 0                        \* of the record: what happens befo
 Symmetry == Permutations(Attempts \ (Other \cup Redeployed)) \cup Permutations(Redeployed)
 View == <<rec, net, want, ended, epoch, gen, rs,
           [a \in Attempts |-> IF pc[a] = "done" THEN "dead" ELSE pc[a]],
-          [a \in Attempts |-> IF ans[a].k \in {"Outcome", "NotStored"} THEN ans[a] ELSE None],
+          [a \in Attempts |-> IF ans[a].k \in {"NotStored"} \cup Given THEN [ans[a] EXCEPT !.k = IF @ \in Given THEN "Outcome" ELSE @] ELSE None],
           [a \in Attempts |-> IF call[a] = "sent" /\ ~CanLand(a) /\ pc[a] \in Gone THEN "no" ELSE call[a]]>>
 =============================================================================
