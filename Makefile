@@ -73,7 +73,7 @@ test-unit: ## Unit tests, with the race detector where goroutines meet
 	@mkdir -p $(dir $(COVER))
 	$(RACE) -skip '$(ALONE)' $(COVERED)
 	@$(ENOUGH)
-	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore
+	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore ./tests/model/pair
 	cd tools && GOWORK=off go test ./...
 ENOUGH := go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 98) exit 1 }'
 cover: ## Coverage of the core, without the race detector; fails below 98 %
