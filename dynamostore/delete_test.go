@@ -166,7 +166,7 @@ func TestPurgeChunks(t *testing.T) {
 	chunks("charge#fresh", newVersion(), now.Add(-2*time.Hour))
 	chunks("charge#forever", newVersion(), time.Time{})
 	behind := fmt.Sprintf("%s#%x#%d", named.ID, named.Version[:], named.Chunks.Count) // after the last chunk that the record refers to
-	foreign := item{"pk": &types.AttributeValueMemberS{Value: "charge#x#0"}, "part": &types.AttributeValueMemberB{}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
+	foreign := item{"pk": &types.AttributeValueMemberS{Value: "charge#x#0"}, "part": &types.AttributeValueMemberB{Value: []byte{}}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
 	for _, key := range []string{behind, "foreign", "a#b", "#b", "#" + strings.Repeat("00", 16) + "#0", "charge#x#00#0", "charge#x#" + strings.Repeat("00", 15) + "0x#0", "charge#x#" + strings.Repeat("00", 17) + "#0", "charge#x#" + strings.Repeat("00", 16) + "#00", "charge#x#" + strings.Repeat("00", 16) + "#x"} {
 		foreign["pk"] = &types.AttributeValueMemberS{Value: key}
 		fake.store(foreign)

@@ -47,7 +47,9 @@ func clone(value types.AttributeValue, depth int) types.AttributeValue {
 	case *types.AttributeValueMemberN:
 		return &types.AttributeValueMemberN{Value: formatNumber(parseNumber(v.Value))}
 	case *types.AttributeValueMemberB:
-		return &types.AttributeValueMemberB{Value: append([]byte{}, v.Value...)}
+		if v.Value != nil { // the SDK sends nil as null
+			return &types.AttributeValueMemberB{Value: append([]byte{}, v.Value...)}
+		}
 	case *types.AttributeValueMemberBOOL:
 		return &types.AttributeValueMemberBOOL{Value: v.Value}
 	case *types.AttributeValueMemberNULL:

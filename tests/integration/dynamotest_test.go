@@ -319,7 +319,7 @@ func TestDynamotestRows(t *testing.T) {
 		"an index key of another type": with("customer", numeral("1")), "an empty index key": with("customer", text("")), "no index key": with("x", text("")),
 		"an invalid number": with("n", numeral("x")), "an empty number": with("n", numeral("")), "a number in hex": with("n", numeral("0x10")), "an exponent": with("n", numeral("1.5E+3")), "a small number": with("n", numeral("1e-130")), "too small": with("n", numeral("1e-131")), "a large number": with("n", numeral("9.9e125")), "too large": with("n", numeral("1e126")),
 		"38 digits": with("n", numeral(strings.Repeat("9", 38))), "39 digits": with("n", numeral(strings.Repeat("9", 39))), "zeros at the end": with("n", numeral("1"+strings.Repeat("0", 50))), "minus": with("n", numeral("-12.30")),
-		"an empty set": with("s", texts()), "duplicates": with("s", texts("a", "a")), "duplicate numbers": with("s", numerals("1", "1.0")), "null": with("s", null), "no null": with("s", &types.AttributeValueMemberNULL{}),
+		"an empty set": with("s", texts()), "duplicates": with("s", texts("a", "a")), "duplicate numbers": with("s", numerals("1", "1.0")), "null": with("s", null), "no null": with("s", &types.AttributeValueMemberNULL{}), "no bytes": with("b", &types.AttributeValueMemberB{Value: []byte{}}), "nil bytes": with("b", &types.AttributeValueMemberB{}),
 		"31 levels": with("d", nested(31)), "33 levels": with("d", nested(33)), "34 levels": with("d", nested(34)),
 		"400 KB": {"id": text("big"), "line": numeral("1"), "x": text(strings.Repeat("x", 400<<10-3-2-4-2-1))}, "more than 400 KB": {"id": text("big"), "line": numeral("1"), "x": text(strings.Repeat("x", 400<<10))},
 	} {
