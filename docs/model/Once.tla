@@ -227,11 +227,10 @@ HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's an
 \* step is done it goes on (the next write takes that along); otherwise it has an error. Then it fails, or it repeats
 \* the transaction. doubt: it was told that a transaction may have been applied, otherwise that nothing was written.
 GoOn(a, q, doubt) ==
-              LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
-              IN Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None,
-                                   !.new.step = CASE done -> @ [] TxStep /\ doubt -> "begun" [] OTHER -> None,
-                                   !.doubt = doubt],
-                      IF done THEN "run" ELSE "failed")
+  LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
+  IN Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None, !.doubt = doubt,
+                       !.new.step = CASE done -> @ [] TxStep /\ doubt -> "begun" [] OTHER -> None],
+          IF done THEN "run" ELSE "failed")
 HearCheckpoint(a, q, ok, r) ==  \* checkpoint.go, commitstep.go
   IF ok \/ Own(a, q, r) THEN Run(a, q, r.gen)
   ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q, q.doubt)
@@ -287,7 +286,7 @@ Call(a) == /\ pc[a] = "run" /\ Commit # "alone" /\ call[a] = "no"
            /\ CASE Step = "none" -> TRUE [] Step = "AtLeastOnce" -> ~Finished(Mine(a))
                 [] Step = "AtMostOnce" -> Mine(a).step = a
            /\ call' = [call EXCEPT ![a] = "sent"]
-           /\ want' = IF Step = "AtLeastOnce" THEN [want EXCEPT ![a].new.step = "begun"] ELSE want   \* the next write takes that along
+           /\ want' = IF Step = "AtLeastOnce" THEN [want EXCEPT ![a].new.step = "begun"] ELSE want
            /\ UNCHANGED <<rec, net, pc, ended, epoch, gen, rs, ans>>
 Checkpoint(a) ==
   /\ Step # "none" /\ (pc[a] = "run" \/ (pc[a] = "failed" /\ TxStep))
@@ -305,8 +304,9 @@ Settle(a, st) ==
        [] st = "R" -> /\ ~Started(Mine(a))
                       /\ Recovery(a) # "Reconcile" \/ (call[a] = "no" /\ ~want[a].doubt) \/ (pc[a] = "failed" /\ ~Has("refusal"))
        [] st = "U" -> TRUE
-  \* A Commit after one without an answer has another result (or the same, which makes a difference to the answer only).
-  /\ \E n \in (CASE ~(Tx /\ st = "C" /\ want[a].doubt) -> {1} [] Tries = 1 -> {2} [] OTHER -> 1..2), declared \in (CASE st # "U" -> {FALSE} [] Started(Mine(a)) -> BOOLEAN [] OTHER -> {TRUE}) :
+  \* n: a Commit after one without an answer has another result; or the same, which changes nothing but its answer.
+  /\ \E n \in (CASE ~(Tx /\ st = "C" /\ want[a].doubt) -> {1} [] Tries = 1 -> {2} [] OTHER -> 1..2),
+        declared \in (CASE st # "U" -> {FALSE} [] Started(Mine(a)) -> BOOLEAN [] OTHER -> {TRUE}) :
      Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a)
                 EXCEPT !.res = IF st = "C" THEN <<a, n>> ELSE None, !.declared = declared,
                        !.open = IF st = "C" THEN FALSE ELSE @ \/ (Begun(Mine(a)) /\ Opened(Mine(a)))])
