@@ -73,7 +73,7 @@ test-unit: ## Unit tests, with the race detector where goroutines meet
 	@mkdir -p $(dir $(COVER))
 	$(RACE) -skip '$(ALONE)' $(COVERED)
 	@$(ENOUGH)
-	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore ./tests/model/pair
+	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/guard/model/explore ./tests/guard/model/pair
 	cd tools && GOWORK=off go test ./...
 ENOUGH := go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 98) exit 1 }'
 cover: ## Coverage of the core, without the race detector; fails below 98 %
@@ -82,7 +82,7 @@ cover: ## Coverage of the core, without the race detector; fails below 98 %
 	@$(ENOUGH)
 
 .PHONY: fuzz test-fuzz
-FUZZED := $(PACKAGES) ./tests/syntax
+FUZZED := $(PACKAGES) ./tests/guard/syntax
 FUZZTIME ?= 60s
 fuzz test-fuzz: $(BIN)/fuzz
 fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
@@ -107,7 +107,7 @@ $(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/api
 CHAOS_TIME ?= 60s
 CHAOS_SEED ?= 0
 chaos: ## Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
-	go test -count=1 -v -run '^TestChaos' -timeout 2h ./tests/chaos -chaos $(CHAOS_TIME) -chaos-seed $(CHAOS_SEED)
+	go test -count=1 -v -run '^TestChaos' -timeout 2h ./tests/engines/chaos -chaos $(CHAOS_TIME) -chaos-seed $(CHAOS_SEED)
 
 .PHONY: model model-mutants
 model: ## Model-check the protocol with TLC (ARGS: configurations)
@@ -119,7 +119,7 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 test-integration: test-engines test-apart ## Both of the following
 # The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
 # target, requests run at once in one process.
-ENGINES := ./tests/bench/peers ./tests/crash ./tests/e2e ./tests/integration ./tests/powertools
+ENGINES := ./tests/measured/bench/peers ./tests/engines/crash ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
 test-engines: SHELL := bash
 test-engines: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -127,26 +127,26 @@ test-engines: ## Tests on DynamoDB Local and LocalStack, and end to end
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
 	$$with go test -count=1 -timeout 15m $(ENGINES) && \
-	$$with $(RACE) -count=1 -timeout 15m ./tests/model
-ELSE := -e /tests/batch -e /tests/bench -e /tests/browser -e /tests/crash -e /tests/deploy -e /tests/e2e -e /tests/integration -e /tests/model -e /tests/powertools
+	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
+ELSE := -e /tests/engines/ -e /tests/measured/ -e /tests/deployed/ -e /tests/guard/model
 test-apart: ## Tests of several packages that need no engine: alarms, documents, conformance
 	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE))
-	$(RACE) -count=1 -timeout 15m ./tests/batch
+	$(RACE) -count=1 -timeout 15m ./tests/engines/batch
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it
-	go test -count=1 -timeout 25m ./tests/deploy
+	go test -count=1 -timeout 25m ./tests/deployed/deploy
 
 .PHONY: test-browser screenshots
 test-browser: ## Tests of the pages in Chromium, with axe
-	go test -count=1 ./tests/browser
+	go test -count=1 ./tests/deployed/browser
 screenshots: ## Make the pictures of the documentation anew
-	go test -count=1 -run '^TestPictures' ./tests/browser -pictures $(CURDIR)/docs/pictures
+	go test -count=1 -run '^TestPictures' ./tests/deployed/browser -pictures $(CURDIR)/docs/pictures
 
 .PHONY: test-cost
 test-cost: ## Limits of time, sizes and cold starts
 	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./lambdahttp ./idempotent
-	go test -count=1 ./tests/bench
+	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack
@@ -180,10 +180,10 @@ headers: ## Put the licence at the head of every Go file
 .PHONY: bench bench-peers
 BENCH_COUNT ?= 6
 bench: ## Comparisons on stderr, then benchmarks (BENCH_COUNT)
-	@go test -count=1 -v ./tests/bench >&2
-	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
+	@go test -count=1 -v ./tests/measured/bench >&2
+	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/measured/bench
 
-PEERS := tests/bench/peers
+PEERS := tests/measured/bench/peers
 bench-peers: ## Side by side with Powertools and the bare SDK; writes docs/benchmarks.md
 	go run ./$(PEERS)/run -o $(PEERS)/results.json
 	go test -count=1 -run '^TestPage$$' ./$(PEERS) -update
@@ -206,7 +206,7 @@ fetch: ## Download LocalStack, the CDK, Chromium and other tools
 	@$(STACK)/cdk install >/dev/null
 	@tools/templates/check --install-only
 	@$(PEERS)/install >/dev/null
-	@tests/browser/install >/dev/null
+	@tests/deployed/browser/install >/dev/null
 up: ## Start LocalStack and print its address
 	@localstack/up
 down: ## Stop LocalStack

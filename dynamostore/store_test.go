@@ -558,7 +558,7 @@ func TestConflictThenOwnWrite(t *testing.T) {
 }
 
 // The suites with a DynamoDB in memory, which evaluates the conditions as they are
-// sent. They run with real engines in tests/integration.
+// sent. They run with real engines in tests/engines/integration.
 
 func fixture(t *testing.T) idempotenttest.Fixture {
 	fake := newFake()

@@ -54,7 +54,7 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 })
 
 // G12: every property of every alarm is the one in the file, which the tests of
-// the alarms (tests/alarms) evaluate, and so is who is notified.
+// the alarms (tests/promised/alarms) evaluate, and so is who is notified.
 func TestAlarmsAreGolden(t *testing.T) {
 	stack, _ := watched()
 	wantRefusals(t, stack)

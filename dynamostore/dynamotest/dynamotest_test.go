@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 )
 
-// The comparison with DynamoDB Local is in tests/integration. These tests need no
+// The comparison with DynamoDB Local is in tests/engines/integration. These tests need no
 // engine; their expectations come from the developer guide.
 
 type item = map[string]types.AttributeValue

@@ -10,7 +10,7 @@ import (
 
 // The hashed text is that of json.dumps(payload, sort_keys=True) in Python, and of
 // JSON.stringify(deepSort(payload)) in TypeScript. Both packages are compared with
-// this code in tests/powertools.
+// this code in tests/engines/powertools.
 func TestForm(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string][2]string{

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The tests of package lambdahttp and tests/syntax try many more values.
+// The tests of package lambdahttp and tests/guard/syntax try many more values.
 
 func TestItems(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,8 @@ var allowed = map[string][]string{
 	"internal/errtype":          {},
 	"internal/fingerprinttest":  {"idempotent"},
 	"internal/jsonpointer":      {},
+	"internal/kit/engine":       {awsSDK},
+	"internal/kit/tally":        {},
 	"internal/logs":             {},
 	"internal/measuretest":      {},
 	"internal/page":             {},

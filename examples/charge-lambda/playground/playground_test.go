@@ -23,7 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// The page with its workers is tested in a browser, by tests/browser.
+// The page with its workers is tested in a browser, by tests/deployed/browser.
 
 func newPlayground(done <-chan struct{}) (*Playground, http.Handler) {
 	store := memstore.New()

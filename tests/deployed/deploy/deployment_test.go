@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// deployment is the deployed stack.
+type deployment struct {
+	cdk      *cdk
+	cfg      aws.Config
+	lambda   *lambda.Client
+	sqs      *sqs.Client
+	dynamodb *dynamodb.Client
+
+	records, shop      string // tables
+	orders, deadOrders string // queues' URLs
+	rest, functionURL  *url.URL
+	tenants            []string // API keys
+
+	chargesURL, chargesREST, reconciler, ordersFunction string // functions' names
+}
+
+func deploy(ctx context.Context, c *cdk, providerURL string) (*deployment, error) {
+	outputs, err := c.deploy(ctx, providerURL)
+	if err != nil {
+		return nil, err
+	}
+	cfg := engine.Config(c.endpoint)
+	d := &deployment{
+		cdk: c, cfg: cfg, lambda: lambda.NewFromConfig(cfg), sqs: sqs.NewFromConfig(cfg), dynamodb: dynamostore.NewClient(cfg),
+		records: outputs["RecordsTable"], shop: outputs["ShopTable"], orders: outputs["OrderQueueURL"], deadOrders: outputs["DeadOrdersURL"],
+	}
+	if d.rest, err = url.Parse(outputs["APIURL"]); err != nil {
+		return nil, err
+	}
+	if d.functionURL, err = url.Parse(outputs["FunctionURL"]); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"TenantAKey", "TenantBKey"} {
+		key, err := d.apiKey(ctx, outputs[name])
+		if err != nil {
+			return nil, err
+		}
+		d.tenants = append(d.tenants, key)
+	}
+	return d, d.findFunctions(ctx)
+}
+
+// apiKey returns the value that a client of the REST API sends.
+func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.cdk.endpoint+"/apikeys/"+id+"?includeValue=true", nil)
+	if err != nil {
+		return "", err
+	}
+	_, text, err := ask("apigateway", req)
+	if err != nil {
+		return "", err
+	}
+	var key struct{ Value string }
+	if json.Unmarshal(text, &key) != nil || key.Value == "" {
+		return "", fmt.Errorf("the API key %q has no value: %s", id, text)
+	}
+	return key.Value, nil
+}
+
+// ask sends a request to a service of LocalStack, which selects the service by
+// the signature but does not verify it.
+func ask(service string, req *http.Request) (status int, text []byte, err error) {
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, text, err
+}
+
+func (d *deployment) findFunctions(ctx context.Context) error {
+	names := map[string]*string{"ChargesURL": &d.chargesURL, "ChargesREST": &d.chargesREST, "ReconcilerFunction": &d.reconciler, "Orders": &d.ordersFunction}
+	pages := lambda.NewListFunctionsPaginator(d.lambda, &lambda.ListFunctionsInput{})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range page.Functions {
+			for id, name := range names {
+				if strings.HasPrefix(*f.FunctionName, stackName+"-"+id) {
+					*name = *f.FunctionName
+				}
+			}
+		}
+	}
+	for id, name := range names {
+		if *name == "" {
+			return fmt.Errorf("the stack has no function %s", id)
+		}
+	}
+	return nil
+}
+
+// configuration returns the configuration of a function.
+func (d *deployment) configuration(t *testing.T, function string) *lambda.GetFunctionConfigurationOutput {
+	t.Helper()
+	c, err := d.lambda.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &function})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// create creates a function beside the stack's, with the role and the environment
+// of the one behind the function URL, and additional variables.
+func (d *deployment) create(t *testing.T, name string, archive []byte, timeout int32, env map[string]string) {
+	t.Helper()
+	model := d.configuration(t, d.chargesURL)
+	for variable, value := range model.Environment.Variables {
+		if _, ours := env[variable]; !ours {
+			env[variable] = value
+		}
+	}
+	_, err := d.lambda.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
+		FunctionName: &name, Role: model.Role, Runtime: model.Runtime, Architectures: model.Architectures, Handler: model.Handler,
+		Code: &types.FunctionCode{ZipFile: archive}, Timeout: &timeout, Environment: &types.Environment{Variables: env},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := d.lambda.DeleteFunction(context.Background(), &lambda.DeleteFunctionInput{FunctionName: &name}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// redeploy gives a charge function another address of the provider and its code
+// again, one after the other as the CDK does: Lambda refuses a change while
+// another one is in progress.
+func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
+	t.Helper()
+	env := d.configuration(t, function).Environment.Variables
+	env["PROVIDER_URL"] = providerURL
+	if _, err := d.lambda.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{
+		FunctionName: &function, Environment: &types.Environment{Variables: env},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d.waitUpdated(t, function)
+	if _, err := d.lambda.UpdateFunctionCode(t.Context(), &lambda.UpdateFunctionCodeInput{FunctionName: &function, ZipFile: chargeArchive}); err != nil {
+		t.Fatal(err)
+	}
+	d.waitUpdated(t, function)
+}
+
+func (d *deployment) waitUpdated(t *testing.T, function string) {
+	t.Helper()
+	waiter := lambda.NewFunctionUpdatedV2Waiter(d.lambda, func(o *lambda.FunctionUpdatedV2WaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	})
+	if err := waiter.Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &function}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// invoke calls a function and waits for its answer. An error of the function is
+// returned as its type.
+func (d *deployment) invoke(t *testing.T, function string, payload []byte) (answer []byte, functionError string) {
+	t.Helper()
+	out, err := d.lambda.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, Payload: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.FunctionError == nil {
+		return out.Payload, ""
+	}
+	var failure struct{ ErrorType string }
+	if err := json.Unmarshal(out.Payload, &failure); err != nil {
+		t.Fatalf("%v: %s", err, out.Payload)
+	}
+	return out.Payload, failure.ErrorType
+}
+
+// reconcile runs the reconciler once, in addition to its schedule. The reconciler
+// reports an error if no due record could be settled, which a test may expect.
+func (d *deployment) reconcile(t *testing.T) {
+	t.Helper()
+	if answer, failure := d.invoke(t, d.reconciler, []byte("{}")); failure != "" {
+		t.Logf("the reconciler answered: %s", answer)
+	}
+}
+
+// resource is a resource of the deployed template.
+type resource struct {
+	Type           string
+	DeletionPolicy string
+	Properties     json.RawMessage
+}
+
+// resources returns the resources of a type, by their names in the template.
+func (d *deployment) resources(t *testing.T, kind string) map[string]resource {
+	t.Helper()
+	text, err := os.ReadFile(d.cdk.template())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var template struct{ Resources map[string]resource }
+	if err := json.Unmarshal(text, &template); err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(template.Resources, func(_ string, r resource) bool { return r.Type != kind })
+	return template.Resources
+}

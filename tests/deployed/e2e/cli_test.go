@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/sharedtest"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// A table is created, checked and used: on DynamoDB Local, and through
+// LocalStack, which also knows the caller's identity.
+func TestCommandLineOnTables(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func() (string, error){"DynamoDBLocal": database, "LocalStack": cloud} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endpoint, err := find()
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := tableName()
+			o := newOperator(t, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
+			store := func(args ...string) []string {
+				return append(args, "--table", table, "--endpoint", endpoint, "--region", "us-east-1")
+			}
+			o.wants(1, []string{"ResourceNotFoundException", "once table create"}, store("table", "check")...)
+			o.wants(1, []string{"once table create"}, store("list")...)
+			o.wants(0, []string{"can be used as a store"}, store("table", "create")...)
+			o.wants(0, []string{"can be used as a store"}, store("table", "create")...) // again
+			o.wants(0, []string{`"ok": true`}, store("table", "check", "--json")...)
+
+			s, err := dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			strand(t, s, guideCharge, guideNoCharge, guideRefund)
+			large := completeLarge(t, s)
+			for _, more := range [][]string{nil, {"--no-index"}} {
+				o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, store(append(more, "list", "--state", "unknown")...)...)
+				o.wants(0, []string{"given up"}, store(append(more, "list", "--exhausted")...)...)
+				o.wants(0, []string{string(guideCharge.RecordID())}, store(append(more, "show", "#4RexMqXSY3Lf")...)...)
+				o.wants(0, []string{"2 unknown outcomes left"}, store(append(more, "reconcile")...)...)
+			}
+			if got := o.wants(0, nil, store("list", "--json")...); strings.Count(got, "\n") != 4 {
+				t.Errorf("the whole list is\n%s", got)
+			}
+			// A record that is not on a list is found only by a full scan.
+			o.wants(3, []string{"--scan"}, store("show", "#"+large.RecordID().KeyHash())...)
+			shown := o.wants(0, nil, store("show", "#"+large.RecordID().KeyHash(), "--scan", "--result", "--json")...)
+			var doc struct {
+				Bytes  int `json:"result_bytes"`
+				Result string
+			}
+			if err := json.Unmarshal([]byte(shown), &doc); err != nil || len(doc.Result) != largeResult || doc.Bytes <= 4<<10 {
+				t.Errorf("a large result is shown as %d bytes of %d stored, %v", len(doc.Result), doc.Bytes, err)
+			}
+
+			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
+			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "--message", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
+				t.Errorf("the audit's caller: %s%s", said, audit)
+			}
+			o.wants(4, []string{"another outcome"}, store("resolve", "#4RexMqXSY3Lf", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
+
+			got := o.wants(0, nil, store("stats", "--json")...)
+			var stats struct {
+				Records, Unknown int
+				Items            int     `json:"items_read"`
+				Units            float64 `json:"read_units"`
+			}
+			if err := json.Unmarshal([]byte(got), &stats); err != nil || stats.Records != 4 || stats.Unknown != 1 || stats.Items <= stats.Records || stats.Units <= 0 {
+				t.Errorf("%v: %s", err, got)
+			}
+		})
+	}
+}
+
+// largeResult is larger than an item of DynamoDB, also compressed.
+const largeResult = 800 << 10
+
+// completeLarge leaves a completed record with its result in chunks.
+func completeLarge(t *testing.T, s *dynamostore.Store) idempotent.Key {
+	t.Helper()
+	g, err := idempotent.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := idempotent.Key{Operation: "report", Scope: "acme", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
+	var text strings.Builder
+	for text.Len() < largeResult {
+		text.WriteString(rand.Text())
+	}
+	out, err := idempotent.DoOutcome(t.Context(), g, k, func(context.Context) (string, error) { return text.String()[:largeResult], nil })
+	if err != nil || !out.Stored {
+		t.Fatal(out.Stored, err)
+	}
+	return k
+}
+
+// Each missing prerequisite is one readable error.
+func TestCommandLineFindsNoStore(t *testing.T) {
+	t.Parallel()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOperator(t)
+	o.wants(2, []string{"no store is named"}, "list")
+	o.wants(2, []string{"both"}, "list", "--table", "once", "--file", "once.db")
+	o.wants(1, []string{"missing AWS region"}, "list", "--table", "once")
+	o.wants(1, []string{"no AWS credentials", "AWS_ACCESS_KEY_ID=test"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", endpoint)
+	o.wants(1, []string{"no AWS credentials", "--profile"}, "list", "--table", "once", "--region", "us-east-1")
+	o.wants(1, []string{"nobody"}, "list", "--table", "once", "--region", "us-east-1", "--profile", "nobody")
+	o.env = append(o.env, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
+	o.wants(2, []string{"invalid table name"}, "list", "--table", "x", "--region", "us-east-1", "--endpoint", endpoint)
+	o.wants(1, []string{"connection refused"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", "http://127.0.0.1:1")
+	for _, args := range [][]string{{"list"}, {"console"}, {"table", "check"}} {
+		if _, _, stderr := o.once(append(args, "--table", tableName(), "--region", "us-east-1", "--endpoint", endpoint)...); strings.Contains(stderr, "goroutine ") {
+			t.Errorf("the error is a stack trace:\n%s", stderr)
+		}
+	}
+}
+
+// A table of another kind, and one without the index.
+func TestCommandLineChecksTables(t *testing.T) {
+	t.Parallel()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(key string) (table string) {
+		table = tableName()
+		if _, err := dynamostore.NewClient(engine.Config(endpoint)).CreateTable(t.Context(), &dynamodb.CreateTableInput{
+			TableName:            &table,
+			BillingMode:          types.BillingModePayPerRequest,
+			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(key), AttributeType: types.ScalarAttributeTypeS}},
+			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(key), KeyType: types.KeyTypeHash}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	o := newOperator(t, dynamoEnv(t, create("id"))...)
+	o.wants(1, []string{"\n  - its key is id", "\n  - it has no index", "\n  - its time to live is off"}, "table", "check")
+	o.wants(1, []string{`"ok": false`, `"its key is id`}, "table", "check", "--json")
+
+	table := create("pk")
+	o = newOperator(t, dynamoEnv(t, table)...)
+	strand(t, openTable(t, table), guideCharge)
+	o.wants(1, []string{"--no-index", "once table check"}, "list", "--due", "--no-scan")
+	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due")
+	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due", "--no-index")
+	o.wants(1, []string{"it has no index"}, "table", "check")
+}
+
+// Expired records are deleted with their large results; nothing else is.
+func TestCommandLinePurges(t *testing.T) {
+	t.Parallel()
+	table := tableName()
+	env := dynamoEnv(t, table)
+	o := newOperator(t, env...)
+	o.wants(0, nil, "table", "create")
+	s := openTable(t, table)
+	strand(t, s, guideCharge)
+	fresh, old := completeLarge(t, s), completeLarge(t, s)
+	r, err := s.Get(t.Context(), old.RecordID())
+	if err != nil || r.Chunks.Count < 2 {
+		t.Fatalf("%d chunks, %v", r.Chunks.Count, err)
+	}
+	aged := *r // with the Version that its chunks have
+	aged.Since, aged.Expires = r.Since.AddDate(0, 0, -2), r.Expires.AddDate(0, 0, -2)
+	if met, err := s.Replace(t.Context(), aged, r.Version); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	// Of a write that was lost: no record refers to them.
+	lost, err := s.PutChunks(t.Context(), fresh.RecordID(), aged.Version, make([]byte, 8<<10), time.Now().Add(-3*time.Hour))
+	if err != nil || lost == 0 {
+		t.Fatalf("%d chunks, %v", lost, err)
+	}
+	before := items(t, table)
+	o.wants(0, []string{"1 record would be removed", "1 piece of large results without a record"}, "purge")
+	if n := items(t, table); n != before {
+		t.Errorf("a dry run left %d of %d items", n, before)
+	}
+	o.wants(0, []string{"1 record removed", `"action":"purge"`, `"count":1`}, "purge", "--yes")
+	if n, want := items(t, table), before-1-r.Chunks.Count-lost; n != want {
+		t.Errorf("%d items are left of %d, want %d", n, before, want)
+	}
+	o.wants(0, []string{"charge", "unknown"}, "list")
+	o.wants(0, nil, "show", string(fresh.RecordID()), "--result")
+}
+
+// The commands work on a table of other items, described by flags or by the
+// environment, and leave the others as they are.
+func TestCommandLineOnASharedTable(t *testing.T) {
+	t.Parallel()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, client := tableName(), dynamostore.NewClient(engine.Config(endpoint))
+	sharedtest.Create(t, client, table)
+	sharedtest.Fill(t, client, table, 500)
+	s, err := dynamostore.New(client, table, sharedtest.Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strand(t, s, guideCharge, guideNoCharge, guideRefund)
+	expire(t, s)
+	large := completeLarge(t, s)
+
+	layout := []string{"--partition-key", "PK", "--sort-key", "SK", "--prefix", "ONCE#", "--ttl-attribute", "expires_at"}
+	flags := newOperator(t, dynamoEnv(t, "another")...)
+	byFlags := func(args ...string) []string { return append(append(args, "--table", table), layout...) }
+	byEnv := newOperator(t, append(dynamoEnv(t, table), "ONCE_PARTITION_KEY=PK", "ONCE_SORT_KEY=SK", "ONCE_PREFIX=ONCE#", "ONCE_TTL_ATTRIBUTE=expires_at")...)
+
+	flags.wants(1, []string{"Options.PartitionKey and SortKey, with a Prefix", "Options.TTLAttribute"}, "table", "check", "--table", table)
+	flags.wants(1, []string{"Check the table's keys with once table check"}, "show", string(guideCharge.RecordID()), "--table", table)
+	flags.wants(2, []string{"without a Prefix"}, "list", "--table", table, "--sort-key", "SK")
+	flags.wants(0, []string{"can be used as a store"}, byFlags("table", "check")...)
+	byEnv.wants(0, []string{"can be used as a store"}, "table", "check")
+	for _, more := range [][]string{nil, {"--no-index"}} {
+		flags.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, byFlags(append(more, "list", "--state", "unknown")...)...)
+		if got := byEnv.wants(0, nil, append(more, "list", "--json")...); strings.Count(got, "\n") != 5 {
+			t.Errorf("the whole list is\n%s", got)
+		}
+	}
+	byEnv.wants(0, nil, "show", "#"+large.RecordID().KeyHash(), "--scan", "--result")
+	byEnv.wants(0, []string{"is completed"}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
+	byEnv.wants(0, []string{"1 record removed"}, "purge", "--yes")
+	byEnv.wants(0, []string{`"records": 4`}, "stats", "--json")
+}
+
+// items returns how many items a table has.
+func items(t *testing.T, table string) int {
+	t.Helper()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := dynamostore.NewClient(engine.Config(endpoint)).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, Select: types.SelectCount})
+	if err != nil || out.LastEvaluatedKey != nil {
+		t.Fatal(err)
+	}
+	return int(out.Count)
+}
+
+// A record that this version cannot read is reported, and does not hide the
+// others.
+func TestCommandLineMeetsALaterVersion(t *testing.T) {
+	t.Parallel()
+	table := tableName()
+	o := newOperator(t, dynamoEnv(t, table)...)
+	o.wants(0, nil, "table", "create")
+	strand(t, openTable(t, table), guideCharge, guideNoCharge)
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dynamostore.NewClient(engine.Config(endpoint)).UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+		TableName:                 &table,
+		Key:                       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(guideNoCharge.RecordID())}},
+		UpdateExpression:          aws.String("SET v = :later"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []string{"--state=unknown", "--due", "--limit=10"} {
+		o.wants(1, []string{"POST /charges#4RexMqXSY3Lf", "deploy the newer version", "1 record could not be read"}, "list", list)
+	}
+}
+
+// onceBinary builds the command line on first use.
+var onceBinary = sync.OnceValues(func() (path string, err error) {
+	path = filepath.Join(filepath.Dir(binary), "once")
+	build := exec.Command("go", "build", "-o", path, "./cmd/once")
+	build.Dir = engine.Root()
+	out, err := build.CombinedOutput()
+	if err != nil {
+		err = errors.New(string(out))
+	}
+	return path, err
+})
+
+// operator runs command lines of once.
+type operator struct {
+	t   *testing.T
+	bin string
+	env []string
+	dir string
+}
+
+// newOperator returns an operator in an empty directory, with env and nothing of
+// this machine's AWS configuration.
+func newOperator(t *testing.T, env ...string) *operator {
+	t.Helper()
+	bin, err := onceBinary()
+	if err != nil {
+		t.Fatalf("building once: %v", err)
+	}
+	env = append([]string{
+		"PATH=" + filepath.Dir(bin) + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
+		"AWS_CONFIG_FILE=" + os.DevNull, "AWS_SHARED_CREDENTIALS_FILE=" + os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
+	}, env...)
+	return &operator{t, bin, env, t.TempDir()}
+}
+
+// patience limits the time of one command line.
+const patience = 2 * time.Minute
+
+func (o *operator) command(name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
+	o.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.Dir = o.env, o.dir
+	return cmd
+}
+
+// once runs a command line in a script, and returns its exit code and its
+// output.
+func (o *operator) once(args ...string) (code int, stdout, stderr string) {
+	o.t.Helper()
+	var out, errs strings.Builder
+	cmd := o.command(o.bin, args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		o.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// wants runs a command line and checks its exit code, and that its output
+// contains the words.
+func (o *operator) wants(code int, words []string, args ...string) (stdout string) {
+	o.t.Helper()
+	got, stdout, stderr := o.once(args...)
+	if got != code {
+		o.t.Fatalf("once %q: exit code %d, want %d\n%s%s", args, got, code, stdout, stderr)
+	}
+	for _, w := range words {
+		if !strings.Contains(stdout+stderr, w) {
+			o.t.Errorf("once %q: no %q in\n%s%s", args, w, stdout, stderr)
+		}
+	}
+	return stdout
+}
+
+// types runs a command line at a terminal, answers its questions, and checks
+// that its lines fit.
+func (o *operator) types(args ...string) (shown string) {
+	o.t.Helper()
+	shown, err := atTerminal(o.t, o.command(o.bin, args...))
+	if err != nil {
+		o.t.Fatalf("once %q: %v\n%s", args, err, shown)
+	}
+	for line := range strings.Lines(shown) {
+		if n := len([]rune(strings.TrimSpace(line))); n > 80 && line[0] != '{' {
+			o.t.Errorf("once %q: a line of %d columns: %s", args, n, line)
+		}
+	}
+	return shown
+}
+
+// openTerminal returns the two ends of a new terminal.
+func openTerminal(t *testing.T, columns uint16) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	control := func(request uintptr, arg unsafe.Pointer) {
+		t.Helper()
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(arg)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	var unlock int32
+	var number uint32
+	size := struct{ rows, columns, x, y uint16 }{rows: 24, columns: columns}
+	control(syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))
+	control(syscall.TIOCGPTN, unsafe.Pointer(&number))
+	control(syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+// question matches the question of once before it writes.
+var question = regexp.MustCompile(`Type (\S+) to write it: $`)
+
+// atTerminal runs cmd at a terminal of 80 columns, types the requested
+// confirmation, and returns what the terminal shows.
+func atTerminal(t *testing.T, cmd *exec.Cmd) (shown string, err error) {
+	t.Helper()
+	return typing(t, cmd, 80, func(word string) string { return word + "\n" })
+}
+
+// typing runs cmd at a terminal of so many columns. At each question it types what
+// answer returns for the requested word.
+func typing(t *testing.T, cmd *exec.Cmd, columns uint16, answer func(word string) string) (shown string, err error) {
+	t.Helper()
+	master, slave := openTerminal(t, columns)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	var out bytes.Buffer
+	answered := 0
+	for buf := make([]byte, 4096); ; {
+		n, err := master.Read(buf)
+		out.Write(buf[:n])
+		if m := question.FindSubmatch(out.Bytes()[answered:]); m != nil {
+			answered = out.Len()
+			fmt.Fprint(master, answer(string(m[1])))
+		}
+		if err != nil { // the other end is closed
+			break
+		}
+	}
+	err = cmd.Wait()
+	return strings.ReplaceAll(out.String(), "\r\n", "\n"), err
+}
+
+// The keys of the guide.
+var (
+	guideCharge   = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613"}
+	guideNoCharge = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "41f0c8d3-9b62-4a17-a5e8-6d3f7b20c9e4"}
+	guideTransfer = idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}
+	guideRefund   = idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-9"}
+	guideReport   = idempotent.Key{Operation: "report", Scope: "acme", ID: "2026-11"}
+	guideOrder    = idempotent.Key{Operation: "order", Scope: "acme", ID: "o-8"}
+)
+
+// openTable returns the store on a table of the engine.
+func openTable(t *testing.T, table string) *dynamostore.Store {
+	t.Helper()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// hourAgo is a guard's clock, so that its records are old.
+func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
+
+func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.Record)) {
+	t.Helper()
+	at := hourAgo().UTC().Truncate(time.Millisecond)
+	r := driver.Record{
+		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
+		Version: driver.Version{1}, Owner: driver.Owner{2}, Fingerprint: idempotent.FingerprintBytes(nil),
+		Created: at, LeaseEnd: at.Add(10 * time.Second), Due: at.Add(10 * time.Second),
+	}
+	if k.Operation == guideCharge.Operation {
+		r.Codec = lambdahttp.Encoding
+	}
+	change(&r)
+	met, err := s.Insert(t.Context(), r, time.Now())
+	if own := met != nil && met.Version == r.Version; err != nil || met != nil && !own { // own: sent twice, by a busy engine's client
+		t.Fatal(met, err)
+	}
+}
+
+// claim creates records whose owner died while it was running.
+func claim(t *testing.T, s driver.Store, keys ...idempotent.Key) {
+	t.Helper()
+	for _, k := range keys {
+		insert(t, s, k, func(*driver.Record) {})
+	}
+}
+
+// strand creates unknown records; the refunds are exhausted.
+func strand(t *testing.T, s driver.Store, keys ...idempotent.Key) {
+	t.Helper()
+	for _, k := range keys {
+		insert(t, s, k, func(r *driver.Record) {
+			r.State, r.Reason, r.Since = driver.StateUnknown, driver.ReasonLeaseEnded, r.LeaseEnd
+			r.Exhausted = k.Operation == "refund"
+		})
+	}
+}
+
+// expire creates a completed record that expired long ago.
+func expire(t *testing.T, s driver.Store) {
+	t.Helper()
+	insert(t, s, idempotent.Key{Operation: "charge", Scope: "acme", ID: "old"}, func(r *driver.Record) {
+		r.State, r.Reason, r.Due = driver.StateCompleted, driver.ReasonResult, time.Time{}
+		r.Since = time.Now().UTC().AddDate(0, 0, -60).Truncate(time.Millisecond)
+		r.Expires = r.Since.AddDate(0, 0, 1)
+		r.Encoding, r.Result = "json", []byte("1")
+	})
+}
+
+func states(t *testing.T, s driver.Store, want map[idempotent.Key]driver.State) {
+	t.Helper()
+	for k, state := range want {
+		if r, err := s.Get(t.Context(), k.RecordID()); err != nil || r.State != state {
+			t.Errorf("%s %s: got %+v, %v, want it %s", k.Operation, k.ID, r, err, state)
+		}
+	}
+}

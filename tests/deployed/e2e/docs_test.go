@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+var shell = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+// document returns a file of the repository.
+func document(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{engine.Root()}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// guide is a document whose blocks of commands a test follows from top to
+// bottom. They run unchanged, but for the example's address and the folder for
+// scratch files.
+type guide struct {
+	t       *testing.T
+	blocks  []string
+	scratch string
+}
+
+func newGuide(t *testing.T, path ...string) *guide {
+	g := &guide{t: t, scratch: t.TempDir()}
+	for _, b := range shell.FindAllStringSubmatch(document(t, path...), -1) {
+		g.blocks = append(g.blocks, b[1])
+	}
+	return g
+}
+
+// next returns the next block, which has to contain mark.
+func (g *guide) next(mark string) string {
+	g.t.Helper()
+	if len(g.blocks) == 0 || !strings.Contains(g.blocks[0], mark) {
+		g.t.Fatalf("the next block of commands is %q, want one with %q", g.blocks, mark)
+	}
+	b := g.blocks[0]
+	g.blocks = g.blocks[1:]
+	return b
+}
+
+// on returns the block for the example p.
+func (g *guide) on(p *process, block string) string {
+	return strings.NewReplacer("http://127.0.0.1:8080", p.url, "/tmp/", g.scratch+"/").Replace(block)
+}
+
+// wants checks that a block showed the texts.
+func (g *guide) wants(block, shown string, texts ...string) {
+	g.t.Helper()
+	for _, w := range texts {
+		if !strings.Contains(shown, w) {
+			g.t.Fatalf("no %q in\n%s\nafter\n%s", w, shown, block)
+		}
+	}
+}
+
+// end checks that every block was followed.
+func (g *guide) end() {
+	g.t.Helper()
+	if len(g.blocks) != 0 {
+		g.t.Errorf("these blocks are not followed: %q", g.blocks)
+	}
+}
+
+// The commands of the README work as stated: targets of make exist, and the
+// curl lines work against the example unchanged.
+func TestREADME(t *testing.T) {
+	t.Parallel()
+	p := start(t, t.TempDir())
+	targets, curls := 0, 0
+	for _, block := range shell.FindAllStringSubmatch(document(t, "README.md"), -1) {
+		commands := block[1]
+		if target, ok := strings.CutPrefix(strings.TrimSpace(commands), "make "); ok {
+			targets++
+			cmd := exec.Command("make", "--dry-run", target)
+			cmd.Dir = engine.Root()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("make %s: %v\n%s", target, err, out)
+			}
+			continue
+		}
+		curls++
+		commands = strings.ReplaceAll(commands, "http://127.0.0.1:8080", p.url)
+		for round, want := range []string{"HTTP/1.1 201", "Idempotent-Replayed: true"} {
+			out, err := exec.Command("bash", "-euo", "pipefail", "-c", commands).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("round %d: %v, want %q in\n%s", round+1, err, want, out)
+			}
+		}
+		p.wantCharges(1)
+	}
+	if targets != 2 || curls != 1 {
+		t.Errorf("found %d targets and %d blocks of curl lines, want two and one", targets, curls)
+	}
+}
+
+// The loop for clients in the guide ends with the answer.
+func TestClientLoop(t *testing.T) {
+	t.Parallel()
+	blocks := shell.FindAllStringSubmatch(document(t, "docs", "http-answers.md"), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("found %d blocks of commands, want one", len(blocks))
+	}
+	p := start(t, t.TempDir())
+	// Some machines have no uuidgen.
+	commands := "uuidgen() { cat /proc/sys/kernel/random/uuid; }\nTOKEN=t\n" +
+		strings.ReplaceAll(blocks[0][1], "https://api.example.com", p.url)
+	cmd := exec.Command("timeout", "30", "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if answer, err := os.ReadFile(filepath.Join(cmd.Dir, "answer.json")); err != nil || !strings.Contains(string(answer), `"status":"succeeded"`) {
+		t.Errorf("the answer is %s (%v)", answer, err)
+	}
+	p.wantCharges(1)
+}
+
+// The example's README, followed from top to bottom: each block of commands
+// runs unchanged, and does what the text around it states.
+func TestExampleGuide(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(engine.Root(), "examples", "charge-lambda")
+	g := newGuide(t, "examples", "charge-lambda", "README.md")
+	p := start(t, t.TempDir(), "TIMEOUT=3s")
+	run := func(block string, want ...string) {
+		t.Helper()
+		block = g.on(p, block)
+		cmd := exec.Command("timeout", "600", "bash", "-euo", "pipefail", "-c", block)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, block, out)
+		}
+		g.wants(block, string(out), want...)
+	}
+
+	build, _, _ := strings.Cut(g.next("./cmd/local"), "&&")
+	run(build)
+
+	charge := g.next("8e03978e-40d5-43e8-bc93-6894a57f9324")
+	run(charge, "HTTP/1.1 201", "Location: /charges/ch_")
+	run(charge, "HTTP/1.1 201", "Idempotent-Replayed: true")
+	run(g.next("/provider/charges"), `[{`)
+	p.wantCharges(1)
+	run(g.next("9000"), "HTTP/1.1 422")
+	declined := g.next("cus_declined")
+	run(declined, "HTTP/1.1 402")
+	run(declined, "HTTP/1.1 402", "Idempotent-Replayed: true")
+	run(g.next(`"amount":0`), "HTTP/1.1 400", "amount")
+	run(g.next("for i in 1 2"), "HTTP/1.1 201", "HTTP/1.1 409", "Retry-After: ")
+	p.wantCharges(2)
+
+	slowCharge := strings.TrimSuffix(strings.TrimSpace(g.next("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613")), "&")
+	broken := exec.Command("bash", "-c", g.on(p, slowCharge))
+	if err := broken.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 3 })
+	if block := g.next("kill -9"); strings.TrimSpace(block) != "kill -9 PID" {
+		t.Fatalf("the guide kills with %q", block)
+	}
+	p = p.restart()
+	broken.Wait()
+	run(slowCharge, "HTTP/1.1 409", "in-progress")
+	eventually(t, 15*time.Second, "the lease has ended", func() bool {
+		r := p.post("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613", slow)
+		return r.status == http.StatusConflict && strings.Contains(r.body, "outcome-unknown")
+	})
+	run(g.next("/admin/resolve"), "HTTP/1.1 200", "completed")
+	run(slowCharge, "HTTP/1.1 201", "Idempotent-Replayed: true")
+	p.wantCharges(3)
+
+	inStripe, _, _ := strings.Cut(g.next("PROFILE=stripe"), " ")
+	other := start(t, t.TempDir(), inStripe)
+	other.want(other.post("", aCharge), http.StatusBadRequest)
+	run(g.next("charge.sh"), "the provider booked 3 charges")
+	run(g.next("policy openapi"), "# Idempotency keys", `"openapi": "3.1.0"`, "UUID")
+
+	run(g.next("./cmd/lambda"))
+	g.end()
+}
+
+// The operator's guide, followed from top to bottom at a terminal: each block of
+// commands runs unchanged, and does what the text around it states.
+func TestOperatorsGuide(t *testing.T) {
+	t.Parallel()
+	g := newGuide(t, "docs", "operate.md")
+	const table = "once-records" // the name in the guide
+	env := dynamoEnv(t, table)
+	p := start(t, t.TempDir(), append(env, "ONCE_CREATE_TABLE=1", "TIMEOUT=3s")...)
+	store := openTable(t, table)
+	t.Cleanup(func() { // another run may use the same engine
+		endpoint, _ := database()
+		name := table
+		if _, err := dynamostore.NewClient(engine.Config(endpoint)).DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: &name}); err != nil {
+			t.Error(err)
+		}
+	})
+	o := newOperator(t, env...)
+	next := func(mark string, want ...string) string {
+		t.Helper()
+		block := g.on(p, g.next(mark))
+		cmd := o.command("bash", "-euo", "pipefail", "-c", block)
+		if strings.HasPrefix(block, "go build") {
+			cmd.Dir, cmd.Env = engine.Root(), os.Environ()
+		}
+		shown, err := atTerminal(t, cmd)
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, block, shown)
+		}
+		g.wants(block, shown, want...)
+		return shown
+	}
+	next("go build")
+	o.env = append(o.env, "PATH="+g.scratch+":"+os.Getenv("PATH"))
+	next("export ONCE_TABLE", "table once-records in us-east-1 can be used as a store")
+
+	// The records in the guide: unknown ones, one of which was given up.
+	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund, guideReport)
+	insert(t, store, guideOrder, func(r *driver.Record) {
+		r.State, r.Reason, r.Since = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
+		r.Recovery, r.StepNames = idempotent.Resume, []string{"charge", "ship"}
+		r.Steps = []driver.StepRecord{{Name: "charge", Mode: driver.AtMostOnce, Attempt: 1, At: r.Created}}
+	})
+	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
+	next("--state unknown", short(guideCharge), short(guideNoCharge), short(guideTransfer), short(guideRefund))
+	next("--exhausted", short(guideRefund), "given up", `"state":"unknown"`)
+	shown := next("'#4RexMqXSY3Lf'")
+	if n := strings.Count(shown, string(guideCharge.RecordID())+"\n"); n != 3 {
+		t.Errorf("the record is shown %d times of 3:\n%s", n, shown)
+	}
+	next("--step capture", "capture: not recorded", guideCharge.RecordID().StepKey("capture"))
+
+	next("--status 201", short(guideCharge)+" was unknown and is completed", `"reason":"charge ch_5 is in the ledger of the provider"`)
+	next("once resolve transfer", short(guideTransfer)+" was unknown and is completed")
+	next("--without-result", short(guideReport)+" was unknown and is completed")
+	next("--step 'charge=", short(guideOrder)+" has a result for charge; it was unknown and is retryable")
+	next("--final", short(guideRefund)+" was unknown and is completed")
+	next("--not-executed", short(guideNoCharge)+" was unknown and is retryable")
+	states(t, store, map[idempotent.Key]driver.State{
+		guideCharge: driver.StateCompleted, guideTransfer: driver.StateCompleted,
+		guideRefund: driver.StateCompleted, guideNoCharge: driver.StateRetryable,
+		guideReport: driver.StateCompleted, guideOrder: driver.StateRetryable,
+	})
+	o.wants(0, []string{short(guideOrder)}, "list", "--table", table, "--state", "resumable")
+
+	// A record whose lease has ended, and two for the program: one that the
+	// provider knows, and one that it does not.
+	ended := idempotent.Key{Operation: "mail", Scope: "acme", ID: "m-3"}
+	claim(t, store, ended)
+	next("once reconcile --dry-run\nonce reconcile\n", "1 marked unknown; nothing was written", short(ended)+"  its lease ended without an outcome: unknown")
+
+	booked := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "e3572ab8-c0d9-4e81-9f36-58b1a4c7d02e"}
+	never := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "76c9d4f1-285e-4039-8b5a-e1f64d0793bc"}
+	strand(t, store, booked, never)
+	p.book(booked.RecordID().DownstreamKey())
+	next("ask-provider", short(booked)+"  completed, with the HTTP response 201", short(never)+"  not executed",
+		"2 due, 1 completed, 1 not executed; nothing was written\n", "2 due, 1 completed, 1 not executed\n")
+	states(t, store, map[idempotent.Key]driver.State{booked: driver.StateCompleted, never: driver.StateRetryable})
+	if audit, err := os.ReadFile(filepath.Join(g.scratch, "audit.jsonl")); err != nil || strings.Count(string(audit), `"outcome":"written"`) != 2 {
+		t.Errorf("%v, the audit is %s", err, audit)
+	}
+
+	next("once stats", "POST /charges  completed", "read units, about $0.0000")
+	expire(t, store)
+	next("once purge", "1 record would be removed", "1 record removed")
+	g.end()
+}
+
+// The guide to many records, followed from top to bottom at a terminal.
+func TestOperatorsBulkGuide(t *testing.T) {
+	t.Parallel()
+	g := newGuide(t, "docs", "operate-bulk.md")
+	table := tableName()
+	o := newOperator(t, dynamoEnv(t, table)...)
+	o.wants(0, nil, "table", "create")
+	store := openTable(t, table)
+	strand(t, store, guideCharge, guideTransfer, guideRefund)
+	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
+	next := func(mark string, want ...string) {
+		t.Helper()
+		block := strings.ReplaceAll(g.next(mark), "/tmp/", g.scratch+"/")
+		shown, err := atTerminal(t, o.command("bash", "-euo", "pipefail", "-c", block))
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, block, shown)
+		}
+		g.wants(block, shown, want...)
+	}
+	next("once lookup", short(guideCharge)+" unknown (lease_ended)", "exit code 6")
+	next("once resolve --from", "3 records: 3 would be written\n", "Type 3 to write it", "3 records: 3 written\n", `"reason":"the bank, by telephone"`)
+	states(t, store, map[idempotent.Key]driver.State{
+		guideCharge: driver.StateCompleted, guideTransfer: driver.StateCompleted, guideRefund: driver.StateCompleted,
+	})
+	given := idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-10"}
+	strand(t, store, given)
+	next("once requeue --exhausted", "1 record: 1 would be written\n", "Type 1 to write it", short(given)+"  written")
+	next("once forget", `"transfer_id": "tr_17"`, "Type "+guideTransfer.RecordID().KeyHash()+" to write it", "is discarded; the next request runs", `"action":"forget"`)
+	states(t, store, map[idempotent.Key]driver.State{guideTransfer: driver.StateRetryable, given: driver.StateUnknown})
+	g.end()
+}
+
+// The procedures for alarms, followed from top to bottom at a terminal: each block
+// of commands runs unchanged.
+func TestAlarmsGuide(t *testing.T) {
+	t.Parallel()
+	g := newGuide(t, "docs", "alarms.md")
+	table := tableName()
+	env := dynamoEnv(t, table)
+	o := newOperator(t, env...)
+	o.wants(0, nil, "table", "create", "--table", table)
+	store := openTable(t, table)
+	strand(t, store, guideCharge, guideTransfer, guideRefund)
+	claim(t, store, idempotent.Key{Operation: "mail", Scope: "acme", ID: "m-3"})
+	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
+	next := func(mark string, want ...string) {
+		t.Helper()
+		block := g.next(mark)
+		shown, err := atTerminal(t, o.command("bash", "-euo", "pipefail", "-c", block))
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, block, shown)
+		}
+		g.wants(block, shown, want...)
+	}
+	next("once table check", "table "+table+" in us-east-1 can be used as a store")
+	next("once show '#4RexMqXSY3Lf'", string(guideCharge.RecordID()))
+	next("once list --state unknown", short(guideCharge), short(guideTransfer), short(guideRefund))
+	next("once list --exhausted", short(guideRefund))
+	next("once requeue --exhausted", short(guideRefund)+"  written", `"action":"requeue"`)
+	next("once list --due", short(guideCharge))
+	next("once reconcile --dry-run", "nothing was written")
+	g.end()
+}
+
+var sample = regexp.MustCompile("(?ms)^```text\n(.*?)^```$")
+
+// The samples in the guide and in the procedures for alarms are the output of the
+// commands: each one is an expected output in the command line's own tests.
+func TestOperatorsGuideShowsTheTruth(t *testing.T) {
+	t.Parallel()
+	text := document(t, "docs", "operate.md") + document(t, "docs", "operate-bulk.md")
+	procedures := document(t, "docs", "alarms.md")
+	files, err := filepath.Glob(filepath.Join(engine.Root(), "cmd", "once", "testdata", "*.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden []string
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden = append(golden, string(data))
+	}
+	samples := sample.FindAllStringSubmatch(text+procedures, -1)
+	if len(samples) < 11 {
+		t.Errorf("%d samples were found", len(samples))
+	}
+	for _, s := range samples {
+		if !slices.Contains(golden, s[1]) {
+			t.Errorf("no command prints\n%s", s[1])
+		}
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e starts the built charge example as a process, calls it over HTTP,
+// kills it, starts it again, and counts the effects in the provider's ledger.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// binary is the built example.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
+
+func runAll(m *testing.M) int {
+	// Most tests wait for a process or an engine.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "once-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	// No test may depend on the length of a path, so the folders of all are long.
+	long := filepath.Join(dir, strings.Repeat("long-", 40))
+	if err := errors.Join(os.Mkdir(long, 0o700), os.Setenv("TMPDIR", long)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	binary = filepath.Join(dir, "charge-local")
+	build := exec.Command("go", "build", "-o", binary, "./examples/charge-lambda/cmd/local")
+	build.Dir = engine.Root()
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the example: %v\n%s", err, out)
+		return 1
+	}
+	defer func() {
+		for _, stop := range []func(){stopDatabase, stopCloud} {
+			if stop != nil {
+				stop()
+			}
+		}
+	}()
+	return m.Run()
+}
+
+// cloud returns the address of LocalStack, started on first use.
+var cloud = sync.OnceValues(func() (endpoint string, err error) {
+	endpoint, stopCloud, err = engine.LocalStack()
+	return endpoint, err
+})
+
+// database returns the address of DynamoDB Local, started on first use.
+var database = sync.OnceValues(func() (endpoint string, err error) {
+	endpoint, stopDatabase, err = engine.DynamoDBLocal()
+	return endpoint, err
+})
+
+var stopDatabase, stopCloud func()
+
+const (
+	aCharge   = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
+	slow      = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
+	otherSlow = `{"amount":9000,"currency":"usd","customer":"cus_slow"}`
+	declined  = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
+	key       = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+)
+
+// onStores runs f with the environment for the embedded store and, as two more
+// subtests, for DynamoDB.
+func onStores(t *testing.T, f func(t *testing.T, env []string)) {
+	t.Helper()
+	t.Run("bolt", func(t *testing.T) {
+		t.Parallel()
+		f(t, nil)
+	})
+	t.Run("DynamoDB", func(t *testing.T) {
+		t.Parallel()
+		f(t, append(dynamoEnv(t, tableName()), "ONCE_CREATE_TABLE=1"))
+	})
+}
+
+func tableName() string { return "once-" + strings.ToLower(rand.Text()) }
+
+// dynamoEnv returns the environment for a table on the engine of this test run.
+func dynamoEnv(t *testing.T, table string) []string {
+	t.Helper()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"ONCE_TABLE=" + table, "AWS_ENDPOINT_URL=" + endpoint, "AWS_REGION=us-east-1",
+		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+	}
+}
+
+// process is the running example.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	url  string
+	env  []string
+	done sync.Once
+
+	mu     sync.Mutex
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+}
+
+// lockedWriter lets the test read what the process still writes.
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// start starts the example on a free port, with data in dir, and waits for it.
+func start(t *testing.T, dir string, env ...string) *process {
+	t.Helper()
+	return launch(t, exec.Command(binary), dir, env...)
+}
+
+// launch is start with another command. The process is the command's, or one
+// that replaces it.
+func launch(t *testing.T, cmd *exec.Cmd, dir string, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
+	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Stderr = lockedWriter{&p.mu, &p.stderr}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	lines := bufio.NewReader(stdout)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		p.kill()
+		t.Fatalf("the example did not start: %v\n%s", err, &p.stderr)
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(first), "listening on ")
+	if !ok {
+		t.Fatalf("the example's first line is %q", first)
+	}
+	p.url = url
+	go io.Copy(lockedWriter{&p.mu, &p.stdout}, lines)
+	return p
+}
+
+// kill ends the process with SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	p.done.Do(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+}
+
+// stop ends the process with SIGTERM and waits until it is gone.
+func (p *process) stop() {
+	p.done.Do(func() {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.cmd.Wait()
+	})
+}
+
+// restart kills the process and starts another one over the same data.
+func (p *process) restart() *process {
+	p.t.Helper()
+	p.kill()
+	return start(p.t, strings.TrimPrefix(p.env[1], "DATA="), p.env[2:]...)
+}
+
+// reply is an answer of the example.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error // the connection broke
+}
+
+func (p *process) send(method, path, key, body string) reply {
+	req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	return exchange(req)
+}
+
+func exchange(req *http.Request) reply {
+	client := http.Client{Timeout: 30 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(data), err}
+}
+
+func (p *process) post(key, body string) reply { return p.send("POST", "/charges", key, body) }
+
+// want checks the status of an answer.
+func (p *process) want(r reply, status int) {
+	p.t.Helper()
+	if r.err != nil || r.status != status {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.t.Fatalf("got %d (%v), want %d\n%v\n%s\nthe example's log:\n%s", r.status, r.err, status, r.header, r.body, &p.stderr)
+	}
+}
+
+// wantProblem checks that an answer is a problem of a type.
+func (p *process) wantProblem(r reply, status int, suffix string) {
+	p.t.Helper()
+	p.want(r, status)
+	var problem struct{ Type, Title, Detail string }
+	if err := json.Unmarshal([]byte(r.body), &problem); err != nil || !strings.HasSuffix(problem.Type, suffix) || problem.Title == "" || problem.Detail == "" {
+		p.t.Fatalf("got problem %s (%v), want type %s with title and detail", r.body, err, suffix)
+	}
+	if got := r.header.Get("Content-Type"); got != "application/problem+json" {
+		p.t.Fatalf("got content type %q", got)
+	}
+}
+
+// wantSame checks that an answer is the replay of another.
+func (p *process) wantSame(replayed, first reply) {
+	p.t.Helper()
+	p.want(replayed, first.status)
+	if replayed.body != first.body || replayed.header.Get("Location") != first.header.Get("Location") || replayed.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		p.t.Fatalf("got %v\n%s\nwant %v\n%s", replayed.header, replayed.body, first.header, first.body)
+	}
+	if replayed.header.Get("Idempotent-Replayed") != "true" || first.header.Get("Idempotent-Replayed") != "" {
+		p.t.Fatalf("the replay is marked %q, the first answer %q", replayed.header.Get("Idempotent-Replayed"), first.header.Get("Idempotent-Replayed"))
+	}
+}
+
+// charges returns how many charges the provider's ledger holds.
+func (p *process) charges() int {
+	p.t.Helper()
+	r := p.send("GET", "/provider/charges", "", "")
+	p.want(r, http.StatusOK)
+	var ledger []json.RawMessage
+	if err := json.Unmarshal([]byte(r.body), &ledger); err != nil {
+		p.t.Fatalf("the ledger is not a JSON array: %v\n%s", err, r.body)
+	}
+	return len(ledger)
+}
+
+// book makes the provider charge under a key.
+func (p *process) book(key string) {
+	p.t.Helper()
+	req, err := http.NewRequest("POST", p.url+"/provider/charges", strings.NewReader(aCharge))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		p.t.Fatalf("the provider answered %s", resp.Status)
+	}
+}
+
+func (p *process) wantCharges(want int) {
+	p.t.Helper()
+	if got := p.charges(); got != want {
+		p.t.Fatalf("the ledger holds %d charges, want %d", got, want)
+	}
+}
+
+// eventually polls until ok returns true or the patience is over.
+func eventually(t *testing.T, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

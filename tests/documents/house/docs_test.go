@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// tracked returns the files of the repository with one of the endings.
+func tracked(t *testing.T, endings ...string) []string {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = engine.Root()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for line := range strings.Lines(string(out)) {
+		name := strings.TrimSpace(line)
+		for _, e := range endings {
+			if strings.HasSuffix(name, e) {
+				files = append(files, name)
+			}
+		}
+	}
+	return files
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(engine.Root(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// flat removes the differences in white space between a snippet and its source.
+func flat(code string) string { return strings.Join(strings.Fields(code), " ") }
+
+// Every Go snippet in the documents is part of a file that is compiled.
+func TestSnippetsAreCompiled(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, name := range tracked(t, ".go") {
+		code.WriteString(flat(read(t, name)))
+		code.WriteByte('\n')
+	}
+	all, seen := code.String(), 0
+	for _, name := range tracked(t, ".md") {
+		for _, block := range fence.FindAllStringSubmatch(read(t, name), -1) {
+			if block[1] != "go" {
+				continue
+			}
+			seen++
+			if !strings.Contains(all, flat(block[2])) {
+				t.Errorf("%s: this snippet is in no Go file:\n%s", name, block[2])
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no Go snippet was found")
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`)
+	picture = regexp.MustCompile(`\bsrc(?:set)?="([^"]+)"()`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	omitted = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// Every link to a file of the repository has a target, and every link to a
+// heading has that heading.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	files, anchors := 0, 0
+	for _, name := range tracked(t, ".md") {
+		text := fenced.ReplaceAllString(read(t, name), "")
+		for _, m := range append(link.FindAllStringSubmatch(text, -1), picture.FindAllStringSubmatch(text, -1)...) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			files++
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(engine.Root(), target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", name, m[1])
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			anchors++
+			if !anchorsOf(read(t, target))[m[2]] {
+				t.Errorf("%s links to %s#%s, and %s has no such heading", name, m[1], m[2], target)
+			}
+		}
+	}
+	if files < 100 || anchors < 20 {
+		t.Errorf("only %d links to files and %d to headings were found", files, anchors)
+	}
+}
+
+// anchorsOf returns the anchors that a Markdown page has on GitHub.
+func anchorsOf(page string) map[string]bool {
+	anchors := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		text := omitted.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(m[1], "$1")), "")
+		anchors[strings.ReplaceAll(text, " ", "-")] = true
+	}
+	return anchors
+}
+
+// The README of each folder of the documents links to every page in it.
+func TestPagesAreOnTheMap(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	for _, name := range tracked(t, ".md") {
+		if !strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md" {
+			continue
+		}
+		pages++
+		if index := path.Join(path.Dir(name), "README.md"); !strings.Contains(read(t, index), "]("+path.Base(name)+")") {
+			t.Errorf("%s does not link to %s", index, name)
+		}
+	}
+	if pages < 30 {
+		t.Errorf("only %d pages were found", pages)
+	}
+}
+
+// A page is short enough to be read at once, and a decision fits on a screen.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	const longestPage, longestDecision = 2000, 400 // words
+	pages := 0
+	for _, name := range tracked(t, ".md") {
+		if strings.Contains(name, "testdata/") || name == requirementsPage || name == "CHANGELOG.md" {
+			continue // written by tests, or lists that are not read from top to bottom
+		}
+		pages++
+		most := longestPage
+		if strings.HasPrefix(name, "docs/adr/0") {
+			most = longestDecision
+		}
+		words := slices.DeleteFunc(strings.Fields(read(t, name)), func(s string) bool { return strings.Trim(s, "|-") == "" })
+		if n := len(words); n > most { // the lines of tables do not count
+			t.Errorf("%s has %d words, want %d at most", name, n, most)
+		}
+	}
+	if pages < 30 {
+		t.Errorf("only %d pages were found", pages)
+	}
+}
+
+// No unfinished code is committed, and no test is skipped.
+func TestNothingIsLeftUndone(t *testing.T) {
+	t.Parallel()
+	undone := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b|not imple` + `mented|\bt\.Sk` + `ip`)
+	for _, name := range tracked(t, ".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md") {
+		if found := undone.FindString(read(t, name)); found != "" {
+			t.Errorf("%s has %q", name, found)
+		}
+	}
+}
+
+// Tests outside this module use a clock or a signal, not Sleep. In a synctest
+// bubble Sleep takes no time.
+func TestNoSleepOutsideTests(t *testing.T) {
+	t.Parallel()
+	for _, name := range tracked(t, "_test.go") {
+		if strings.HasPrefix(name, "tests/") {
+			continue
+		}
+		if code := read(t, name); strings.Contains(code, "time.Sleep(") && !strings.Contains(code, `"testing/synctest"`) {
+			t.Errorf("%s sleeps", name)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/tests/documents/exports"
+)
+
+// A reader can read a package from top to bottom: its doc.go lists the files, and
+// each file refers only to files below it.
+func TestFilesReferDownward(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"idempotent", "idempotent/idempotenttest", "lambdahttp", "lambdabatch", "lambdadurable", "dynamostore", "dynamostore/dynamotest", "boltstore", "infra", "cmd/once"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			p := loadPackage(t, dir)
+			listed := chapters(read(t, dir+"/doc.go"))
+			if files := p.names(); !slices.Equal(slices.Sorted(slices.Values(listed)), files) {
+				t.Errorf("doc.go lists the chapters %v; the files are %v", listed, files)
+			}
+			references := p.references()
+			for _, r := range references {
+				if slices.Index(listed, r.from) > slices.Index(listed, r.to) {
+					t.Errorf("%s: %s refers to %s in %s, which is above it", r.at, r.from, r.name, r.to)
+				}
+			}
+			if len(references) < 10 {
+				t.Errorf("only %d references were found", len(references))
+			}
+		})
+	}
+}
+
+// Authors of handlers meet at most 80 names: package idempotent/driver has those of
+// stores, and idempotent/event those of observers.
+func TestSurfaceOfHandlers(t *testing.T) {
+	t.Parallel()
+	var exported []string
+	for _, name := range loadPackage(t, "idempotent").pkg.Scope().Names() {
+		if token.IsExported(name) {
+			exported = append(exported, name)
+		}
+	}
+	if n := len(exported); n > 80 || n < 40 {
+		t.Errorf("package idempotent exports %d names, want at most 80: %v", n, exported)
+	}
+}
+
+// chapters returns the files that a doc.go lists, in their order.
+func chapters(doc string) (files []string) {
+	_, list, _ := strings.Cut(doc, "// Chapters,")
+	for _, line := range regexp.MustCompile(`(?m)^//\t(\S+\.go) `).FindAllStringSubmatch(list, -1) {
+		files = append(files, line[1])
+	}
+	return files
+}
+
+// sources is a package with its types.
+type sources struct {
+	fset  *token.FileSet
+	files []*ast.File
+	pkg   *types.Package
+	info  types.Info
+}
+
+// loadPackage parses and checks the package in dir, without its tests. The types
+// of its imports come from the compiler's export data.
+func loadPackage(t *testing.T, dir string) *sources {
+	t.Helper()
+	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}}}
+	dir = filepath.Join(engine.Root(), dir)
+	list, imports, err := exports.List(s.fset, dir, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := list[len(list)-1]
+	for _, name := range self.GoFiles {
+		file, err := parser.ParseFile(s.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.files = append(s.files, file)
+	}
+	config := types.Config{Importer: imports}
+	if s.pkg, err = config.Check(self.ImportPath, s.fset, s.files, &s.info); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *sources) fileOf(pos token.Pos) string { return filepath.Base(s.fset.Position(pos).Filename) }
+
+// names returns the files with code, sorted.
+func (s *sources) names() (names []string) {
+	for _, file := range s.files {
+		if len(file.Decls) > 0 {
+			names = append(names, s.fileOf(file.Pos()))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// use is a mention of a name in another file than its declaration's.
+type use struct{ from, to, name, at string }
+
+func (s *sources) references() (list []use) {
+	for id, object := range s.info.Uses {
+		if object.Pkg() != s.pkg {
+			continue
+		}
+		if from, to := s.fileOf(id.Pos()), s.fileOf(object.Pos()); from != to {
+			list = append(list, use{from, to, object.Name(), fmt.Sprint(s.fset.Position(id.Pos()).Line)})
+		}
+	}
+	return list
+}

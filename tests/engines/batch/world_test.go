@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package batch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+const timeout = 30 * time.Second
+
+// ending is what a handler does in one run.
+type ending string
+
+const (
+	succeeds    ending = "succeeds"
+	failsBefore ending = "fails before the effect"
+	failsAfter  ending = "fails after the effect"
+	notExecuted ending = "not executed"
+	final       ending = "final"
+	unknown     ending = "unknown"
+	panics      ending = "panics"
+	exits       ending = "ends its goroutine"
+	diesBefore  ending = "the process dies before the effect"
+	diesAfter   ending = "the process dies after the effect"
+	slow        ending = "takes all the time"
+)
+
+var endings = []ending{succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow}
+
+// world is a source, a function that processes its messages, and the book of the
+// effects.
+type world struct {
+	t      *rapid.T
+	source source
+	// byOrder: the key is the order's. Otherwise it is the record's number, and
+	// two records about one order are separate operations.
+	byOrder  bool
+	declared idempotent.Recovery
+	clock    idempotenttest.Clock
+	store    driver.Store
+	faults   idempotenttest.Faults
+	handle   handler
+	all      []*sent
+	queue    *queue // of SQS
+
+	mu         sync.Mutex
+	script     map[string]ending          // of this invocation, by order
+	batch      []*sent                    // of this invocation
+	dead       bool                       // the process of this invocation is dead
+	broken     []string                   // violations
+	effects    map[string]int             // by operation
+	keys       map[string]map[string]bool // downstream keys, by operation
+	entries    map[string]int
+	retryable  map[string]int // records that were settled as retryable, by record
+	handedOver map[string]bool
+	handsOver  bool
+	running    map[string]int // by group
+	hides      bool           // SQS accepts changes of the visibility timeout
+	hidden     map[*sent]bool // messages whose timeout this invocation changed
+	seen       *tally.Tally
+}
+
+var errBroken = errors.New("broken")
+
+// mortal is the store of a process that may die: after its death every call
+// fails.
+type mortal struct {
+	driver.Store
+	w *world
+}
+
+func (m mortal) alive() error {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	if m.w.dead {
+		return errors.New("the process is dead")
+	}
+	return nil
+}
+
+func (m mortal) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	return m.Store.Insert(ctx, r, now)
+}
+
+func (m mortal) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	current, err := m.Store.Replace(ctx, r, was)
+	if err == nil && current == nil && r.State == driver.StateRetryable {
+		m.w.mu.Lock()
+		defer m.w.mu.Unlock()
+		m.w.retryable[string(r.ID)]++
+	}
+	return current, err
+}
+
+func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	return m.Store.Get(ctx, id)
+}
+
+func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
+	w := &world{
+		t: t, source: s, seen: seen, store: memstore.New(),
+		declared:  rapid.SampledFrom([]idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}).Draw(t, "recovery"),
+		handsOver: rapid.Bool().Draw(t, "hands over"),
+		effects:   map[string]int{}, keys: map[string]map[string]bool{}, entries: map[string]int{}, retryable: map[string]int{},
+		handedOver: map[string]bool{}, running: map[string]int{},
+	}
+	var option lambdabatch.Options
+	option.ID = lambdabatch.Field("/order_id")
+	s.option(&option)
+	w.byOrder = option.ID != nil
+	w.handle = s.build(w.guard(w.faults.Store(mortal{w.store, w})), w.work, func(o *lambdabatch.Options) {
+		*o = option
+		o.Operation = "fulfil"
+		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }
+		o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency")
+		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
+			return idempotent.FingerprintBytes(nil), nil
+		}
+		if s.sqs {
+			o.ChangeVisibility = w.hide
+		}
+		if w.handsOver {
+			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, u *idempotent.UnresolvedError) error {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.handedOver[string(u.RecordID)] = true
+				return nil
+			}
+		}
+	})
+	groups := rapid.IntRange(1, 3).Draw(t, "groups")
+	for i := range rapid.IntRange(1, 12).Draw(t, "sent") {
+		about := i
+		if i > 0 && rapid.IntRange(0, 5).Draw(t, "again") == 0 {
+			about = rapid.IntRange(0, i-1).Draw(t, "about")
+		}
+		w.all = append(w.all, &sent{id: "m" + letter(i), about: "o" + letter(about), group: letter(rapid.IntRange(0, groups-1).Draw(t, "group"))})
+	}
+	w.queue = &queue{
+		clock: &w.clock, fifo: s.ordered, retention: 14 * day,
+		visibility: rapid.SampledFrom([]time.Duration{timeout, 6 * timeout}).Draw(t, "visibility"),
+	}
+	for _, m := range w.all {
+		w.queue.send(m)
+	}
+	return w
+}
+
+// hide is the function's client of SQS.
+func (w *world) hide(_ context.Context, queueURL, receipt string, seconds int32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead || !w.hides {
+		w.seen.Add("not hidden", 1)
+		return errBroken
+	}
+	m, err := w.queue.changeVisibility(queueURL, receipt, seconds)
+	if err != nil && !errors.Is(err, errExpired) {
+		w.breaks(err.Error())
+	}
+	if err == nil {
+		w.hidden[m] = true
+		w.seen.Add("hidden", 1)
+	}
+	return err
+}
+
+func letter(i int) string { return string(rune('A' + i)) }
+
+func (w *world) guard(s driver.Store) *idempotent.Guard {
+	g, err := idempotent.New(s, func(o *idempotent.Options) {
+		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
+		o.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
+			w.seen.Add("event "+string(e.Kind), 1)
+		})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+// key is the key of a message's operation.
+func (w *world) key(m *sent) idempotent.RecordID {
+	id := m.about
+	if !w.byOrder {
+		id = m.id
+	}
+	return idempotent.Key{Operation: "fulfil", Scope: arn, ID: id}.RecordID()
+}
+
+// record returns the record of a message, or nil.
+func (w *world) record(m *sent) *driver.Record {
+	r, err := w.store.Get(context.Background(), w.key(m))
+	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// done reports whether a message may be deleted: its record is completed, or it
+// is unknown and was handed over.
+func (w *world) done(m *sent) bool {
+	r := w.record(m)
+	return r != nil && (r.State == driver.StateCompleted || r.State == driver.StateUnknown && w.handedOver[string(r.ID)])
+}
+
+// work is the handler.
+func (w *world) work(ctx context.Context, o order) error {
+	execution, _ := idempotent.FromContext(ctx)
+	id := string(execution.RecordID())
+	w.mu.Lock()
+	m := w.enters(id, o)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.running[m.group]--
+	}()
+	runtime.Gosched() // let other goroutines run
+	do := w.script[o.ID]
+	effect := func() error {
+		_, err := idempotent.Step(ctx, "effect", func(ctx context.Context) (bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.effects[id]++
+			if w.keys[id] == nil {
+				w.keys[id] = map[string]bool{}
+			}
+			w.keys[id][idempotent.DownstreamKey(ctx)] = true
+			return true, nil
+		})
+		return err
+	}
+	switch do {
+	case failsBefore:
+		return errBroken
+	case notExecuted:
+		return idempotent.NotExecuted(errBroken)
+	case final:
+		return idempotent.Final("sold_out", "Sold out.")
+	case diesBefore:
+		w.dies()
+		return errBroken
+	}
+	if err := effect(); err != nil {
+		return err
+	}
+	switch do {
+	case failsAfter:
+		return errBroken
+	case unknown:
+		return idempotent.Unknown(errBroken)
+	case panics:
+		panic("broken")
+	case exits:
+		runtime.Goexit()
+	case diesAfter:
+		w.dies()
+		return errBroken
+	case slow:
+		w.clock.Advance(timeout)
+	}
+	return nil
+}
+
+func (w *world) dies() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = true
+}
+
+// enters records that a handler runs, and checks whether it may.
+func (w *world) enters(id string, o order) *sent {
+	w.entries[id]++
+	w.seen.Add("entries", 1)
+	var m *sent
+	at := -1
+	for i, b := range w.batch {
+		if b.id == o.Message {
+			m, at = b, i
+			break
+		}
+	}
+	if m == nil || string(w.key(m)) != id {
+		w.breaks("a message ran that is not in the batch: " + o.ID)
+		return &sent{}
+	}
+	if !w.source.ordered {
+		return m
+	}
+	for _, before := range w.batch[:at] {
+		if (before.group == m.group || w.source.together) && !w.done(before) {
+			w.breaks(m.id + " ran before " + before.id + " was done")
+		}
+	}
+	for _, before := range w.all {
+		if before == m {
+			break
+		}
+		if before.group == m.group && !before.acknowledged && !w.done(before) {
+			w.breaks(m.id + " of group " + m.group + " overtook " + before.id)
+		}
+	}
+	if w.running[m.group]++; w.running[m.group] > 1 {
+		w.breaks("two of group " + m.group + " run at the same time")
+	}
+	return m
+}
+
+func (w *world) breaks(what string) { w.broken = append(w.broken, what) }

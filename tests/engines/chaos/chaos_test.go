@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chaos tests that each promise holds while everything fails at once.
+//
+// A storm runs many client processes against DynamoDB Local through a proxy. The
+// clients are killed with SIGKILL, stopped with SIGSTOP and continued with
+// SIGCONT at random moments. The proxy loses, delays, cuts and repeats requests
+// and replies. The engine itself is killed, started again on the same files, and
+// paused. After the storm, a recovery phase repeats every request until it is
+// answered and reconciles until nothing is due. Then the harness compares the
+// answers that clients got with the effects, which are recorded outside the
+// store.
+//
+// Each promise has its own operation and its own keys:
+//
+//   - Reconcile: the effect is one line in a ledger file. The resolver reports
+//     "not executed" only about an attempt whose process the harness saw die
+//     and that has no line in the ledger. At most one line per key.
+//   - Commit under Rerun: the effect is an update of an item in the transaction
+//     that completes the record. Exactly one update per key after recovery.
+//   - Resume: two steps call a provider that honours the downstream key.
+//     Exactly one effect per key and step after recovery.
+//
+// # Which promise needs the process to die
+//
+// A stopped process outlives its lease when it continues. The consequences
+// differ:
+//
+//   - Under Rerun the next request runs as soon as the lease has ended. The late
+//     process can change nothing: its Commit is conditional on the version of
+//     its own claim.
+//   - Under Resume the next request runs as soon as the lease has ended, and the
+//     late process may call the provider at the same time. Both send the same
+//     downstream key, so the provider acts once.
+//   - Under Reconcile the effect itself has no fence. The evidence "not executed"
+//     is only true of an attempt that can have no effect any more. On Lambda the
+//     platform ends the process at the deadline, before the lease ends. The
+//     harness does the same: it kills a client with a Reconcile request that
+//     runs past its deadline, and never continues such a client.
+//
+// # Two corrections of DynamoDB Local
+//
+// DynamoDB Local 2.6.1 answers TransactWriteItems before it commits: its
+// commitTransaction queues the COMMIT and returns. A kill in between loses an
+// acknowledged transaction, which DynamoDB does not do. The queue is processed in
+// order, so the proxy requests a table after each transaction and passes the
+// reply on only if that request is answered.
+//
+// The database is in a memory file system if there is one: a SIGKILL loses
+// nothing that a process has written to a file, and syncing to a disk would slow
+// the storm down.
+package chaos
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	randv2 "math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/kit/tally"
+)
+
+var (
+	length = flag.Duration("chaos", time.Minute, "how long the storm lasts")
+	seed   = flag.Uint64("chaos-seed", 0, "seed of the storm; 0 draws one")
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envClient) == "" {
+		os.Exit(m.Run())
+	}
+	if err := client(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// The minimum counts for ten minutes.
+var wanted = map[string]int{
+	factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
+}
+
+// TestChaos runs a storm for as long as -chaos says. make test-apart leaves
+// it out, and runs the tests of the harness.
+func TestChaos(t *testing.T) {
+	s, violations := survive(t, *length, false)
+	const shown = 100
+	for fact, n := range wanted {
+		s.seen.Least(t, int(float64(n)*length.Seconds()/600), fact)
+	}
+	for _, v := range violations[:min(len(violations), shown)] {
+		t.Error(v)
+	}
+}
+
+// TestChaosNotices runs a short storm with clients whose store grants every
+// claim. The harness has to find effects that happened twice.
+func TestChaosNotices(t *testing.T) {
+	_, violations := survive(t, 8*time.Second, true)
+	twice := 0
+	for _, v := range violations {
+		if strings.Contains(v, "the effect in the ledger happened") {
+			twice++
+		}
+	}
+	if twice == 0 {
+		t.Errorf("clients ran at the same time, but the harness reports %d violations and no double effect", len(violations))
+	}
+}
+
+// survive runs a storm, recovers from it, and returns the violations.
+func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string) {
+	ctx := t.Context()
+	s := &storm{t: t, seed: *seed, book: newBook(), sandboxes: map[string]*sandbox{}}
+	if s.seed == 0 {
+		var random [8]byte
+		rand.Read(random[:])
+		s.seed = binary.BigEndian.Uint64(random[:])
+	}
+	t.Logf("a storm of %s with -chaos-seed %d", length, s.seed)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	var err error
+	s.engine, err = engine.NewDurable(ctx, folder(t))
+	must(err)
+	t.Cleanup(func() {
+		if err := s.engine.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
+	must(err)
+	s.bank = newBank(books, s.seed, 0.03)
+	defer s.bank.Close()
+	holds := s.random(5)
+	s.proxy = newProxy(s.engine.Endpoint(), idempotenttest.Seeded(s.seed, weather...), holdTimes(holds))
+
+	v := &recovery{parallel: 8}
+	s.settings = settings{
+		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Bank: s.bank.URL, Lawless: lawless,
+	}
+	v.store, v.client, err = connect(engine.Config(s.engine.Endpoint()), s.settings.Table)
+	must(err)
+	v.world = world{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, bank: s.bank.URL}
+	must(v.store.CreateTable(ctx))
+	_, err = v.client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: aws.String(v.orders), BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.PartitionKey), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.PartitionKey), KeyType: types.KeyTypeHash}},
+	})
+	must(err)
+
+	raging, calm := context.WithTimeout(ctx, length)
+	s.rage(raging)
+	calm()
+	must(pause(ctx, 3*time.Second+2*margin)) // every lease has ended
+	began := time.Now()
+	unlisted, due, exhausted, err := v.unlisted(ctx)
+	must(err)
+	works := s.book.all()
+	must(v.run(ctx, works, length+5*time.Minute))
+	must(v.settle(ctx))
+	left, records, chunks, err := v.leftover(ctx)
+	must(err)
+	for said, n := range s.bank.said {
+		s.seen.Add("times that the evidence was: "+said, n)
+	}
+	updates, err := v.updates(ctx)
+	must(err)
+	violations := unlisted
+	unkept := 0
+	for _, w := range works {
+		effects, proof, err := v.effectsOf(w, s.bank, updates)
+		must(err)
+		violations = append(violations, judge(w, effects, proof)...)
+		if w.final.Class == classUnavailable {
+			unkept++
+		}
+	}
+	violations = append(violations, left...)
+	var wire strings.Builder
+	for _, o := range append(weather[:len(weather):len(weather)], idempotenttest.Odds{Fault: engineGone}) {
+		fmt.Fprintf(&wire, "\n%7d %s", s.proxy.faults[o.Fault], o.Fault)
+	}
+	t.Logf("what the storm did%s\non the wire, of %d requests%s%s\nafter the storm %d records were due and %d exhausted\n"+
+		"recovery took %s; %d records, %d chunks, %d results not kept\n%d violations",
+		&s.seen, s.proxy.calls, &wire, s.book.table(), due, exhausted,
+		time.Since(began).Round(time.Millisecond), records, chunks, unkept, len(violations))
+	return s, violations
+}
+
+// folder returns a folder for the database, in memory where there is such a
+// file system.
+func folder(t *testing.T) string {
+	const memory = "/dev/shm"
+	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "once-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+const (
+	clients = 14
+
+	// The mean times between faults of clients and of the engine.
+	killEvery  = 900 * time.Millisecond
+	stopEvery  = 700 * time.Millisecond
+	sweepEvery = 3 * time.Second
+	calm       = 12 * time.Second // between two faults of the engine, at most
+)
+
+// The facts that a storm counts.
+const (
+	factRequests = "requests"
+	factKills    = "client processes killed at random"
+	factOverdue  = "client processes killed past their deadline"
+	factStops    = "client processes stopped and continued"
+	factRestarts = "engine killed and started again"
+	factPauses   = "engine stopped and continued"
+	factWire     = "faults on the wire"
+	factLost     = "replies of the provider lost"
+)
+
+// storm is one run in which everything fails at once.
+type storm struct {
+	t        *testing.T
+	seed     uint64
+	settings settings
+	engine   *engine.Durable
+	proxy    *proxy
+	bank     *bank
+	book     *book
+	seen     tally.Tally
+	sweepDue atomic.Bool
+	started  atomic.Int64
+
+	mu        sync.Mutex
+	sandboxes map[string]*sandbox // alive
+}
+
+// random returns a separate source for each actor, so that a seed gives each
+// the same decisions.
+func (s *storm) random(actor uint64) *randv2.Rand { return randv2.New(randv2.NewPCG(s.seed, actor)) }
+
+// rage runs the storm until ctx ends. Then every client is dead, the engine
+// answers, and nothing is on the wire.
+func (s *storm) rage(ctx context.Context) {
+	var actors sync.WaitGroup
+	for i := range clients {
+		actors.Go(func() { s.load(ctx, s.random(uint64(100+i))) })
+	}
+	actors.Go(func() { s.killClients(ctx, s.random(2)) })
+	actors.Go(func() { s.stopClients(ctx, s.random(3)) })
+	actors.Go(func() { s.shakeEngine(ctx, s.random(4)) })
+	actors.Go(func() {
+		for pause(ctx, sweepEvery) == nil {
+			s.sweepDue.Store(true)
+		}
+	})
+	actors.Wait()
+	s.proxy.drain()
+	s.seen.Add(factRequests, s.book.requests())
+	for _, o := range weather {
+		s.seen.Add(factWire, s.proxy.faults[o.Fault])
+	}
+	s.seen.Add(factLost, s.bank.lost)
+}
+
+// load runs one client process at a time, and sends it requests.
+func (s *storm) load(ctx context.Context, r *randv2.Rand) {
+	for ctx.Err() == nil {
+		name := fmt.Sprintf("c%d", s.started.Add(1))
+		c, err := start(name, s.settings, s.bank.died)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		s.mu.Lock()
+		s.sandboxes[name] = c
+		s.mu.Unlock()
+		stop := context.AfterFunc(ctx, c.kill)
+		s.use(ctx, c, r)
+		stop()
+		c.kill()
+		s.mu.Lock()
+		delete(s.sandboxes, name)
+		s.mu.Unlock()
+		if said := c.stderr.String(); said != "" {
+			s.t.Errorf("client %s: %s", name, said)
+		}
+	}
+}
+
+// use sends requests to a client process until it dies.
+func (s *storm) use(ctx context.Context, c *sandbox, r *randv2.Rand) {
+	for n := 0; ctx.Err() == nil; n++ {
+		q := s.next(r)
+		q.Name = fmt.Sprintf("%s/%d", c.name, n)
+		a, answered, overdue := c.send(q)
+		if !answered {
+			a = answer{Name: q.Name, Class: classSilent}
+		}
+		if overdue {
+			s.seen.Add(factOverdue, 1)
+		}
+		s.book.write(q, a)
+		if !answered {
+			return
+		}
+		think := between(r, 0, 80*time.Millisecond)
+		if a.Class == classStore {
+			think += 150 * time.Millisecond
+		}
+		_ = pause(ctx, think) // the loop ends with ctx
+	}
+}
+
+// next draws a request.
+func (s *storm) next(r *randv2.Rand) request {
+	q := request{Deadline: time.Now().Add(between(r, time.Second, 3*time.Second))}
+	for i := range q.Pauses {
+		if r.IntN(4) == 0 {
+			q.Pauses[i] = between(r, 0, 150*time.Millisecond)
+		}
+	}
+	if s.sweepDue.CompareAndSwap(true, false) {
+		q.Promise = sweep
+		return q
+	}
+	q.Promise = promises[r.IntN(len(promises))]
+	q.Key = s.book.pick(q.Promise, r).key
+	return q
+}
+
+// victim draws a client process.
+func (s *storm) victim(r *randv2.Rand) *sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := r.IntN(max(1, len(s.sandboxes)))
+	for _, c := range s.sandboxes {
+		if n == 0 {
+			return c
+		}
+		n--
+	}
+	return nil
+}
+
+// soon waits for a random time with that mean, and reports whether ctx is still
+// alive.
+func soon(ctx context.Context, r *randv2.Rand, mean time.Duration) bool {
+	return pause(ctx, time.Duration(r.ExpFloat64()*float64(mean))) == nil
+}
+
+func (s *storm) killClients(ctx context.Context, r *randv2.Rand) {
+	for soon(ctx, r, killEvery) {
+		if c := s.victim(r); c != nil {
+			c.kill()
+			s.seen.Add(factKills, 1)
+		}
+	}
+}
+
+// stopClients stops clients for some milliseconds, or for longer than any
+// deadline and lease.
+func (s *storm) stopClients(ctx context.Context, r *randv2.Rand) {
+	var stopped sync.WaitGroup
+	defer stopped.Wait()
+	for soon(ctx, r, stopEvery) {
+		length := between(r, 10*time.Millisecond, 400*time.Millisecond)
+		if r.IntN(3) == 0 {
+			length = between(r, time.Second, 5*time.Second)
+		}
+		c := s.victim(r)
+		if c == nil {
+			continue
+		}
+		c.stop()
+		stopped.Go(func() {
+			_ = pause(ctx, length) // at the end of the storm it is killed
+			if c.resume() {
+				s.seen.Add(factOverdue, 1)
+			}
+			s.seen.Add(factStops, 1)
+		})
+	}
+}
+
+// shakeEngine pauses and kills the engine in turn. Now and then it kills it
+// while it is paused.
+func (s *storm) shakeEngine(ctx context.Context, r *randv2.Rand) {
+	signal := func(sig syscall.Signal) {
+		if err := s.engine.Signal(sig); err != nil {
+			s.t.Error(err)
+		}
+	}
+	for pause(ctx, between(r, calm/4, calm)) == nil {
+		signal(syscall.SIGSTOP)
+		_ = pause(ctx, between(r, 50*time.Millisecond, 2500*time.Millisecond)) // even if ctx has ended, SIGCONT or Kill follows
+		s.seen.Add(factPauses, 1)
+		if r.IntN(4) > 0 {
+			signal(syscall.SIGCONT)
+			if pause(ctx, between(r, calm/4, calm)) != nil {
+				return
+			}
+		}
+		if err := s.engine.Kill(); err != nil {
+			s.t.Error(err)
+		}
+		if err := s.engine.Start(context.WithoutCancel(ctx)); err != nil {
+			s.t.Error(err)
+			return
+		}
+		s.seen.Add(factRestarts, 1)
+	}
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// settings is how a client process is configured, as JSON in its environment.
+type settings struct {
+	Endpoint string
+	Table    string
+	Orders   string
+	Ledger   string
+	Bank     string
+	Lawless  bool // break the guard: see lawless
+}
+
+const envClient = "ONCE_CHAOS_CLIENT"
+
+// client is the main function of a client process. It answers the requests on
+// its standard input, one after the other, as a Lambda function does.
+func client() error {
+	var s settings
+	if err := json.Unmarshal([]byte(os.Getenv(envClient)), &s); err != nil {
+		return err
+	}
+	store, _, err := connect(engine.Config(s.Endpoint), s.Table)
+	if err != nil {
+		return err
+	}
+	books, err := openLedger(s.Ledger)
+	if err != nil {
+		return err
+	}
+	w := &world{store: store, guarded: store, orders: s.Orders, ledger: books, bank: s.Bank}
+	if s.Lawless {
+		w.guarded = lawless{store}
+	}
+	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	for in.Scan() {
+		var q request
+		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
+			return err
+		}
+		if err := out.Encode(w.serve(q)); err != nil {
+			return err
+		}
+	}
+	return in.Err()
+}
+
+// serve answers one request.
+func (w *world) serve(q request) answer {
+	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), requestKey{}, q.Name), q.Deadline)
+	defer cancel()
+	if q.Promise == sweep {
+		report, err := w.reconcile(ctx)
+		if err != nil {
+			return answer{Name: q.Name, Class: classStore, Detail: err.Error()}
+		}
+		return answer{Name: q.Name, Class: classDone, Detail: fmt.Sprint(report)}
+	}
+	out, err := w.do(ctx, q)
+	return answerOf(q, out, err)
+}
+
+// lawless is a store that breaks the guard: each claim of a key succeeds,
+// whatever record there is. It proves that the harness notices.
+type lawless struct{ *dynamostore.Store }
+
+// Insert hides the record that refused the claim.
+func (l lawless) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	_, err := l.Store.Insert(ctx, r, now)
+	return nil, err
+}
+
+const (
+	// lateKill is how long after its deadline a client with a Reconcile request
+	// is killed: before the lease ends.
+	lateKill = margin / 3
+	// patience is how long any other request may take after its deadline.
+	patience = 15 * time.Second
+)
+
+// sandbox runs one client process, as Lambda runs an execution environment: one
+// request at a time.
+type sandbox struct {
+	name    string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan answer
+	dead    chan struct{} // closed when the process was waited for
+	stderr  strings.Builder
+
+	mu      sync.Mutex
+	current *request // running
+}
+
+// start starts a client process. died is called once when it is dead.
+func start(name string, s settings, died func(string)) (*sandbox, error) {
+	configured, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	c := &sandbox{name: name, cmd: exec.Command(os.Args[0]), answers: make(chan answer, 1), dead: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), envClient+"="+string(configured))
+	c.cmd.Stderr = &c.stderr
+	engine.EndWithParent(c.cmd)
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		lines := bufio.NewScanner(out) //lint:ignore scannererr a killed process ends the lines
+		for lines.Scan() {
+			var a answer
+			if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+				break // it was killed while it wrote
+			}
+			c.answers <- a
+		}
+		_ = c.cmd.Wait() // it was killed
+		died(name)
+		close(c.dead)
+	}()
+	return c, nil
+}
+
+// send lets the client process serve a request. It returns no answer if the
+// process died, and whether the harness killed it because of its deadline.
+func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
+	line, err := json.Marshal(q)
+	if err != nil {
+		panic(err) // a request always encodes
+	}
+	c.mu.Lock()
+	c.current = &q
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.current = nil
+	}()
+	if _, err := c.in.Write(append(line, '\n')); err != nil {
+		<-c.dead // only a dead process has closed its end
+		return answer{}, false, false
+	}
+	limit := time.Until(q.Deadline) + patience
+	if q.Promise == reconcile {
+		limit = time.Until(q.Deadline) + lateKill
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case a := <-c.answers:
+		return a, true, false
+	case <-c.dead:
+		return answer{}, false, false
+	case <-timer.C:
+		c.kill()
+		return answer{}, false, true
+	}
+}
+
+// kill ends the process with SIGKILL and returns when it is dead.
+func (c *sandbox) kill() {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		panic(fmt.Errorf("chaos: kill %s: %w", c.name, err))
+	}
+	<-c.dead
+}
+
+// stop stops the process with SIGSTOP.
+func (c *sandbox) stop() { _ = c.cmd.Process.Signal(syscall.SIGSTOP) } // it may be dead
+
+// resume continues the process with SIGCONT. A client that has a Reconcile
+// request running past its deadline is killed instead, and overdue is true.
+func (c *sandbox) resume() (overdue bool) {
+	c.mu.Lock()
+	q := c.current
+	c.mu.Unlock()
+	if q != nil && q.Promise == reconcile && !time.Now().Before(q.Deadline) {
+		c.kill()
+		return true
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGCONT) // it may be dead
+	return false
+}

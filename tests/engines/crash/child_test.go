@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crash
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// The environment of a child.
+const (
+	envBarrier  = "ONCE_CRASH_BARRIER"
+	envPolicy   = "ONCE_CRASH_POLICY"
+	envKey      = "ONCE_CRASH_KEY"
+	envEngine   = "ONCE_CRASH_ENGINE"
+	envTable    = "ONCE_CRASH_TABLE"
+	envProvider = "ONCE_CRASH_PROVIDER"
+)
+
+// reached is what a child prints when it reaches its barrier.
+const reached = "at the barrier"
+
+// A process whose time was up before the barrier, as on a busy machine, is not
+// counted: another key takes its place.
+const exitBusy = 3
+
+var errBusy = errors.New("the time was up before the barrier")
+
+// killAt starts a process that sends the request of key, and kills it when it
+// reports that it has reached the barrier.
+func killAt(ctx context.Context, p policy, key idempotent.Key, barrier string) error {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(),
+		envBarrier+"="+barrier, envPolicy+"="+p.name, envKey+"="+key.ID,
+		envEngine+"="+endpoint, envTable+"="+store.Table(), envProvider+"="+bank.url)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if err := cmd.Process.Kill(); err != nil { // SIGKILL
+		return err
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() == exitBusy {
+		return errBusy
+	}
+	if strings.TrimSpace(line) != reached {
+		return fmt.Errorf("the process printed %q and did not report that it is %s: %s", line, barrier, stderr.String())
+	}
+	return nil
+}
+
+// child sends one request and never returns from its barrier.
+func child() {
+	barrier := os.Getenv(envBarrier)
+	reach := func(at string) {
+		if at == barrier {
+			fmt.Println(reached)
+			select {} // until it is killed
+		}
+	}
+	providerURL, ledgerTable = os.Getenv(envProvider), os.Getenv(envTable)
+	p := policyNamed(os.Getenv(envPolicy))
+	b := &barriers{reach: reach}
+	client := &barredClient{dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), b}
+	s, err := dynamostore.New(client, os.Getenv(envTable))
+	if err == nil {
+		var g *idempotent.Guard
+		if g, err = p.guard(&barred{s, b}); err == nil {
+			_, err = p.request(context.Background(), g, keyOf(p, os.Getenv(envKey)), reach)
+			reach("before the response")
+		}
+	}
+	fmt.Fprintln(os.Stderr, "the barrier was not reached:", err)
+	if errors.As(err, new(*idempotent.NoTimeError)) || errors.As(err, new(*idempotent.StoreError)) {
+		os.Exit(exitBusy)
+	}
+	os.Exit(1)
+}
+
+// barriers are those around the writes of a process. During a write means that
+// the write is in transit: it may or may not arrive before the process dies.
+type barriers struct {
+	reach  func(string)
+	writes atomic.Int32
+}
+
+// barred is a store with barriers around its writes, except transactions.
+type barred struct {
+	*dynamostore.Store
+	*barriers
+}
+
+// barredClient is a client with barriers around transactions.
+type barredClient struct {
+	*dynamodb.Client
+	*barriers
+}
+
+func (c *barredClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	return around(c.barriers, c.nextWrite(), func() (*dynamodb.TransactWriteItemsOutput, error) {
+		return c.Client.TransactWriteItems(ctx, in, optFns...)
+	})
+}
+
+func (b *barred) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return around(b.barriers, "the claim", func() (*driver.Record, error) { return b.Store.Insert(ctx, r, now) })
+}
+
+func (b *barred) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return around(b.barriers, b.nextWrite(), func() (*driver.Record, error) { return b.Store.Replace(ctx, r, was) })
+}
+
+func (b *barred) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	return around(b.barriers, "the pieces", func() (int, error) { return b.Store.PutChunks(ctx, id, v, data, expires) })
+}
+
+// nextWrite names a write of the record.
+func (b *barriers) nextWrite() string { return fmt.Sprintf("write %d", b.writes.Add(1)) }
+
+func around[T any](b *barriers, what string, write func() (T, error)) (v T, err error) {
+	b.reach("before " + what)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v, err = write()
+	}()
+	b.reach("during " + what)
+	<-done
+	b.reach("after " + what)
+	return v, err
+}

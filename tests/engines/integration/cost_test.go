@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/sharedtest"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
+
+// customer sends requests of one key and measures what they consumed. It has its
+// own table, so that the additional items of a cashier disturb no other test.
+type customer struct {
+	t        *testing.T
+	db       *database
+	recovery idempotent.Recovery
+	key      idempotent.Key
+	clock    *idempotenttest.Clock
+	cashier  *cashier
+	options  func(*dynamostore.Options) // of the store
+	out      idempotent.Outcome[[]byte] // of the last request
+	err      error
+}
+
+func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	c.t.Helper()
+	store, err := dynamostore.New(client, c.db.table, c.db.layout, func(o *dynamostore.Options) {
+		if c.options != nil {
+			c.options(o)
+		}
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	g, err := idempotent.New(store, append(optFns, func(o *idempotent.Options) {
+		o.Recovery, o.Now, o.Codec = c.recovery, c.clock.Now, raw{}
+		if o.Recovery == idempotent.Resume {
+			o.Steps = []string{"step"}
+		}
+	})...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return g
+}
+
+// patience is the time of a request: enough for 6 MB on a busy machine.
+const patience = 5 * time.Minute
+
+func (c *customer) do(g *idempotent.Guard, h handler) (idempotent.Outcome[[]byte], error) {
+	return idempotent.DoOutcome(c.clock.Invocation(c.t.Context(), patience), g, c.key, h)
+}
+
+// through sends a request through g and returns its cost.
+func (c *customer) through(g *idempotent.Guard, h handler) cost {
+	before := c.cashier.total()
+	c.out, c.err = c.do(g, h)
+	return c.cashier.total().minus(before)
+}
+
+func (c *customer) send(h handler) cost { return c.through(c.guard(c.cashier), h) }
+
+// earlier sends a request whose cost is not counted.
+func (c *customer) earlier(h handler) { c.do(c.guard(c.db.client()), h) }
+
+// crash creates a record whose owner never reported, with an expired lease.
+func (c *customer) crash() {
+	c.do(c.guard(&crashing{Client: c.db.client()}), returns(small))
+	c.clock.Advance(2 * patience)
+}
+
+type handler = func(context.Context) ([]byte, error)
+
+// The results. small is stored in the record, and 4 KB is the most that is. No
+// result can be compressed.
+const (
+	small  = 16
+	inline = 4 << 10
+	large  = 300 << 10
+	most   = 6 << 20 // the most that Lambda returns
+)
+
+func returns(size int) handler {
+	return func(context.Context) ([]byte, error) { return noise(size), nil }
+}
+
+func fails(err error) handler { return func(context.Context) ([]byte, error) { return nil, err } }
+
+var (
+	errBusy   = idempotent.NotExecuted(errors.New("busy"))
+	errSilent = idempotent.Unknown(errors.New("no reply"))
+)
+
+// noise returns bytes that cannot be compressed, the same ones every time.
+func noise(size int) []byte {
+	data := make([]byte, size)
+	mathrand.NewChaCha8([32]byte{}).Read(data)
+	return data
+}
+
+// raw is a codec for bytes.
+type raw struct{}
+
+func (raw) Name() string                    { return "raw" }
+func (raw) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
+func (raw) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
+
+// The expected end of a request: the cost of another path would be meaningless.
+func ran(c *customer) bool      { return c.err == nil && !c.out.Replayed && c.out.Stored }
+func replayed(c *customer) bool { return c.err == nil && c.out.Replayed && len(c.out.Value) > 0 }
+
+func endsWith(err error) func(*customer) bool {
+	return func(c *customer) bool { return errtype.Matches(c.err, err) }
+}
+
+var (
+	rerun     = []idempotent.Recovery{idempotent.Rerun}
+	reconcile = []idempotent.Recovery{idempotent.Reconcile}
+	either    = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile}
+	every     = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile, idempotent.Resume}
+	unless    = []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume}
+	resume    = []idempotent.Recovery{idempotent.Resume}
+)
+
+type price struct {
+	request  string
+	declared []idempotent.Recovery
+	take     func(*customer) cost
+	ended    func(*customer) bool
+}
+
+// prices are the rows of the table in docs/cost.md. If a row is for either
+// promise, both cost the same.
+var prices = []price{
+	{"first request", every, func(c *customer) cost { return c.send(returns(small)) }, ran},
+	{"first request, with `IndexRunning`", unless, func(c *customer) cost {
+		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
+		return c.send(returns(small))
+	}, ran},
+	{"first request that ends unknown", every, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
+	{"replay", either, func(c *customer) cost {
+		c.earlier(returns(small))
+		return c.send(returns(small))
+	}, replayed},
+	{"replay from the local cache (`CacheEntries`)", either, func(c *customer) cost {
+		g := c.guard(c.cashier, func(o *idempotent.Options) { o.CacheEntries = 1 })
+		c.through(g, returns(small))
+		return c.through(g, returns(small))
+	}, replayed},
+	{"refused: in progress", either, func(c *customer) (took cost) {
+		c.earlier(func(context.Context) ([]byte, error) {
+			took = c.send(returns(small))
+			return nil, nil
+		})
+		return took
+	}, endsWith(new(idempotent.InProgressError))},
+	{"each read while waiting (`WaitFor`)", either, func(c *customer) (look cost) {
+		c.earlier(func(context.Context) ([]byte, error) {
+			c.through(c.guard(c.cashier, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
+			look = c.cashier.spent["GetItem"].each()
+			return nil, nil
+		})
+		return look
+	}, endsWith(new(idempotent.InProgressError))},
+	{"refused: key used by another request", either, func(c *customer) cost {
+		c.earlier(returns(small))
+		c.key.Fingerprint = idempotent.FingerprintBytes([]byte("another"))
+		return c.send(returns(small))
+	}, endsWith(new(idempotent.MismatchError))},
+	{"refused: outcome unknown", either, func(c *customer) cost {
+		c.earlier(fails(errSilent))
+		return c.send(returns(small))
+	}, endsWith(new(idempotent.UnresolvedError))},
+	{"takeover of a retryable record", every, afterBusy, ran},
+	{"takeover after an ended lease", rerun, afterCrash, ran},
+	{"ended lease marked unknown, and refused", reconcile, afterCrash, endsWith(new(idempotent.UnresolvedError))},
+	{"first request, result of 4 KB", rerun, func(c *customer) cost { return c.send(returns(inline)) }, ran},
+	{"replay of 4 KB", either, replayOf(inline), replayed},
+	{"first request, result of 300 KB", rerun, func(c *customer) cost { return c.send(returns(large)) }, ran},
+	{"replay of 300 KB", either, replayOf(large), replayed},
+	{"first request, result of 6 MB", rerun, func(c *customer) cost { return c.send(returns(most)) }, ran},
+	{"replay of 6 MB", rerun, replayOf(most), replayed},
+	{"each `Step`, while the record has less than 1 KB", resume, within(func(ctx context.Context, _ *customer) error {
+		_, err := idempotent.Step(ctx, "step", returns(small))
+		return err
+	}), ran},
+	{"each `Step` that is replayed", resume, func(c *customer) cost {
+		c.earlier(func(ctx context.Context) ([]byte, error) {
+			if _, err := idempotent.Step(ctx, "step", returns(small)); err != nil {
+				return nil, err
+			}
+			return nil, errors.New("no reply") // retryable under Resume
+		})
+		return within(func(ctx context.Context, _ *customer) error {
+			_, err := idempotent.Step(ctx, "step", returns(most)) // the function does not run
+			return err
+		})(c)
+	}, ran},
+	{"each `Step`, `AtMostOnce`, while the record has less than 1 KB", resume, within(func(ctx context.Context, _ *customer) error {
+		_, err := idempotent.Step(ctx, "step", returns(small), func(o *idempotent.StepOptions) { o.AtMostOnce = true })
+		return err
+	}), ran},
+	{"each `CommitStep` with one item", resume, within(func(ctx context.Context, c *customer) error {
+		_, err := dynamostore.CommitStep(ctx, "step", "done", c.order())
+		return err
+	}), ran},
+	{"first request, `Commit` with one item", every, committing, ran},
+	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
+		c.db = local.created(c.t)
+		c.reconciles(nothingDue, 0) // scans
+		return c.reconciles(nothingDue, 0)
+	}, func(*customer) bool { return true }},
+	{"and if it scans, besides what it reads", reconcile, func(c *customer) cost {
+		c.db = local.created(c.t)
+		scanning := c.reconciles(nothingDue, 0)
+		return scanning.minus(c.reconciles(nothingDue, 0)).minus(c.cashier.spent["Scan"])
+	}, func(*customer) bool { return true }},
+	{"and each abandoned run that the scan finds", reconcile, func(c *customer) cost {
+		c.db = local.created(c.t)
+		c.options = func(o *dynamostore.Options) { o.ScanEvery = time.Millisecond }
+		nothing := c.reconciles(nothingDue, 0)
+		c.crash()
+		took := c.reconciles(nothingDue, 1).minus(nothing)
+		c.through(c.guard(c.db.client()), returns(small))
+		return took
+	}, endsWith(new(idempotent.UnresolvedError))},
+	{"and each unknown record that it resolves", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) { c.earlier(fails(errSilent)) })
+	}, replayed},
+	{"and each record that it resolves later", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
+	}, endsWith(new(idempotent.UnresolvedError))},
+	{"and each ended lease in the index (`IndexRunning`), resolved", reconcile, func(c *customer) cost {
+		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
+		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
+	}, replayed},
+}
+
+// within returns the cost of a part of a handler.
+func within(part func(context.Context, *customer) error) func(*customer) cost {
+	return func(c *customer) (took cost) {
+		c.send(func(ctx context.Context) ([]byte, error) {
+			before := c.cashier.total()
+			err := part(ctx, c)
+			took = c.cashier.total().minus(before)
+			return noise(small), err
+		})
+		return took
+	}
+}
+
+// order is an item of less than 1 KB in the store's own table.
+func (c *customer) order() types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: &c.db.table, Item: account{c.db, "order-" + rand.Text()}.key(),
+	}}
+}
+
+func committing(c *customer) cost {
+	return c.send(func(ctx context.Context) ([]byte, error) {
+		return noise(small), dynamostore.Commit(ctx, noise(small), c.order())
+	})
+}
+
+// reconciles returns the cost of a run of the reconciler, which must find the
+// given number of records.
+func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
+	c.t.Helper()
+	c.clock.Advance(2 * patience)
+	before := c.cashier.total()
+	report, err := idempotent.ReconcileDue(c.t.Context(), c.guard(c.cashier), resolve)
+	if err != nil || report.Due != due {
+		c.t.Errorf("the reconciler found %s, %v; want %d", report, err, due)
+	}
+	return c.cashier.total().minus(before)
+}
+
+func nothingDue(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+	panic("nothing is due")
+}
+
+// aRecord returns what the reconciler consumes for a record that leave creates,
+// beyond what it consumes for nothing.
+func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
+	c.db = local.created(c.t)
+	if c.options == nil {
+		c.options = func(o *dynamostore.Options) { o.ScanEvery = -1 }
+	}
+	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return answer, nil }
+	nothing := c.reconciles(resolve, 0)
+	leave(c)
+	took := c.reconciles(resolve, 1).minus(nothing)
+	c.through(c.guard(c.db.client()), returns(small))
+	return took
+}
+
+func afterBusy(c *customer) cost {
+	c.earlier(fails(errBusy))
+	return c.send(returns(small))
+}
+
+func afterCrash(c *customer) cost {
+	c.crash()
+	return c.send(returns(small))
+}
+
+func replayOf(size int) func(*customer) cost {
+	return func(c *customer) cost {
+		c.earlier(returns(size))
+		return c.send(returns(size))
+	}
+}
+
+// The table of docs/cost.md contains what the engine reports.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	db := local.created(t)
+	var table strings.Builder
+	table.WriteString("| request | declared | calls | write units | on the index | read units | $ per million |\n| --- | --- | --: | --: | --: | --: | --: |\n")
+	for _, p := range prices {
+		var took cost
+		for i, recovery := range p.declared {
+			c := &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+			got := p.take(c)
+			if !p.ended(c) {
+				t.Errorf("%s, %s: it ended with %+v and error %v", p.request, recovery, c.out.Replayed, c.err)
+			}
+			if i > 0 && got != took {
+				t.Errorf("%s: %+v under %s and %+v under %s", p.request, took, p.declared[0], got, recovery)
+			}
+			took = got
+		}
+		fmt.Fprintf(&table, "| %s | %s | %d | %g | %g | %g | %.3f |\n", p.request, declared(p.declared), took.calls, took.writes, took.indexes, took.reads, took.dollars())
+	}
+	doctest.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
+}
+
+// In a table of other items a request costs what it costs in a table of its own. An
+// index of the user with the keys of the table in another order contains records
+// and chunks, too; the one here projects only keys. The capacity of batches includes
+// it, and that of a transaction the user's item in it.
+func TestCostOfASharedTable(t *testing.T) {
+	t.Parallel()
+	db := local.ownTable(t)
+	db.shared = true
+	sharedtest.Create(t, db.client(), db.table)
+	for name, want := range map[string]cost{
+		"first request":                         {calls: 2, writes: 2, indexes: 1},
+		"first request that ends unknown":       {calls: 2, writes: 2, indexes: 2},
+		"replay":                                {calls: 1, writes: 1},
+		"takeover of a retryable record":        {calls: 3, writes: 3},
+		"first request, result of 300 KB":       {calls: 3, writes: 304, indexes: 1},
+		"replay of 300 KB":                      {calls: 2, writes: 1, reads: 76},
+		"first request, `Commit` with one item": {calls: 2, writes: 5, indexes: 3},
+	} {
+		i := slices.IndexFunc(prices, func(p price) bool { return p.request == name })
+		c := &customer{t: t, db: db, recovery: prices[i].declared[0], key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+		if got := prices[i].take(c); got != want || !prices[i].ended(c) {
+			t.Errorf("%s: %+v, want %+v (%v)", name, got, want, c.err)
+		}
+	}
+}
+
+func declared(r []idempotent.Recovery) string {
+	switch len(r) {
+	case len(every):
+		return "any"
+	case len(either):
+		if r[0] == idempotent.Reconcile {
+			return "`Reconcile`, `Resume`"
+		}
+		return "either"
+	}
+	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume"}[r[0]])
+}
+
+// G09, FM58: in a storm of duplicates of a key with a result of 300 KB, each
+// costs one write unit: a refused write is billed by the size of the record,
+// and the result is stored beside it.
+func TestDuplicateStorm(t *testing.T) {
+	t.Parallel()
+	const duplicates, senders = 10_000, 8
+	db := local.created(t)
+	shelf := &shelf{Client: db.client()}
+	c := &customer{t: t, db: db, recovery: idempotent.Rerun, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(shelf)}
+	if c.send(returns(large)); !ran(c) {
+		t.Fatalf("the first request ended with error %v", c.err)
+	}
+	if stored := c.cashier.spent["BatchWriteItem"]; stored.writes < large>>10 {
+		t.Fatalf("the result took %v write units: it does not have 300 KB", stored.writes)
+	}
+
+	c.cashier = newCashier(shelf)
+	guard, want := c.guard(c.cashier), noise(large)
+	began := time.Now()
+	var sent atomic.Int64
+	var storm sync.WaitGroup
+	for range senders {
+		storm.Go(func() {
+			for n := sent.Add(1); n <= duplicates; n = sent.Add(1) {
+				out, err := c.do(guard, fails(errBusy))
+				same := len(out.Value) == large
+				if n%readEvery == 1 {
+					same = bytes.Equal(out.Value, want)
+				}
+				if err != nil || !out.Replayed || !same {
+					t.Errorf("got %d bytes, replayed %v, error %v", len(out.Value), out.Replayed, err)
+					return
+				}
+			}
+		})
+	}
+	storm.Wait()
+
+	puts, gets := c.cashier.spent["PutItem"], c.cashier.spent["BatchGetItem"]
+	t.Logf("%d duplicates in %s: %d writes refused, %v write units; %d reads of chunks, %v read units, %d of them by the engine",
+		duplicates, time.Since(began).Round(time.Millisecond), puts.calls, puts.writes, gets.calls, gets.reads, shelf.forwarded.Load())
+	refused := 0
+	for _, r := range c.cashier.refused {
+		refused += r.times
+		if r.units > 1 {
+			t.Errorf("a refused write takes %v write units, want 1", r.units)
+		}
+	}
+	if total := c.cashier.total(); total.writes > duplicates || total.indexes != 0 || total.calls != 2*duplicates {
+		t.Errorf("the duplicates took %+v, want one write unit and two calls each, and nothing on the index", total)
+	}
+	if refused != duplicates || puts.calls != duplicates || gets.calls != duplicates || shelf.forwarded.Load() < duplicates/readEvery {
+		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm tested nothing", refused, puts.calls, gets.calls, shelf.forwarded.Load())
+	}
+}
+
+// readEvery is the number of reads of chunks per read that a shelf forwards.
+const readEvery = 100
+
+// shelf forwards every write, and of the reads of chunks the first and every
+// hundredth. It answers the others with the last reply. 3 GB of chunks through
+// JSON would take minutes and add nothing about write units.
+type shelf struct {
+	dynamostore.Client
+	asked, forwarded atomic.Int64
+	answer           atomic.Pointer[dynamodb.BatchGetItemOutput]
+}
+
+func (s *shelf) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	if answer := s.answer.Load(); answer != nil && s.asked.Add(1)%readEvery != 0 {
+		return answer, nil
+	}
+	s.forwarded.Add(1)
+	out, err := s.Client.BatchGetItem(ctx, in, optFns...)
+	if err == nil {
+		s.answer.Store(out)
+	}
+	return out, err
+}
+
+// crashing lets the claim through, and no later call.
+type crashing struct {
+	dynamostore.Client
+	calls int
+}
+
+func (c *crashing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if c.calls++; c.calls > 1 {
+		return nil, idempotenttest.ErrInjected
+	}
+	return c.Client.PutItem(ctx, in, optFns...)
+}
+
+// The price of a million units: on demand, Standard table class, us-east-1,
+// 2026-11-21 (https://aws.amazon.com/dynamodb/pricing/on-demand/).
+const (
+	writePrice = 0.625
+	readPrice  = 0.125
+)
+
+// cost is what calls consumed.
+type cost struct {
+	calls   int
+	writes  float64 // write units of the table
+	indexes float64 // write units of the index
+	reads   float64 // read units
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{c.calls + d.calls, c.writes + d.writes, c.indexes + d.indexes, c.reads + d.reads}
+}
+
+func (c cost) minus(d cost) cost {
+	return cost{c.calls - d.calls, c.writes - d.writes, c.indexes - d.indexes, c.reads - d.reads}
+}
+
+// each returns the cost of one call. All calls must have the same cost.
+func (c cost) each() cost {
+	n := float64(c.calls)
+	return cost{1, c.writes / n, c.indexes / n, c.reads / n}
+}
+
+// dollars returns the price of a million of c.
+func (c cost) dollars() float64 { return (c.writes+c.indexes)*writePrice + c.reads*readPrice }
+
+// cashier is a client that records what each call consumed, as DynamoDB reports
+// it.
+type cashier struct {
+	dynamostore.Client
+	mu      sync.Mutex
+	spent   map[string]cost      // by operation
+	refused map[[16]byte]refusal // by the wid of the current item
+}
+
+// refusal counts the writes that one item refused, with the price of each.
+type refusal struct {
+	times int
+	units float64
+}
+
+func newCashier(c dynamostore.Client) *cashier {
+	return &cashier{Client: c, spent: map[string]cost{}, refused: map[[16]byte]refusal{}}
+}
+
+// total returns the cost of all calls so far.
+func (c *cashier) total() (sum cost) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spent {
+		sum = sum.plus(s)
+	}
+	return sum
+}
+
+func (c *cashier) add(operation string, spent cost) {
+	spent.calls = 1
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spent[operation] = c.spent[operation].plus(spent)
+}
+
+func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
+	out, err := c.Client.PutItem(ctx, in, optFns...)
+	if refused, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		units, priceErr := c.price(ctx, *in.TableName, refused.Item)
+		if priceErr != nil {
+			return nil, priceErr
+		}
+		c.add("PutItem", cost{writes: units})
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	used := cost{writes: *out.ConsumedCapacity.Table.CapacityUnits}
+	for _, index := range out.ConsumedCapacity.GlobalSecondaryIndexes {
+		used.indexes += *index.CapacityUnits
+	}
+	c.add("PutItem", used)
+	return out, nil
+}
+
+// price returns the write units of a refused write. The refusal does not report
+// them: it is billed as one write, by the size of the current item (developer
+// guide, "Capacity unit consumption for write operations"). So the same item is
+// written once more, under another key, and the engine reports the units of
+// that write.
+func (c *cashier) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
+	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
+	name, other := dynamostore.PartitionKey, "x"
+	if standing[name] == nil {
+		name, other = "PK", sharedtest.Domain
+	}
+	pk, _ := standing[name].(*types.AttributeValueMemberS)
+	if wid == nil || pk == nil {
+		return 0, errors.New("the refusal returned no record")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.refused[[16]byte(wid.Value)]
+	if known.times == 0 {
+		aside := maps.Clone(standing)
+		aside[name] = &types.AttributeValueMemberS{Value: other + pk.Value[len(other):]}
+		out, err := c.Client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: aside, ReturnConsumedCapacity: types.ReturnConsumedCapacityIndexes})
+		if err != nil {
+			return 0, err
+		}
+		known.units = *out.ConsumedCapacity.Table.CapacityUnits
+	}
+	known.times++
+	c.refused[[16]byte(wid.Value)] = known
+	return known.units, nil
+}
+
+func (c *cashier) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.GetItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("GetItem", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
+	}
+	return out, err
+}
+
+func (c *cashier) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := c.Client.Scan(ctx, in, optFns...)
+	if err == nil {
+		c.add("Scan", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
+	}
+	return out, err
+}
+
+func (c *cashier) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.BatchWriteItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("BatchWriteItem", cost{writes: sum(out.ConsumedCapacity)})
+	}
+	return out, err
+}
+
+func (c *cashier) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.BatchGetItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("BatchGetItem", cost{reads: sum(out.ConsumedCapacity)})
+	}
+	return out, err
+}
+
+// TransactWriteItems counts two write units for each item, because no item here
+// has more than 1 KB, and two for a record that leaves the index (developer
+// guide, "Capacity management for transactions"). The capacity that DynamoDB
+// Local reports for transactions does not depend on the number of their items,
+// so only whether the index was written is taken from it.
+func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
+	out, err := c.Client.TransactWriteItems(ctx, in, optFns...)
+	if err != nil {
+		return nil, err
+	}
+	used := cost{writes: 2 * float64(len(in.TransactItems))}
+	for _, t := range out.ConsumedCapacity {
+		used.indexes += 2 * float64(len(t.GlobalSecondaryIndexes))
+	}
+	c.add("TransactWriteItems", used)
+	return out, nil
+}
+
+// emptyQuery is the minimum that a read consumes, in units; DynamoDB Local
+// reports none for an empty one.
+const emptyQuery = 0.5
+
+func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.Query(ctx, in, optFns...)
+	if err == nil {
+		c.add("Query", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
+	}
+	return out, err
+}
+
+func sum(used []types.ConsumedCapacity) (units float64) {
+	for _, u := range used {
+		units += *u.CapacityUnits
+	}
+	return units
+}

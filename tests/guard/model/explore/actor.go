@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/tests/guard/model"
+)
+
+// role is what an actor does.
+type role byte
+
+const (
+	attempt role = iota
+	sweeper
+	stranger
+	neighbour
+	resolver
+	courier // submits evidence some time after it was true
+	witness // submits evidence about the step
+	reaper
+	forgetter
+	requeuer
+)
+
+// phase is where an actor is suspended.
+type phase byte
+
+const (
+	idle    phase = iota // has not begun
+	calling              // has sent a call, which the store has not served
+	waiting              // the call is served, the reply in transit
+	inside               // in the handler, before its call to the provider
+	called               // in the handler, its effect has happened
+	done
+	dead
+)
+
+// plan is how a handler will end.
+type plan byte
+
+const (
+	succeed     plan = iota + 1 // the effect has happened
+	refuse                      // NotExecuted: nothing was sent
+	fail                        // an error: the call was sent, no reply came
+	unsure                      // Unknown: like fail, but declared
+	lie                         // NotExecuted, although the effect has happened
+	stumble                     // the effect has happened, and the handler fails after its step
+	interrupted                 // the process dies
+)
+
+var (
+	errLost    = errors.New("no reply")
+	errCrashed = errors.New("the process is dead")
+	errFailed  = errors.New("the provider did not answer")
+	errDenied  = fmt.Errorf("%w: the condition of a row failed", idempotent.ErrNotApplied)
+)
+
+// actor is one process that makes one request, or submits one piece of
+// evidence. It runs only while the scheduler resumes it.
+type actor struct {
+	w     *world
+	name  string
+	index byte
+	role  role
+	plans []plan
+
+	phase phase
+	turn  bool // it has to choose its next step before any other step
+	fiber *fiber
+
+	call  call
+	reply reply
+	plan  plan
+	claim call   // its claim, and the reply, when its handler was entered
+	grant reply  //
+	told  []byte // the replies so far, as far as it may still depend on them
+
+	// For the invariants.
+	owner     driver.Owner // its token, once it has claimed
+	versions  byte         // number of write ids it has drawn
+	deadline  time.Time
+	leaseEnd  time.Time // until then it may be running, if it is killed at its deadline
+	gen       int       // the generation of the record that it claimed
+	open      bool      // an earlier run of the record may have had an effect, when it claimed
+	openSince time.Time // of the record that it claimed
+	forgotten bool      // an event reported that the provider may have forgotten the key of its step
+	entered   bool
+	left      bool       // the handler has ended
+	failed    error      // its error
+	ends      bool       // it has sent how its handler ended
+	known     model.Step // what it knew of its step then
+	finished  bool       // its step has returned a result
+	effect    effect
+	applied   string // the outcome that a transaction of its handler has stored
+	denied    bool   // its last Commit was answered with ErrNotApplied
+	misled    bool   // its second Commit was answered with SettledError, although its result is stored
+	evidence  evidence
+	met       bool   // the store has served it
+	promised  string // the outcome that was acknowledged by then
+
+	value    string // the value that the caller got
+	stored   bool
+	replayed bool
+	err      error
+}
+
+func (a *actor) gone() bool      { return a.phase == done || a.phase == dead }
+func (a *actor) active() bool    { return a.phase != idle && !a.gone() }
+func (a *actor) inHandler() bool { return a.entered && !a.left && !a.gone() }
+
+// requests reports whether the actor makes a request.
+func (a *actor) requests() bool {
+	return a.role == attempt || a.role == sweeper || a.role == stranger || a.role == neighbour
+}
+
+// testifies reports whether the actor submits evidence.
+func (a *actor) testifies() bool {
+	return a.role == resolver || a.role == courier || a.role == witness
+}
+
+// begin starts the actor and lets it run to its first call.
+func (a *actor) begin() {
+	a.deadline = a.w.now.Add(timeout)
+	a.leaseEnd = a.deadline.Add(margin)
+	a.tell('b')
+	body := a.request
+	switch a.role {
+	case resolver, courier, witness:
+		a.evidence = a.look()
+		a.told = a.evidence.encode(a.told)
+		body = a.resolve
+	case reaper:
+		body = a.reap
+	case forgetter:
+		a.evidence = a.look()
+		a.told = a.evidence.encode(a.told)
+		body = a.discard
+	case requeuer:
+		body = a.requeue
+	}
+	a.fiber = a.w.fibers.take(body)
+	a.goOn()
+}
+
+// goOn lets the actor run to its next call, into its handler or to its end.
+func (a *actor) goOn() {
+	if a.fiber.resume(); a.fiber.job == nil {
+		a.phase = done
+		a.w.fibers.free(a.fiber)
+		a.w.answer(a)
+	}
+}
+
+// crash ends the actor immediately. Calls that it makes while it unwinds have
+// no effect.
+func (a *actor) crash() {
+	a.phase = dead
+	a.fiber.resume()
+	a.w.fibers.free(a.fiber)
+}
+
+func (a *actor) key() idempotent.Key {
+	switch a.role {
+	case neighbour:
+		return elsewhere
+	case stranger:
+		return reused
+	}
+	return key
+}
+
+// fingerprint returns the fingerprint of the actor's request, as it is stored.
+func (a *actor) fingerprint() idempotent.Fingerprint {
+	switch a.role {
+	case neighbour:
+		return beyond
+	case stranger:
+		return theirs
+	}
+	return ours
+}
+
+// recovery returns the recovery that the actor's code declares.
+func (a *actor) recovery() idempotent.Recovery {
+	switch s := a.w.scenario; {
+	case !(s.Redeployed && a.role == sweeper) && !(s.Foreign && !a.requests()):
+		return s.Recovery
+	case s.Recovery == idempotent.Reconcile:
+		return idempotent.Rerun
+	default:
+		return idempotent.Reconcile
+	}
+}
+
+// retention returns how long the actor's code stores outcomes.
+func (a *actor) retention() time.Duration {
+	if a.w.scenario.Foreign && a.requests() {
+		return longRetention
+	}
+	return retention
+}
+
+func (a *actor) guard() *idempotent.Guard {
+	store := driver.Store(port{a})
+	if seen := a.w.scenario.Seen; seen != nil && a.testifies() {
+		store = seen(a, store)
+	}
+	g, err := idempotent.New(store, func(o *idempotent.Options) {
+		if o.Recovery = a.recovery(); o.Recovery == idempotent.Resume {
+			o.Steps = []string{stepName}
+		}
+		o.LeaseMargin, o.Retention, o.ReconcileAfter = margin, a.retention(), reconcileAfter
+		o.Observer, o.Logger = event.ObserverFunc(a.observe), discard
+		o.Now = func() time.Time { return a.w.now }
+		if a.w.scenario.Predecessor {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return earlier, true, nil }
+		}
+	})
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func (a *actor) request() {
+	ctx := invocation{context.Background(), a.deadline}
+	out, err := idempotent.DoOutcome(ctx, a.guard(), a.key(), a.handler)
+	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
+}
+
+// earlier is the result that the predecessor has.
+const earlier = "earlier"
+
+// stepName is the step of every handler that has one.
+const stepName = "charge"
+
+// handler is the guarded function. It calls the provider, in a step if the
+// scenario has one, and reports what it knows of the result. Its attempt then
+// depends only on its claim.
+func (a *actor) handler(ctx context.Context) (value string, err error) {
+	if a.phase == dead {
+		return "", errCrashed
+	}
+	a.entered, a.claim, a.grant = true, a.call, a.reply
+	a.told = a.w.encodeRecord(append(a.told[:0], 'h'), &a.call.record)
+	a.w.enter(a)
+	switch mode := a.w.scenario.Step; {
+	case mode != nil:
+		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.AtMostOnce = *mode == driver.AtMostOnce })
+	case a.w.scenario.Commit:
+		value, err = a.commit(ctx)
+	case a.w.scenario.CommitStep:
+		if value, err = a.provide(ctx); err == nil {
+			value, err = idempotent.CommitStep(ctx, stepName, value, port{a}.transact)
+		}
+	default:
+		value, err = a.provide(ctx)
+	}
+	if a.phase == dead {
+		return "", errCrashed
+	}
+	if err == nil && a.plan == stumble {
+		value, err = "", errFailed
+	}
+	a.left, a.failed = true, err
+	return value, err
+}
+
+// provide calls the provider.
+func (a *actor) provide(context.Context) (string, error) {
+	if a.phase == dead {
+		return "", errCrashed
+	}
+	a.phase = inside
+	a.w.provide(a)
+	if a.fiber.rest(); a.phase == dead {
+		return "", errCrashed
+	}
+	switch a.plan {
+	case succeed, stumble:
+		a.finished = a.w.scenario.Step != nil
+		return a.name, nil
+	case refuse, lie:
+		return "", idempotent.NotExecuted(errFailed)
+	case unsure:
+		return "", idempotent.Unknown(errFailed)
+	default:
+		return "", errFailed
+	}
+}
+
+// commit completes the record in one transaction with the effect.
+func (a *actor) commit(ctx context.Context) (string, error) {
+	a.w.provide(a)
+	e, _ := idempotent.FromContext(ctx)
+	result := a.name
+	err := e.Commit(ctx, result, port{a}.transact)
+	if err != nil && a.w.scenario.Second != noSecond && a.phase != dead {
+		if a.w.scenario.Second == otherResult {
+			result += "'"
+		}
+		if err = e.Commit(ctx, result, port{a}.transact); errors.As(err, new(*idempotent.SettledError)) {
+			a.misled = result == a.applied
+			err = nil
+		}
+	}
+	a.denied = errors.Is(err, idempotent.ErrNotApplied)
+	return result, err
+}
+
+func (a *actor) resolve() {
+	a.err = a.guard().Resolve(context.Background(), keyID, a.evidence.resolution())
+	if !a.evidence.step {
+		a.value, a.stored = a.evidence.value, a.err == nil && a.evidence.value != ""
+	}
+}
+
+// reap runs the reconciler without a resolver, as on its schedule.
+func (a *actor) reap() {
+	_, a.err = idempotent.ReconcileDue(context.Background(), a.guard(), nil, func(o *idempotent.ReconcileOptions) {
+		o.SweepOnly, o.Concurrency = true, 1 // a coroutine has one goroutine
+	})
+}
+
+// discard forgets the outcome that the operator has seen.
+func (a *actor) discard() {
+	r := driver.Record{Owner: a.evidence.attempt}
+	a.err = a.guard().Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: a.name, Reason: "undone"})
+}
+
+func (a *actor) requeue() { a.err = a.guard().Requeue(context.Background(), keyID) }
+
+func (a *actor) observe(_ context.Context, e event.Event) {
+	if a.phase == dead {
+		return
+	}
+	a.forgotten = a.forgotten || e.Reason == driver.ReasonKeysForgotten
+	a.w.observe(e)
+}
+
+// source returns the write that the actor's answer is based on: its own, or the
+// one that it found.
+func (a *actor) source() driver.Version {
+	if a.reply.record != nil {
+		return a.reply.record.Version
+	}
+	return a.call.record.Version
+}
+
+// invocation is a context with a deadline in the world's time that never ends.
+type invocation struct {
+	context.Context
+	deadline time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model_test
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/tests/guard/model"
+)
+
+// caller is a request, or evidence, as the network and the observer see it. It
+// is in the context of every call that is made for it.
+type caller struct {
+	delays func() bool       // decides for each call whether others come first; nil: never
+	loses  func() bool       // decides for each write whether its reply is lost; nil: never
+	watch  func(event.Event) // gets the events of the observer
+
+	trace
+	lost      int     // how many replies got lost
+	overtaken []sight // of unreported writes: the reply was lost, and the second try found another owner's record
+}
+
+// trace is the result of a caller's calls.
+type trace struct {
+	asked bool  // whether there was one
+	wrote bool  // whether the last one was a write, and done
+	stood sight // of the record after it
+}
+
+// sight is what the network has seen of a record. The zero sight is of no
+// record.
+type sight struct {
+	version driver.Version
+	owner   driver.Owner
+	key     model.Key // without the names
+}
+
+func sightOf(r *driver.Record) sight {
+	if r == nil {
+		return sight{}
+	}
+	return sight{r.Version, r.Owner, model.Of(r, "")}
+}
+
+type callerKey struct{}
+
+// invocation returns the context of the caller's request, with a deadline in
+// the test's time, at which the context does not end.
+func (c *caller) invocation(deadline time.Time) context.Context {
+	return invocation{context.WithValue(context.Background(), callerKey{}, c), deadline}
+}
+
+type invocation struct {
+	context.Context
+	deadline time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
+
+// observe is the observer of all guards here.
+func observe(ctx context.Context, e event.Event) { callerOf(ctx).watch(e) }
+
+func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
+
+// network is the connection to a store. The reply to a write may get lost
+// there. The caller then sends the write again, as the client of a real store
+// does below the guard, and gets the answer to that. No call ends with its
+// context: a millisecond of the test's time is too short for a call on a busy
+// machine.
+type network struct{ driver.Store }
+
+// withChunksOf returns over, a store over s, with the chunk methods of s if s
+// has them.
+func withChunksOf(s, over driver.Store) driver.Store {
+	if chunks, ok := s.(driver.ChunkStore); ok {
+		return struct {
+			driver.Store
+			driver.ChunkStore
+		}{over, chunks}
+	}
+	return over
+}
+
+func (n network) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Insert(context.WithoutCancel(ctx), r, now) })
+}
+
+func (n network) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Replace(context.WithoutCancel(ctx), r, was) })
+}
+
+func (n network) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	c := callerOf(ctx)
+	c.waits()
+	r, err := n.Store.Get(context.WithoutCancel(ctx), id)
+	c.hears(sightOf(r), false)
+	return r, err
+}
+
+// send makes the write of r until its reply arrives.
+func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+	c := callerOf(ctx)
+	c.waits()
+	before := false
+	if c.loses != nil && c.loses() {
+		c.lost++
+		met, err := write() // the reply is lost
+		before = met == nil && err == nil
+		runtime.Gosched() // other goroutines do not wait for the second try
+	}
+	met, err := write()
+	switch now := met == nil && err == nil; {
+	case now || before && met != nil && met.Version == r.Version:
+		c.hears(sightOf(r), true)
+		before = before && now // two writes, with another owner's in between
+	default:
+		c.hears(sightOf(met), false)
+	}
+	if before {
+		c.overtaken = append(c.overtaken, sightOf(r))
+	}
+	return met, err
+}
+
+// waits lets other goroutines run first, sometimes.
+func (c *caller) waits() {
+	if c.delays != nil && c.delays() {
+		runtime.Gosched()
+	}
+}
+
+func (c *caller) hears(s sight, wrote bool) {
+	c.trace = trace{asked: true, wrote: wrote, stood: s}
+}

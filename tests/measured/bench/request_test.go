@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !race
+
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/measured/bench/smallest"
+)
+
+var byOrder = idempotent.KeyFrom("charge", func(c charge) (scope, id string) { return c.Merchant, c.OrderID })
+
+// guarded returns the handler under the toolkit's guard. It is declared Rerun,
+// with which it writes no index.
+func guarded(tb testing.TB) func(context.Context, charge) (receipt, error) {
+	tb.Helper()
+	store, err := dynamostore.New(client, table)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := idempotent.New(store, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return idempotent.Wrap(g, byOrder, handle)
+}
+
+func newCharge() charge {
+	return charge{Merchant: "acme", OrderID: rand.Text(), Amount: 4200, Currency: "usd"}
+}
+
+// sides returns one operation of each side; request gives each of them its
+// request.
+func sides(tb testing.TB, request func() charge, replay bool) (ours, theirs side) {
+	wrapped, ctx := guarded(tb), tb.Context()
+	want, _ := handle(ctx, charge{})
+	return func() {
+			if got, err := wrapped(ctx, request()); err != nil || got != want {
+				tb.Fatalf("got %+v and error %v", got, err)
+			}
+		}, func() {
+			c := request()
+			got, replayed, err := smallest.Do(ctx, client, table, c.OrderID, c, handle)
+			if err != nil || got != want || replayed != replay {
+				tb.Fatalf("by hand: got %+v, replayed %v and error %v", got, replayed, err)
+			}
+		}
+}
+
+// replays returns both sides of a replay: each has its own completed record.
+func replays(tb testing.TB) (ours, theirs side) {
+	a, b := newCharge(), newCharge()
+	first, _ := sides(tb, func() charge { return a }, false)
+	_, firstByHand := sides(tb, func() charge { return b }, false)
+	first()
+	firstByHand()
+	ours, _ = sides(tb, func() charge { return a }, true)
+	_, theirs = sides(tb, func() charge { return b }, true)
+	return ours, theirs
+}
+
+// requestsOf counts the calls of one operation.
+func requestsOf(op side) int64 {
+	before := wire.requests.Load()
+	op()
+	return wire.requests.Load() - before
+}
+
+// A first request is two calls on both sides, the claim and the outcome. A
+// replay is one call: a refused write that returns the record.
+func TestBothCallTheSame(t *testing.T) {
+	ours, theirs := sides(t, newCharge, false)
+	if a, b := requestsOf(ours), requestsOf(theirs); a != b || a != 2 {
+		t.Errorf("first request: %d calls against %d by hand, want 2", a, b)
+	}
+	ours, theirs = replays(t)
+	if a, b := requestsOf(ours), requestsOf(theirs); a != b || a != 1 {
+		t.Errorf("replay: %d calls against %d by hand, want 1", a, b)
+	}
+}
+
+// The limits of a request, compared with the smallest client. The engine is on
+// this machine and answers within one or two milliseconds. DynamoDB takes
+// several, so there the toolkit's share is smaller.
+var requestLimits = ratios{wall: 1.15, cpu: 1.20}
+
+// operations in one turn.
+const operations = 20
+
+func TestFirstRequest(t *testing.T) {
+	ours, theirs := sides(t, newCharge, false)
+	wantWithin(t, requestLimits, ours, theirs, operations)
+}
+
+func TestReplay(t *testing.T) {
+	ours, theirs := replays(t)
+	wantWithin(t, requestLimits, ours, theirs, 2*operations)
+}
+
+func BenchmarkFirstRequest(b *testing.B) {
+	ours, theirs := sides(b, newCharge, false)
+	benchmark(b, ours, theirs)
+}
+
+func BenchmarkReplay(b *testing.B) {
+	ours, theirs := replays(b)
+	benchmark(b, ours, theirs)
+}
+
+func benchmark(b *testing.B, ours, theirs side) {
+	for _, s := range []struct {
+		name string
+		op   side
+	}{{"side=once", ours}, {"side=byhand", theirs}} {
+		b.Run(s.name, func(b *testing.B) {
+			b.ReportAllocs()
+			cpu := processorTime()
+			for b.Loop() {
+				s.op()
+			}
+			b.ReportMetric(float64(processorTime()-cpu)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// charge is the request, and receipt the result, of both sides.
+type charge struct {
+	Merchant string `json:"merchant"`
+	OrderID  string `json:"order_id"`
+	Amount   int    `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+type receipt struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+}
+
+func handle(context.Context, charge) (receipt, error) {
+	return receipt{ID: "ch_2026_000417", Status: "succeeded"}, nil
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/tests/measured/scale"
+)
+
+var update = flag.Bool("update", false, "write the tables and plots of docs/scale.md")
+
+// In the simulations, warm tables serve everything at once, and their quota does not
+// limit them.
+const ample = 10_000_000
+
+var tables = []struct {
+	name string
+	scale.Table
+}{
+	{"new, default quota", scale.Table{}},
+	{"new, quota raised", scale.Table{Quota: ample}},
+	{"warm, quota raised", scale.Table{Quota: ample, Warm: ample}},
+}
+
+// outcome describes a simulation: what is served in the end, what limits it first,
+// and when everything is served.
+func outcome(seconds []scale.Second, served func(scale.Second) float64, want float64) string {
+	first, all := scale.None, len(seconds)
+	for i := len(seconds); i > 0 && served(seconds[i-1]) >= 0.999*want; i-- {
+		all = i - 1
+	}
+	for _, s := range seconds {
+		if s.Limit != scale.None {
+			first = s.Limit
+			break
+		}
+	}
+	last := seconds[len(seconds)-1]
+	switch {
+	case first == scale.None:
+		return "all"
+	case all < len(seconds):
+		return fmt.Sprintf("all after %d min; first: %s", (all+59)/60, first)
+	case first == last.Limit:
+		return fmt.Sprintf("%s; %s", scale.Grouped(served(last)), first)
+	}
+	return fmt.Sprintf("%s; %s, then %s", scale.Grouped(served(last)), first, last.Limit)
+}
+
+func first(s scale.Second) float64 { return s.First }
+
+// The table of docs/scale.md: what limits a number of first requests, with the index
+// as it is, and with an entry for every running request.
+func TestFirstLimit(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("| first requests a second | table | serves | with `IndexRunning` |\n| --: | --- | --- | --- |\n")
+	for _, table := range tables {
+		for _, rate := range []float64{1000, 10_000, 30_000, 100_000, 1_000_000} {
+			row := fmt.Sprintf("| %s | %s ", scale.Grouped(rate), table.name)
+			for _, running := range []bool{false, true} {
+				table.IndexRunning = running
+				row += "| " + outcome(scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, table.Table, 5*time.Hour), first, rate) + " "
+			}
+			text.WriteString(row + "|\n")
+		}
+	}
+	doctest.Part(t, "../../../docs/scale.md", "limits", text.String(), *update)
+}
+
+// While the provider is down, the outcome of every request is unknown and enters the
+// index.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("| first requests a second, all unknown | serves | with `IndexRunning` |\n| --: | --- | --- |\n")
+	for _, rate := range []float64{10_000, 30_000, 60_000, 100_000} {
+		row := fmt.Sprintf("| %s ", scale.Grouped(rate))
+		for _, running := range []bool{false, true} {
+			table := scale.Table{Quota: ample, Warm: ample, IndexRunning: running}
+			row += "| " + outcome(scale.Simulate(scale.Load{First: rate, Unknown: 1, Units: 1}, table, time.Hour), first, rate) + " "
+		}
+		text.WriteString(row + "|\n")
+	}
+	doctest.Part(t, "../../../docs/scale.md", "outage", text.String(), *update)
+}
+
+// Repetitions of one request write to one key, whatever the table.
+func TestOneKey(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("| repetitions a second | record | answered from the table | other requests |\n| --: | --: | --- | --- |\n")
+	for _, l := range []scale.Load{
+		{First: 300, Hot: 900, Units: 1}, {First: 300, Hot: 5000, Units: 1}, {First: 300, Hot: 5000, Units: 4},
+	} {
+		seconds := scale.Simulate(l, scale.Table{}, time.Hour)
+		fmt.Fprintf(&text, "| %s | %g KB | %s | %s |\n", scale.Grouped(l.Hot), l.Units,
+			outcome(seconds, func(s scale.Second) float64 { return s.Hot }, l.Hot), outcome(seconds, first, l.First))
+		if got, want := seconds[len(seconds)-1].Hot, min(l.Hot, 1000/l.Units); got != want {
+			t.Errorf("%v: %v repetitions are answered, by the formula %v", l, got, want)
+		}
+	}
+	doctest.Part(t, "../../../docs/scale.md", "one-key", text.String(), *update)
+}
+
+// A table never serves more than a limit that AWS publishes, and the index at most
+// its keys.
+func TestLimitsHold(t *testing.T) {
+	t.Parallel()
+	for _, table := range tables {
+		for _, running := range []bool{false, true} {
+			for _, l := range []scale.Load{{First: 7000, Units: 1}, {First: 90_000, Units: 1, Unknown: 0.5}, {First: 500, Hot: 3000, Units: 2}} {
+				table.IndexRunning = running
+				quota := cmp.Or(table.Quota, 40_000)
+				for i, s := range scale.Simulate(l, table.Table, 2*time.Hour) {
+					writes := (2*s.First + s.Hot) * l.Units
+					index := s.First * l.Unknown
+					if running {
+						index += 2 * s.First
+					}
+					saved := 0.0 // unused throughput may be used later
+					if i < 600 {
+						saved = 300_000
+					}
+					switch {
+					case writes > quota+1:
+						t.Fatalf("%v on %v serves %v writes in second %d", l, table, writes, i)
+					case table.Warm == 0 && i < 1800 && writes > 4000+1:
+						t.Fatalf("%v on %v serves %v writes in second %d of a new table", l, table, writes, i)
+					case index > scale.Shards*(1000+saved)+1:
+						t.Fatalf("%v on %v writes %v units to the index in second %d", l, table, index, i)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The plots of docs/scale.md.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	hours := scale.Axis{Title: "minutes after the first request", Marks: []float64{0, 30, 60, 90, 120, 150, 180, 210, 240}}
+	growing := func(warm float64) []scale.Second {
+		return scale.Simulate(scale.Load{First: 50_000, Units: 1}, scale.Table{Quota: ample, Warm: warm}, 4*time.Hour)
+	}
+	plot(t, "growth", scale.SVG("What a new table serves of 50,000 first requests a second",
+		hours, scale.Axis{Title: "first requests served a second", Marks: []float64{0, 10_000, 20_000, 30_000, 40_000, 50_000}},
+		scale.Served("new table", growing(0)), scale.Served("warm throughput of 100,000 write units", growing(100_000))))
+
+	rates := []float64{1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000}
+	steady := func(name string, running bool) scale.Line {
+		l := scale.Line{Name: name}
+		for i := range 25 {
+			rate := 1000 * math.Pow(10, float64(i)/8)
+			seconds := scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, scale.Table{Quota: ample, Warm: ample, IndexRunning: running}, time.Hour)
+			l.Points = append(l.Points, scale.Point{X: rate, Y: seconds[len(seconds)-1].First})
+		}
+		return l
+	}
+	plot(t, "index", scale.SVG("What a warm table serves, with and without an entry of the index for each running request",
+		scale.Axis{Title: "first requests a second", Log: true, Marks: rates}, scale.Axis{Title: "served a second", Log: true, Marks: rates},
+		steady("default", false), steady("IndexRunning", true)))
+}
+
+// plot compares a plot with the file in docs.
+func plot(t *testing.T, name, want string) {
+	t.Helper()
+	file := "../../../docs/scale-" + name + ".svg"
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("%s differs (%v): update it with go test ./tests/measured/scale -update", file, err)
+	}
+}

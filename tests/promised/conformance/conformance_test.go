@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance exercises what five documents ask of a server with
+// idempotency keys. It sends requests, reads answers and counts effects at the
+// payment provider. docs/conformance.md has the documents, the requirements and the
+// results.
+package conformance
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+var update = flag.Bool("update", false, "rewrite the tables of docs/conformance.md")
+
+// scratch is a folder for all tests of this run.
+var scratch string
+
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
+
+func runAll(m *testing.M) int {
+	// Many checks wait: for the bank, for a time-out, for a process to start.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	log.SetOutput(io.Discard) // the default of slog, for hints of the shops
+	var err error
+	if scratch, err = os.MkdirTemp("", "once-conformance-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	return m.Run()
+}
+
+// requirement is what one or more of the documents ask.
+type requirement struct {
+	name string
+	text string // in the words of this project
+	asks string // the documents and their sections: "D2.1 O4"; "–": a promise of this project
+	run  func(*check)
+
+	profiles string // "ietf uuid": the others have another rule, see rule; "": all
+	on       place
+	// rule names the source that wins where the documents contradict each other, and
+	// the reason.
+	rule string
+
+	// Of the service.
+	options     func(*lambdahttp.Options) // of a shop
+	steps       bool                      // a shop that works in two steps
+	checked     bool                      // a shop that looks for a charge before it replays it
+	alone       bool                      // a process of its own, which may be killed
+	env         []string                  // of that process
+	unreachable bool                      // the bank cannot be reached before the first crash
+}
+
+// place is where a requirement can be exercised.
+type place uint8
+
+const (
+	everywhere place = iota
+	shops            // it needs a clock, callers, routes, options or a broken store
+	example          // it needs a process
+)
+
+// guarded returns the option that changes the guard.
+func guarded(f func(*idempotent.Options)) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) { o.Guard = f }
+}
+
+var requirements = slices.Concat(keyRequirements, scopeRequirements, payloadRequirements, replayRequirements, runningRequirements, outcomeRequirements, publishedRequirements)
+
+// service is one service under test.
+type service struct {
+	column  string
+	profile *profile
+	open    func(*check, *requirement) *api
+	place   place
+}
+
+// appliesTo reports whether the requirement is exercised on the service.
+func (r *requirement) appliesTo(s service) bool {
+	return (r.profiles == "" || slices.Contains(strings.Fields(r.profiles), s.profile.name)) && (r.on == everywhere || r.on == s.place)
+}
+
+// G07: every requirement on the example in each profile, and on each front in
+// each profile. The results are in docs/conformance.md.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	bank := newBank()
+	t.Cleanup(bank.Close)
+	var services []service
+	for _, p := range profiles {
+		for _, f := range fronts {
+			services = append(services, service{f.name, p, func(c *check, r *requirement) *api { return openShop(c, f, r) }, shops})
+		}
+		x, err := startProcess(t, p, bank.URL, "TIMEOUT=1m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		services = append(services, service{p.name, p, func(c *check, r *requirement) *api { return openProcess(c, x, r) }, example})
+	}
+	met := &results{columns: map[string][]string{}}
+	t.Run("on", func(t *testing.T) {
+		for _, s := range services {
+			for _, r := range requirements {
+				if !r.appliesTo(s) {
+					continue
+				}
+				t.Run(s.column+"/"+s.profile.name+"/"+r.name, func(t *testing.T) {
+					t.Parallel()
+					c := &check{t: t, bank: bank, profile: s.profile, customer: "cus_" + unique()}
+					if why := c.run(s, &r); why != "" {
+						t.Fatal(why)
+					}
+					met.add(r.name, s.column)
+				})
+			}
+		}
+	})
+	if met.complete(services) {
+		for _, q := range requirements {
+			if len(met.columns[q.name]) == 0 {
+				t.Errorf("%s applies to no service", q.name)
+			}
+		}
+		doctest.Part(t, "../../../docs/conformance.md", "requirements", met.table(), *update)
+		doctest.Part(t, "../../../docs/conformance.md", "rules", rulesTable(), *update)
+	}
+}
+
+// results are the services on which requirements were met.
+type results struct {
+	mu      sync.Mutex
+	count   int
+	columns map[string][]string // by the requirement's name
+}
+
+func (r *results) add(name, column string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	r.columns[name] = append(r.columns[name], column)
+}
+
+// complete reports whether every requirement was met on every service to which it
+// applies. A flag can select some.
+func (r *results) complete(services []service) bool {
+	want := 0
+	for _, s := range services {
+		for _, q := range requirements {
+			if q.appliesTo(s) {
+				want++
+			}
+		}
+	}
+	return r.count == want
+}
+
+// marks returns one character for each of the columns.
+func (r *results) marks(name string, columns ...string) string {
+	var b strings.Builder
+	for _, column := range columns {
+		if slices.Contains(r.columns[name], column) {
+			b.WriteString("✓")
+		} else {
+			b.WriteString("–")
+		}
+	}
+	return b.String()
+}
+
+func (r *results) table() string {
+	var example, front []string
+	for _, p := range profiles {
+		example = append(example, p.name)
+	}
+	for _, f := range fronts {
+		front = append(front, f.name)
+	}
+	var b strings.Builder
+	b.WriteString("|case|requirement|asked in|example|fronts|\n|---|---|---|---|---|\n")
+	for _, q := range requirements {
+		fmt.Fprintf(&b, "|%s|%s|%s|%s|%s|\n", q.name, q.text, strings.Join(strings.Fields(q.asks), ","),
+			r.marks(q.name, example...), r.marks(q.name, front...))
+	}
+	return b.String()
+}
+
+func rulesTable() string {
+	var b strings.Builder
+	b.WriteString("|case|rule|\n|---|---|\n")
+	for _, q := range requirements {
+		if q.rule != "" {
+			fmt.Fprintf(&b, "|%s|%s|\n", q.name, q.rule)
+		}
+	}
+	return b.String()
+}

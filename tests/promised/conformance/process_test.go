@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
+)
+
+// build builds the charge example once, and returns the path of the program.
+var build = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(scratch, "charge-local")
+	cmd := exec.Command("go", "build", "-o", program, "./examples/charge-lambda/cmd/local")
+	cmd.Dir = engine.Root()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", failure{string(out)}
+	}
+	return program, nil
+})
+
+func (f failure) Error() string { return f.text }
+
+// process is the charge example as a process of its own, with the tests' bank.
+type process struct {
+	program string
+	dir     string
+	env     []string
+	bankURL string
+	api     api
+
+	cmd *exec.Cmd
+	log bytes.Buffer
+}
+
+// startProcess starts the example with a profile, on a free port.
+func startProcess(t *testing.T, p *profile, bankURL string, env ...string) (*process, error) {
+	program, err := build()
+	if err != nil {
+		return nil, err
+	}
+	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), bankURL: bankURL}
+	t.Cleanup(x.kill)
+	return x, x.start()
+}
+
+func (x *process) start() error {
+	x.cmd = exec.Command(x.program)
+	x.cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.bankURL)...)
+	x.cmd.Stderr = &x.log
+	engine.EndWithParent(x.cmd)
+	stdout, err := x.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := x.cmd.Start(); err != nil {
+		return err
+	}
+	// The rest of its output fits into the pipe.
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if err != nil || !ok {
+		x.kill()
+		return failure{"the example did not start: " + line + x.log.String()}
+	}
+	x.api.url = url
+	return nil
+}
+
+// kill ends the process with SIGKILL, and waits until it has ended.
+func (x *process) kill() {
+	if x.cmd != nil && x.cmd.Process != nil && x.cmd.ProcessState == nil {
+		_ = x.cmd.Process.Kill() // an error: it has ended
+		_ = x.cmd.Wait()         // reports the signal
+	}
+}
+
+// openProcess gives the check a running example: the one that all checks of the
+// profile share, or its own.
+func openProcess(c *check, shared *process, r *requirement) *api {
+	x := shared
+	if r.alone {
+		bankURL := c.bank.URL
+		if r.unreachable {
+			bankURL = nowhere
+		}
+		var err error
+		x, err = startProcess(c.t, c.profile, bankURL, r.env...)
+		c.must(err)
+	}
+	return x.open(c)
+}
+
+func (x *process) open(c *check) *api {
+	a := &api{url: x.api.url}
+	a.document = func() []byte {
+		cmd := exec.Command(x.program, "policy", "openapi")
+		cmd.Env = append(os.Environ(), x.env...)
+		out, err := cmd.Output()
+		c.must(err)
+		return out
+	}
+	a.settle = func(key string) {
+		body, err := json.Marshal(map[string]string{"idempotency_key": key})
+		c.must(err)
+		c.want(c.charge("", at("POST", "/admin/resolve"), withBody(string(body))), http.StatusOK)
+	}
+	a.crash = func(...func(*life)) {
+		x.kill()
+		x.bankURL = c.bank.URL
+		c.must(x.start())
+		a.url = x.api.url
+	}
+	a.stored = func() string {
+		data, err := os.ReadFile(filepath.Join(x.dir, "once.db"))
+		c.must(err)
+		dump := string(data)
+		for _, r := range x.records(c) { // the file has bytes in base64
+			dump += fmt.Sprintf("%+v %s\n", r, r.Result)
+		}
+		return dump
+	}
+	a.fingerprints = func() (all []string) {
+		for _, r := range x.records(c) {
+			all = append(all, string(r.Fingerprint[:]))
+		}
+		return all
+	}
+	return a
+}
+
+// records ends the process and returns what is in its file.
+func (x *process) records(c *check) (all []driver.Record) {
+	x.kill()
+	store, err := boltstore.Open(filepath.Join(x.dir, "once.db"))
+	c.must(err)
+	defer store.Close()
+	for r, err := range store.All(c.t.Context()) {
+		c.must(err)
+		all = append(all, r)
+	}
+	return all
+}

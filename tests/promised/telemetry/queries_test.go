@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/lambdabatch"
+	"github.com/once-lambda/once/telemetry"
+	"github.com/once-lambda/once/telemetry/audit"
+	"github.com/once-lambda/once/telemetry/emf"
+)
+
+var (
+	query  = regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$")
+	quoted = regexp.MustCompile(`"[^"]*"`)
+	word   = regexp.MustCompile(`@?[A-Za-z_]+\(?`)
+	named  = regexp.MustCompile(` as ([a-z]+)`)
+)
+
+// vocabulary has the words of the query language.
+var vocabulary = map[string]bool{
+	"fields": true, "filter": true, "stats": true, "sort": true, "by": true, "as": true, "and": true, "or": true, "like": true,
+	"asc": true, "desc": true, "count(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true,
+}
+
+// asFunction makes the test binary a function that prints its log and ends.
+const asFunction = "ONCE_TEST_PRINTS_ITS_LOG"
+
+// TestMain runs the tests, or the function: the log format of lambdacontext is
+// set when a process starts.
+func TestMain(m *testing.M) {
+	if os.Getenv(asFunction) == "" {
+		os.Exit(m.Run())
+	}
+	if err := function(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// function handles messages that succeed, fail and are refused, as a function
+// whose log format is JSON.
+func function() error {
+	logger := lambdacontext.NewLogger()
+	metrics, err := emf.New(os.Stdout, "Charges")
+	if err != nil {
+		return err
+	}
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Logger, o.RequestID = logger, func(context.Context) string { return "r-1" }
+		o.Observer = event.Observers(metrics, audit.New(os.Stdout), event.LogObserver(logger))
+	})
+	if err != nil {
+		return err
+	}
+	h := emf.Flushed(metrics, lambdabatch.SQS(guard, func(_ context.Context, body string) error {
+		if body == "fails" {
+			return errors.New("no")
+		}
+		return nil
+	}, func(o *lambdabatch.Options) {
+		o.Operation, o.ID, o.NoRedrive = "ship", lambdabatch.ItemID, true
+	}))
+	batch := events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", Body: "works", EventSourceARN: "arn"}, {MessageId: "m2", Body: "fails", EventSourceARN: "arn"}}}
+	ctx := lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "8476a536"})
+	for range 2 {
+		if _, err := h(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logged returns the lines that the function writes.
+func logged(t *testing.T) (lines []map[string]any, text string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), asFunction+"=1", "AWS_LAMBDA_LOG_FORMAT=JSON", "AWS_LAMBDA_LOG_LEVEL=DEBUG")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	for line := range bytes.Lines(out) {
+		var m map[string]any
+		if err := json.Unmarshal(line, &m); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		lines = append(lines, m)
+	}
+	return lines, string(out)
+}
+
+// Each line of the log has the id of Lambda's invocation, and the text of an error
+// of this toolkit.
+func TestLogLines(t *testing.T) {
+	t.Parallel()
+	lines, _ := logged(t)
+	events, texts := 0, 0
+	for _, l := range lines {
+		if l["event"] == nil && l["item"] == nil {
+			continue // of the audit, or a metric
+		}
+		events++
+		if l["requestId"] != "8476a536" || l["timestamp"] == nil || l["message"] == nil || l["level"] == nil {
+			t.Errorf("a line is %v", l)
+		}
+		if text, ok := l["error"].(string); ok && strings.HasPrefix(text, "idempotent: ship#") {
+			texts++
+		} else if ok || l["error_type"] != nil && l["error_type"] != "*errors.errorString" {
+			t.Errorf("the error of a line is %v", l)
+		}
+	}
+	if events < 8 || texts < 2 {
+		t.Errorf("%d lines, %d with the text of an error", events, texts)
+	}
+}
+
+// The queries of the pages use fields and texts that are in the lines.
+func TestQueriesFindSomething(t *testing.T) {
+	t.Parallel()
+	lines, text := logged(t)
+	fields := map[string]bool{}
+	for _, l := range lines {
+		for name := range maps.Keys(l) {
+			fields[name] = true
+		}
+	}
+	for name, least := range map[string]int{"observe.md": 5, "alarms.md": 7} {
+		page, err := os.ReadFile(filepath.Join(engine.Root(), "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		queries := query.FindAllStringSubmatch(string(page), -1)
+		if len(queries) < least {
+			t.Errorf("%s: %d queries were found", name, len(queries))
+		}
+		for _, q := range queries {
+			made := map[string]bool{}
+			for _, m := range named.FindAllStringSubmatch(q[1], -1) {
+				made[m[1]] = true
+			}
+			for _, w := range word.FindAllString(quoted.ReplaceAllString(q[1], ""), -1) {
+				if !vocabulary[w] && !made[w] && !fields[w] {
+					t.Errorf("no line has the field %q of the query\n%s", w, q[1])
+				}
+			}
+			for _, value := range quoted.FindAllString(q[1], -1) {
+				value = strings.Trim(value, `"`)
+				if len(value) != 12 && value != "ERROR" && !isEvent(value) && !strings.Contains(text, value) { // 12: a key's hash
+					t.Errorf("no line has %q of the query\n%s", value, q[1])
+				}
+			}
+		}
+	}
+}
+
+// isEvent reports whether a value of a query is a kind of event.
+func isEvent(value string) bool {
+	for _, m := range telemetry.Metrics() {
+		if string(m.Kind) == value {
+			return true
+		}
+	}
+	return false
+}
