@@ -16,10 +16,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 )
 
@@ -34,6 +36,8 @@ type world struct {
 	width               int // of a line on stdout, in columns; 0: unlimited
 
 	user, host string // the operator, for the audit
+
+	dynamo func(aws.Config) dynamostore.Client
 }
 
 // system is the world of the process.
@@ -44,6 +48,7 @@ func system() *world {
 		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		width:     width(os.Stdout, os.Getenv("COLUMNS")),
+		dynamo:    func(cfg aws.Config) dynamostore.Client { return dynamostore.NewClient(cfg) },
 	}
 	if u, err := user.Current(); err == nil {
 		w.user = u.Username

@@ -265,7 +265,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := dynamostore.NewClient(cfg)
+	client := e.dynamo(cfg)
 	settings := dynamostore.FromEnvironment(e.setting)
 	s, err := dynamostore.New(client, table, settings, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
 	if err != nil {
@@ -357,7 +357,7 @@ func isLocal(endpoint string) bool {
 
 // tableSize returns the approximate number of items of the table and their size,
 // which DynamoDB updates every six hours. It returns 0 without permission.
-func tableSize(ctx context.Context, client *dynamodb.Client, table string) (items, bytes int) {
+func tableSize(ctx context.Context, client dynamostore.Client, table string) (items, bytes int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
@@ -369,7 +369,7 @@ func tableSize(ctx context.Context, client *dynamodb.Client, table string) (item
 
 // alienTable returns an error if the table has another key than a table of once, or
 // not its index. Without permission to describe the table it returns nil.
-func (e *env) alienTable(ctx context.Context, client *dynamodb.Client, table, region string) error {
+func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, region string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
