@@ -99,6 +99,7 @@ func console(ts *testscript.TestScript, _ bool, args []string) {
 	ticket := ""
 	w.base, ticket, _ = strings.Cut(w.address, "/#")
 	ts.Setenv("HOST", strings.TrimPrefix(w.base, "http://"))
+	ts.Setenv("PORT", strings.TrimPrefix(w.base, "http://127.0.0.1:"))
 	ts.Setenv("TICKET", ticket)
 	d.window = w
 	status, header, body := w.send(ts, context.Background(), http.MethodPost, "/api/session", fmt.Sprintf(`{"ticket": %q}`, ticket))
@@ -225,19 +226,28 @@ func tableOf(t *testing.T, client dynamostore.Client) *dynamostore.Store {
 	return s
 }
 
-// browse returns the answer of a console over a store to a request in its session.
+// browse decodes the answer of a console over a store to a request in its session.
 func browse(t *testing.T, s *site, path string, v any) {
+	t.Helper()
+	reply := ask(t, s, http.MethodGet, path)
+	if err := json.Unmarshal(reply.Body.Bytes(), v); err != nil || reply.Code != http.StatusOK {
+		t.Fatalf("%d, %v: %s", reply.Code, err, reply.Body)
+	}
+}
+
+// ask returns the answer of a console over a store to a request in its session.
+func ask(t *testing.T, s *site, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	d, ticket := newDoor("127.0.0.1:4711")
 	cookie, session, _ := d.enter(ticket)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:4711"+path, nil)
+	r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:4711"+path, nil)
+	r.Header.Set("Origin", "http://127.0.0.1:4711")
+	r.Header.Set("Content-Type", "application/json")
 	r.AddCookie(&http.Cookie{Name: d.cookieName(), Value: cookie})
 	r.Header.Set(sessionHeader, session)
 	reply := httptest.NewRecorder()
 	s.handler(d).ServeHTTP(reply, r)
-	if err := json.Unmarshal(reply.Body.Bytes(), v); err != nil || reply.Code != http.StatusOK {
-		t.Fatalf("%d, %v: %s", reply.Code, err, reply.Body)
-	}
+	return reply
 }
 
 func nightWorld() *world { return &world{now: func() time.Time { return night }} }
@@ -268,10 +278,28 @@ func TestConsole_Moving(t *testing.T) {
 	if met, err := s.Insert(t.Context(), r, night); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
+	o := &opened{records: moving{s}, name: "table once"}
+	for e, err := range o.waiting(t.Context()) {
+		if err != nil || e.ID != id {
+			t.Errorf("waiting lists %s, %v", e.ID, err)
+		}
+		id = ""
+	}
+	page := newSite(t.Context(), &env{world: nightWorld()}, o, nil)
 	var first counts
-	browse(t, newSite(t.Context(), &env{world: nightWorld()}, &opened{records: moving{s}, name: "table once"}, nil), "/api/overview", &first)
+	browse(t, page, "/api/overview", &first)
 	if first.Unknown != 1 || first.Exhausted != 1 || len(first.Groups) != 1 || first.Groups[0].Records != 1 {
 		t.Errorf("got %+v", first)
+	}
+}
+
+// Two counts of all records are not made at once.
+func TestConsole_OneCount(t *testing.T) {
+	t.Parallel()
+	page := newSite(t.Context(), &env{world: nightWorld()}, &opened{}, nil)
+	page.counting.Lock()
+	if reply := ask(t, page, http.MethodPost, "/api/count"); reply.Code != http.StatusConflict || !strings.Contains(reply.Body.String(), "another count is running") {
+		t.Errorf("%d %s", reply.Code, reply.Body)
 	}
 }
 

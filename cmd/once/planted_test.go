@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type planted struct {
 	Key   [3]string // operation, scope ("" is [idempotent.Global]) and the client's key
 	Path  string    // of the HTTP request that the key belongs to
 	As    string    // the operation of another record with the same hash
+	Gone  bool      // removes the record again, which has to be completed or retryable
 	Times int       // plants so many records, whose keys end in .0, .1 and so on; 0: one
 
 	State, Reason     string // default: the reason of a result
@@ -59,15 +61,27 @@ type planted struct {
 // ago is a duration before the script's clock.
 type ago time.Duration
 
-// UnmarshalText parses a duration.
+// never is a time that is not set.
+const never = ago(math.MinInt64)
+
+// UnmarshalText parses a duration, or never.
 func (a *ago) UnmarshalText(text []byte) error {
+	if *a = never; string(text) == "never" {
+		return nil
+	}
 	d, err := time.ParseDuration(string(text))
 	*a = ago(d)
 	return err
 }
 
+// plantedRecord is a record, or one that is gone.
+type plantedRecord struct {
+	driver.Record
+	gone bool
+}
+
 // parsePlanted returns the records of a file.
-func parsePlanted(text string, now time.Time) (list []driver.Record, err error) {
+func parsePlanted(text string, now time.Time) (list []plantedRecord, err error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.DisallowUnknownFields()
 	for d.More() {
@@ -84,7 +98,7 @@ func parsePlanted(text string, now time.Time) (list []driver.Record, err error) 
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, r)
+			list = append(list, plantedRecord{r, p.Gone})
 		}
 	}
 	return list, nil
@@ -144,7 +158,9 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 		return r, fmt.Errorf("unknown state %q", p.State)
 	}
 	for to, t := range map[*time.Time]*ago{&r.Due: p.Due, &r.Expires: p.Expires, &r.OpenSince: p.Open} {
-		if t != nil {
+		if t != nil && *t == never {
+			*to = time.Time{}
+		} else if t != nil {
 			*to = at(*t)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,6 +56,7 @@ import (
 //	input FILE                 its standard input is a file
 //	columns N                  the width of its output, which the harness checks
 //	interrupt [TEXT]           its context ends once it prints the text, or before it begins
+//	full [N]                   its standard output cannot be written, from the Nth write on
 //	lose N                     its Nth line of the audit cannot be written
 //	meanwhile TEXT FILE        another writer puts the records once it prints the text
 //
@@ -115,6 +117,7 @@ func script(t *testing.T, name string, stores ...string) {
 						return err
 					}
 					e.Setenv("STORE", d.name())
+					e.Setenv("LONG", strings.Repeat("v", 1025))
 					e.Values[deskKey{}] = d
 					return os.CopyFS(e.WorkDir, os.DirFS(filepath.Join("testdata", "records")))
 				},
@@ -174,6 +177,7 @@ type upcoming struct {
 	typed     string // the line that is typed at a terminal, which echoes it; "": none
 	columns   int
 	interrupt *string
+	full      int
 	lose      int
 	meanwhile [2]string
 }
@@ -196,7 +200,7 @@ func (d *desk) name() string {
 
 // testStore is a store as scripts plant and compare records in it.
 type testStore interface {
-	driver.Store
+	records
 	all(ctx context.Context, yield func(driver.Record) error) error
 }
 
@@ -249,10 +253,13 @@ func (d *desk) plant(texts ...string) error {
 				return err
 			}
 			for _, r := range list {
-				met, err := s.Insert(ctx, r, d.now)
+				met, err := s.Insert(ctx, r.Record, d.now)
 				if err == nil && met != nil {
 					r.Version[0] = met.Version[0] + 1
-					met, err = s.Replace(ctx, r, met.Version)
+					met, err = s.Replace(ctx, r.Record, met.Version)
+				}
+				if err == nil && met == nil && r.gone {
+					met, err = s.Delete(ctx, r.ID, r.Version)
 				}
 				if err != nil || met != nil {
 					return fmt.Errorf("planting %s: met %v, %w", r.ID, met, err)
@@ -308,6 +315,9 @@ func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
 	}
 	watch := &watched{desk: d, next: n, cancel: cancel}
 	w.stdout, w.stderr = watch.on(stdout), watch.on(stderr)
+	if n.full > 0 {
+		w.stdout = &fullDisk{stdout, n.full}
+	}
 	if n.interrupt != nil && *n.interrupt == "" {
 		cancel()
 	}
@@ -362,6 +372,19 @@ func (w watchedWriter) Write(p []byte) (int, error) {
 // local removes the folder of the script from its output.
 func (d *desk) local(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
 
+// fullDisk cannot be written from some write on.
+type fullDisk struct {
+	io.Writer
+	writes int
+}
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.writes--; f.writes <= 0 {
+		return 0, syscall.ENOSPC
+	}
+	return f.Writer.Write(p)
+}
+
 // verbs are the commands of scripts.
 var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"once": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).once(ts, exitOK, args) },
@@ -405,6 +428,9 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	},
 	"columns": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.columns = number(ts, args[0]) },
 	"lose":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.lose = number(ts, args[0]) },
+	"full": func(ts *testscript.TestScript, _ bool, args []string) {
+		deskOf(ts).next.full = number(ts, append(args, "1")[0])
+	},
 	"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
 		text := strings.Join(args, " ")
 		deskOf(ts).next.interrupt = &text
@@ -601,12 +627,16 @@ func (db *database) later(id string) error {
 // TestMain gives the SDK credentials, a region and an STS: it reads the environment
 // of the process, which tests cannot change in parallel.
 func TestMain(m *testing.M) {
-	caller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	caller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Authorization"), "/eu-west-1/") {
+			w.WriteHeader(http.StatusForbidden) // the endpoint of a region that the account does not use
+			return
+		}
 		io.WriteString(w, `<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult><Arn>arn:aws:iam::123456789012:user/ada</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
 	}))
 	for name, value := range map[string]string{
-		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-		"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_STS": caller.URL,
+		"AWS_CONFIG_FILE": filepath.Join("testdata", "aws"), "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_PROFILE": "operator", "AWS_ENDPOINT_URL_STS": caller.URL,
 	} {
 		os.Setenv(name, value)
 	}

