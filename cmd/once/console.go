@@ -80,7 +80,6 @@ func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
-		defer a.close()
 	}
 	s := newSite(ctx, c.env, o, a)
 	if err := s.works(ctx); err != nil {

@@ -85,7 +85,6 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
 	if !c.yes {
 		if err := c.ask(ctx, c.question(o, r)); err != nil {
 			return err

@@ -56,13 +56,14 @@ import (
 //	input FILE                 its standard input is a file
 //	columns N                  the width of its output, which the harness checks
 //	interrupt [TEXT]           its context ends once it prints the text, or before it begins
-//	full [N]                   its standard output cannot be written, from the Nth write on
+//	full [N]                   the Nth write of its standard output fails
 //	lose N                     its Nth line of the audit cannot be written
 //	meanwhile TEXT FILE        another writer puts the records once it prints the text
 //
 // On a table there are also:
 //
-//	calls OPERATION CODE       calls of DynamoDB fail with an error code; * is any operation
+//	calls OPERATION[+N] CODE   calls of DynamoDB fail with an error code, after the first N;
+//	                           * is any operation
 //	races OPERATION FILE       another writer puts the records before the next call
 //	table NAME KEY...          creates a table with these keys and without the index
 //	later RECORD               gives a record the format of a later version
@@ -372,14 +373,14 @@ func (w watchedWriter) Write(p []byte) (int, error) {
 // local removes the folder of the script from its output.
 func (d *desk) local(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
 
-// fullDisk cannot be written from some write on.
+// fullDisk is a file of which one write fails.
 type fullDisk struct {
 	io.Writer
 	writes int
 }
 
 func (f *fullDisk) Write(p []byte) (int, error) {
-	if f.writes--; f.writes <= 0 {
+	if f.writes--; f.writes == 0 {
 		return 0, syscall.ENOSPC
 	}
 	return f.Writer.Write(p)
@@ -549,6 +550,14 @@ func (db *database) meet(ctx context.Context, operation string) error {
 	if code == "" {
 		code = db.codes["*"]
 	}
+	for n := range 10 { // those that succeed before
+		if key := fmt.Sprintf("%s+%d", operation, n); db.codes[key] != "" {
+			db.codes[operation] = map[bool]string{true: db.codes[key]}[n <= 1]
+			db.codes[fmt.Sprintf("%s+%d", operation, n-1)] = db.codes[key]
+			delete(db.codes, key)
+			break
+		}
+	}
 	db.mu.Unlock()
 	if f != nil {
 		f(ctx)
@@ -590,6 +599,11 @@ func (db *database) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 // Scan calls the operation.
 func (db *database) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
 	return on(ctx, db, "Scan", in, db.DB.Scan)
+}
+
+// CreateTable calls the operation.
+func (db *database) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
+	return on(ctx, db, "CreateTable", in, db.DB.CreateTable)
 }
 
 // DescribeTable calls the operation.
