@@ -82,7 +82,7 @@ func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	s := newSite(ctx, c.env, o, a)
-	if err := s.works(ctx); err != nil {
+	if _, err := s.look(ctx); err != nil { // whether the lists can be read
 		return err
 	}
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", c.port))

@@ -78,7 +78,7 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 		token = c.token
 	}
 	written, err := c.forget(ctx, o.rehearse(), r, token)
-	if c.dryRun || !c.yes && (err != nil || !written) {
+	if c.dryRun || !c.yes && !written {
 		return c.print(r, written, err, "would be discarded; nothing was written", outcomeWouldWrite)
 	}
 	a, err := c.openAudit(ctx, c.audit, o)

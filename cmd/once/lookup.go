@@ -58,7 +58,7 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 		if since.IsZero() {
 			since = r.Created
 		}
-		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), since.UTC().Format("2006-01-02 15:04:05Z"))
+		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), since.Format("2006-01-02 15:04:05Z"))
 	}
 	if code := stateExit(r); err == nil && code != exitOK {
 		err = &coded{errors.New(""), code}

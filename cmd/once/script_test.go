@@ -56,6 +56,7 @@ import (
 //	input FILE                 its standard input is a file
 //	columns N                  the width of its output, which the harness checks
 //	interrupt [TEXT]           its context ends once it prints the text, or before it begins
+//	progress                   its standard error is a terminal, and the clock goes on by itself
 //	full [N]                   the Nth write of its standard output fails
 //	lose N                     its Nth line of the audit cannot be written
 //	meanwhile TEXT FILE        another writer puts the records once it prints the text
@@ -66,7 +67,7 @@ import (
 //	                           * is any operation
 //	races OPERATION FILE       another writer puts the records before the next call
 //	table NAME KEY...          creates a table with these keys and without the index
-//	later RECORD               gives a record the format of a later version
+//	later RECORD [CHANGE]      gives a record the format of a later version, or changes its item
 //	console, http, order       see console_test.go
 
 // The stores of scripts.
@@ -178,6 +179,7 @@ type upcoming struct {
 	typed     string // the line that is typed at a terminal, which echoes it; "": none
 	columns   int
 	interrupt *string
+	progress  bool
 	full      int
 	lose      int
 	meanwhile [2]string
@@ -316,6 +318,10 @@ func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
 	}
 	watch := &watched{desk: d, next: n, cancel: cancel}
 	w.stdout, w.stderr = watch.on(stdout), watch.on(stderr)
+	if n.progress {
+		now := d.now
+		w.stderrTTY, w.now = true, func() time.Time { now = now.Add(time.Second); return now }
+	}
 	if n.full > 0 {
 		w.stdout = &fullDisk{stdout, n.full}
 	}
@@ -427,8 +433,9 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"input": func(ts *testscript.TestScript, _ bool, args []string) {
 		deskOf(ts).next.stdin = strings.NewReader(ts.ReadFile(args[0]))
 	},
-	"columns": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.columns = number(ts, args[0]) },
-	"lose":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.lose = number(ts, args[0]) },
+	"columns":  func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.columns = number(ts, args[0]) },
+	"lose":     func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.lose = number(ts, args[0]) },
+	"progress": func(ts *testscript.TestScript, _ bool, _ []string) { deskOf(ts).next.progress = true },
 	"full": func(ts *testscript.TestScript, _ bool, args []string) {
 		deskOf(ts).next.full = number(ts, append(args, "1")[0])
 	},
@@ -444,7 +451,9 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"table": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(deskOf(ts).db.create(args[0], args[1:]))
 	},
-	"later":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(deskOf(ts).db.later(args[0])) },
+	"later": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(deskOf(ts).db.later(args[0], append(args, "SET v = :later")[1]))
+	},
 	"console": console,
 	"close":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.close(ts) },
 	"http":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.http(ts, args) },
@@ -627,14 +636,17 @@ func (db *database) create(name string, keys []string) error {
 	return err
 }
 
-// later gives a record the format of a later version.
-func (db *database) later(id string) error {
-	_, err := db.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
-		TableName:                 aws.String(tableName),
-		Key:                       map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: id}},
-		UpdateExpression:          aws.String("SET v = :later"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}},
-	})
+// later changes the item of a record.
+func (db *database) later(id, change string) error {
+	in := &dynamodb.UpdateItemInput{
+		TableName:        aws.String(tableName),
+		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: id}},
+		UpdateExpression: &change,
+	}
+	if strings.Contains(change, ":later") {
+		in.ExpressionAttributeValues = map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}}
+	}
+	_, err := db.UpdateItem(context.Background(), in)
 	return err
 }
 
