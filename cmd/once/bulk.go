@@ -197,11 +197,9 @@ func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	})
 	var wrong wrongLines
 	var fit []piece
-	missing := 0
 	for _, t := range tasks {
 		switch {
 		case errors.Is(t.err, idempotent.ErrNoRecord):
-			missing++
 			t.record = &driver.Record{ID: t.id}
 		case exitCode(t.err) == exitRefused:
 			wrong.add(t.number, t.err)
@@ -211,10 +209,8 @@ func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 			fit = append(fit, t.piece)
 		}
 	}
-	if missing == len(tasks) {
-		if err := o.alien(ctx); err != nil {
-			return err
-		}
+	if err := o.alien(ctx); err != nil {
+		return err
 	}
 	if wrong.count > 0 {
 		return refuse("%s", wrong.text("cannot be used for the record"))

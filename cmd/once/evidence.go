@@ -148,7 +148,7 @@ func (ev *evidence) asResponse() error {
 
 // asBytes is the form of a codec that this program does not know.
 func (ev *evidence) asBytes() error {
-	if ev.reply != nil || !ev.raw {
+	if !ev.raw {
 		return fmt.Errorf(`give the bytes of the encoded result: --completed @FILE, or "completed_base64" in a program's answer; or use --without-result`)
 	}
 	ev.resolution = idempotent.ResolvedWith(verbatim(ev.codec), ev.data)

@@ -89,7 +89,7 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 	found, unreadable := 0, 0
 	for r, err := range c.candidates(ctx, o) {
 		switch {
-		case err != nil && r.ID == "":
+		case r.ID == "":
 			return errors.Join(err, p.flush())
 		case err != nil:
 			fmt.Fprintf(c.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))

@@ -42,6 +42,9 @@ func TestHelp(t *testing.T) {
 		if cmd.HasExample() != strings.Contains(help, "\nExamples:\n  once") || !cmd.HasExample() || !strings.Contains(help, cmd.Short) {
 			t.Errorf("the help of once %q has no example:\n%s", path, help)
 		}
+		if cmd.Short != "" && strings.Count(help, cmd.Short+".\n") > 1 {
+			t.Errorf("the help of once %q repeats itself:\n%s", path, help)
+		}
 		for line := range strings.Lines(help) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
 				t.Errorf("the help of once %q has a line of %d columns: %s", path, n, line)
@@ -187,6 +190,7 @@ func TestAdvice(t *testing.T) {
 		{"PutItem", "ValidationException", "once table check"},
 		{"Scan", "ResourceNotFoundException", "once table create"},
 		{"Scan", "ExpiredTokenException", "log in again"},
+		{"Query", "ExpiredTokenException", "log in again"},
 		{"Scan", "UnrecognizedClientException", "log in again"},
 		{"Query", "AccessDeniedException", "--no-index"}, // the store's error names the permission
 		{"Scan", "AccessDeniedException", "--profile"},

@@ -52,7 +52,7 @@ import (
 //
 // and for the next command line only:
 //
-//	type TEXT                  its standard input is a terminal with this line
+//	type [TEXT]                its standard input is a terminal, with this line or without an end
 //	input FILE                 its standard input is a file
 //	columns N                  the width of its output, which the harness checks
 //	interrupt [TEXT]           its context ends once it prints the text, or before it begins
@@ -176,7 +176,8 @@ type deskKey struct{}
 // upcoming is what the next command line meets.
 type upcoming struct {
 	stdin     io.Reader
-	typed     string // the line that is typed at a terminal, which echoes it; "": none
+	terminal  bool
+	typed     string // the line that is typed at the terminal, which echoes it
 	columns   int
 	interrupt *string
 	progress  bool
@@ -307,7 +308,7 @@ func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
 	n := d.next
 	d.next = upcoming{columns: 80}
 	w := &world{
-		stdin: n.stdin, stdinTTY: n.typed != "", now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
+		stdin: n.stdin, stdinTTY: n.terminal, now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
 		dynamo: func(aws.Config) dynamostore.Client { return d.db },
 		getenv: func(name string) string {
 			return map[bool]map[string]string{true: {"ONCE_FILE": d.file}, false: {"ONCE_TABLE": tableName}}[d.file != ""][name]
@@ -427,6 +428,11 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	},
 	"type": func(ts *testscript.TestScript, _ bool, args []string) {
 		n := &deskOf(ts).next
+		n.terminal = true
+		if len(args) == 0 {
+			n.stdin, _ = io.Pipe()
+			return
+		}
 		n.typed = args[0] + "\n"
 		n.stdin = strings.NewReader(n.typed)
 	},

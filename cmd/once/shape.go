@@ -146,9 +146,9 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 	}
 	for r, err := range o.some(reading, limit) {
 		switch {
-		case err != nil && r.ID == "" && reading.Err() != nil:
+		case r.ID == "" && reading.Err() != nil:
 			return read, ctx.Err()
-		case err != nil && r.ID == "":
+		case r.ID == "":
 			return read, err
 		case err == nil:
 			err = sample(ctx, g, &r, samples)

@@ -158,7 +158,7 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 					continue
 				}
 				seen[e.ID] = true
-				if !yield(e, err) || err != nil && e.ID == "" {
+				if !yield(e, err) || e.ID == "" {
 					return
 				}
 			}
@@ -200,7 +200,7 @@ func (o *opened) read(
 		}
 		for e, err := range list {
 			switch {
-			case err != nil && e.ID == "":
+			case e.ID == "":
 				if flush() {
 					yield(driver.Record{}, err)
 				}
@@ -536,7 +536,7 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	for e, err := range list {
 		of := e.ID.Operation()
 		switch {
-		case err != nil && e.ID == "":
+		case e.ID == "":
 			return "", err
 		case operation != "" && operation != of, !strings.HasPrefix(string(e.ID)[len(of):], "#"+hash):
 		case found != "":

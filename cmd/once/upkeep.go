@@ -96,7 +96,7 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	var failed error
 	for r, err := range o.all(ctx, m.read) {
 		switch {
-		case err != nil && r.ID == "":
+		case r.ID == "":
 			failed = err
 		case err != nil:
 			s.Unreadable++
@@ -107,10 +107,8 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	if s.cost(m.end()); failed != nil {
 		return nil, failed
 	}
-	if s.Records+s.Unreadable == 0 {
-		if err := o.alien(ctx); err != nil {
-			return nil, err
-		}
+	if err := o.alien(ctx); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(s.Groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
@@ -312,7 +310,7 @@ func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) b
 	var failure error
 	for r, err := range list {
 		switch {
-		case err != nil && r.ID == "":
+		case r.ID == "":
 			failure = err
 		case err != nil || !match(&r): // an unreadable record stays
 		case p.from == nil:

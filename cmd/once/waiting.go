@@ -124,7 +124,7 @@ func (w *waiting) read(entries iter.Seq2[driver.Listed, error], exhausted bool) 
 	read := 0
 	for e, err := range entries {
 		switch {
-		case err != nil && e.ID == "":
+		case e.ID == "":
 			return err
 		case err != nil:
 			w.damaged++
