@@ -401,7 +401,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 		r.RequestID = a.opts.RequestID(ctx)
 	}
 	r.TraceParent = a.opts.traceParent(ctx)
-	schedule(&r, now, a.opts)
+	r.Schedule(now, a.opts.ReconcileAfter)
 	return r
 }
 

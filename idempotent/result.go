@@ -171,10 +171,7 @@ type Codec interface {
 // escaping. It refuses a value that a replay would return differently.
 type jsonCodec struct{}
 
-// jsonCodecName is the name of the default codec.
-const jsonCodecName = "json"
-
-func (*jsonCodec) Name() string { return jsonCodecName }
+func (*jsonCodec) Name() string { return driver.DefaultCodec }
 
 func (c *jsonCodec) Encode(v any) ([]byte, error) {
 	t := reflect.TypeOf(v)

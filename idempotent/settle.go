@@ -94,7 +94,7 @@ func outcomeOf(err error, w *work, panicked bool) outcome {
 		reason = driver.ReasonHandlerError
 	}
 	switch next := w.next(); {
-	case runsAgain(&next):
+	case next.RunsAgain():
 		return failure(driver.StateRetryable, reason)
 	case next.Recovery != driver.Reconcile:
 		reason = driver.ReasonInterrupted

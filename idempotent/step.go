@@ -412,7 +412,7 @@ func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time
 	defer e.mu.Unlock()
 	j.next = *current
 	j.next.Steps, j.next.Ref = e.work.steps, e.work.ref
-	schedule(&j.next, now, e.attempt.opts)
+	j.next.Schedule(now, e.attempt.opts.ReconcileAfter)
 	return j
 }
 

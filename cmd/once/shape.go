@@ -63,7 +63,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 		return s, nil, false
 	}
 	switch p.ev.codec {
-	case view.JSONCodec:
+	case driver.DefaultCodec:
 		return s, p.ev.data, true
 	case lambdahttp.Encoding:
 		s.status = p.ev.reply.Status
@@ -167,7 +167,7 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 
 // sample learns the stored result of a record, if it has one in JSON.
 func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples map[subject]*shape) error {
-	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || view.IsSealed(r.Encoding) || view.ResultBytes(r) > shapeBytes {
+	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || r.Sealed() || view.ResultBytes(r) > shapeBytes {
 		return nil
 	}
 	stored, err := view.OutcomeOf(ctx, g, r)

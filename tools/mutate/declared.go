@@ -16,7 +16,7 @@ var equivalents = map[string]string{
 	"idempotent.attempt.ended: a.opts.Observer == nil is never true":              "emit checks it too; this check only saves building the event",
 	"idempotent.escapesReplacement: i < 0 has <=":                                 "the text begins with a quote",
 
-	"idempotent.schedule: r.Expires is not set to time.Time{}":                           "each case below sets it",
+	"idempotent/driver.Record.Schedule: r.Expires is not set to time.Time{}":             "each case below sets it",
 	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that the field already has",
 
 	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                          "with WaitFor 0, the wait ends before its first pause",
