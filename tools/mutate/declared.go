@@ -81,12 +81,9 @@ var equivalents = map[string]string{
 	"boltstore.Store.scan: last is not set to nil":                                             "a read after the end finds nothing",
 	"boltstore.Store.drop: err != nil is never true (2)":                                       "a key can always be deleted in a writing transaction",
 
-	"boltstore.encodeFields: delete(doc, f.name) is not called":     "the members of a later version never include a known one",
-	"boltstore.encodeFields: err is not set to json.Marshal(value)": "every field's value encodes as JSON",
-	"boltstore.duration: *p < 0 has <=":                             "a zero duration is absent, so nothing reads its value",
-	"boltstore.steps: !unmarshal(raw, &stored) is never true":       "a text that is not an object of objects has no steps, or a step without a mode",
-	"boltstore.encode: err != nil is never true (2)":                "every document encodes",
-	"boltstore.coded: !unmarshal(raw, &code) is never true":         "no code is empty, and a code that cannot be read stays empty",
+	"idempotent/driver.duration: *p < 0 has <=":                       "a zero duration is absent, so nothing reads its value",
+	"idempotent/driver.steps: !unmarshal(raw, &stored) is never true": "a text that is not an object of objects has no steps, or a step without a mode",
+	"idempotent/driver.coded: !unmarshal(raw, &code) is never true":   "no code is empty, and a code that cannot be read stays empty",
 }
 
 // endless are mutants that run for ever, which a test can notice only by its

@@ -27,7 +27,7 @@ var targets = []target{
 		"guard.go", "waiting.go", "cache.go", "options.go",
 		"key.go", "seal.go", "result.go", "suspended.go", "types.go", "errors.go",
 	}},
-	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "lifecycle.go", "step.go", "recovery.go", "id.go"}},
+	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"store.go", "item.go", "layout.go", "size.go", // records
