@@ -84,8 +84,8 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
 	err = p.read(ctx)
 	mark.reserved = time.Time{}
-	save, saved := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
-	defer saved()
+	save, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
 	_, saveErr := s.putBookmark(save, mark) // if it is not mine any more, another call has gone on
 	result := mark.scanned(now, s.opts.ScanEvery)
 	result.Items, result.ReadUnits = p.done.Items, p.done.ReadUnits
@@ -196,12 +196,12 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 // fails keeps an error of a read. A read that was throttled, or ended with ctx, is
 // no error: the next call repeats it.
 func (p *pass) fails(ctx context.Context, err error) {
-	if err = unlessEnded(ctx, err); err == nil || isThrottling(err) {
+	if err = unlessEnded(ctx, err); isThrottling(err) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = p.store.explain("Scan", err)
+	p.err = errors.Join(p.err, p.store.explain("Scan", err))
 }
 
 // pace spreads the pages of all segments over the time.

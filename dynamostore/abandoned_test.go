@@ -278,7 +278,7 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), given)
 		defer cancel()
 		p := &passed{}
-		if _, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
+		if scanned, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
 			until := time.UnixMilli(int64(floatOf(fake.item("#scan")["until"]))).Sub(noon)
 			if until < reserved || until > reserved+5*time.Second {
 				t.Errorf("a call with %s has reserved the pass for %s", given, until)
@@ -287,8 +287,8 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 				t.Errorf("another call meanwhile has replaced the position: %s", scanned.Replaced)
 			}
 			return p.handle(page)
-		}); err != nil {
-			t.Fatal(err)
+		}); err != nil || scanned.Replaced != "" {
+			t.Fatal(scanned, err)
 		}
 		p.want(t, "the first call", ids...)
 		others.want(t, "another call meanwhile")

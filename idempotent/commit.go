@@ -74,8 +74,8 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()
-	if e.hasStanding() {
-		return e.agrees(ctx, out)
+	if r, own := e.standing(); r != nil {
+		return e.agrees(ctx, r, own, out)
 	}
 	if err := e.mayCommit(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 		return nil
 	case endApplied:
 		e.applied(ctx, r.record)
-		return e.agrees(ctx, out)
+		return e.agrees(ctx, r.record, true, out)
 	case endStanding:
 		e.stands(r.record)
 		a.observeStanding(ctx, r.record, out)
@@ -111,7 +111,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 			a.observe(ctx, event.StoreError, r.record, err)
 			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, err)
 		}
-		if errors.Is(r.err, driver.ErrTooLarge) && !errors.Is(r.err, ErrNotApplied) {
+		if !errors.Is(r.err, ErrNotApplied) { // the record is too large
 			return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 		}
 		return r.err
@@ -168,21 +168,21 @@ func (c *commitWriter) judge(ctx context.Context, current *driver.Record, now ti
 	}
 }
 
-// hasStanding reports whether a write of this run has found the outcome of an
-// earlier one, and no Commit has agreed since.
-func (e *Execution) hasStanding() bool {
+// standing returns the completed record that a write of this run has found, unless a
+// Commit has agreed with it since, and whether a transaction of this run stored it.
+func (e *Execution) standing() (r *driver.Record, own bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.work.standing && !e.ended
+	if !e.work.standing || e.ended {
+		return nil, false
+	}
+	return e.work.committed, e.work.wrote(e.work.committed.Version)
 }
 
-// agrees returns nil if out is the outcome that an earlier transaction of this run
-// has stored.
-func (e *Execution) agrees(ctx context.Context, out outcome) error {
+// agrees returns nil if out is the outcome of the completed record r, and a
+// transaction of this run stored it.
+func (e *Execution) agrees(ctx context.Context, r *driver.Record, own bool, out outcome) error {
 	a := e.attempt
-	e.mu.Lock()
-	r, own := e.work.committed, e.work.wrote(e.work.committed.Version)
-	e.mu.Unlock()
 	same, err := a.guard.holds(ctx, a.opts, r, out)
 	switch {
 	case err != nil:

@@ -102,7 +102,7 @@ func TestCommit(t *testing.T) {
 			name: "refused: another transaction", value: "less", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{fail: []error{errRefused}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
-				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrNotApplied) {
+				if err := commit(ctx, "ok", l.book("a")); err != errRefused {
 					return "", errDown
 				}
 				return "less", commit(ctx, "less", l.book("b"))
@@ -147,7 +147,7 @@ func TestCommit(t *testing.T) {
 				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
 					return "", errDown
 				}
-				return "ok", commit(ctx, "ok", l.book("a"))
+				return "other", commit(ctx, "ok", l.book("a"))
 			},
 		}, {
 			name: "in doubt, not applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,

@@ -251,7 +251,7 @@ type stepRun struct {
 func (e *Execution) meet(current *driver.Record) (applied bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if current.Owner == e.attempt.owner && current.State != driver.StateCompleted {
+	if current.Owner == e.attempt.owner {
 		e.work.meet(current)
 	}
 	return e.work.wrote(current.Version)

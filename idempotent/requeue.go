@@ -19,8 +19,7 @@ import (
 // [ReconcileOptions.GiveUpAfter] counts anew. Use it for a record that
 // reconciliation gave up, or to end a long pause. If the record's lease has ended
 // without an outcome, Requeue first makes it unknown, or retryable, as a reconciler
-// does. Under [Rerun] without an open step it does not wait for evidence, because the
-// next request runs.
+// does.
 //
 // The error matches [ErrNoRecord] if there is no such record or it has expired. It
 // is [*InProgressError] while the owner's lease is live, [*StoreError] if the store
@@ -88,7 +87,7 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 // requeue requeues a record and reports whether it did. With exhausted, it leaves
 // every other record as it is.
 func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
-	report := event.Event{Kind: event.ReconcileScheduled}
+	report := event.Event{}
 	return g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
 		report.Kind = event.ReconcileScheduled
 		switch {
@@ -102,7 +101,7 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 			return judgement{next: next}
 		case current.State == driver.StateInProgress && !current.LeaseEnded(now):
 			return judgement{end: endRefused, err: inProgress(current, now)}
-		case current.State == driver.StateInProgress && !current.Due.IsZero():
+		case current.State == driver.StateInProgress:
 			next, kind := g.opts.swept(current, decideEnded(current), now)
 			if report.Kind = kind; !next.Due.IsZero() {
 				next.Due = now

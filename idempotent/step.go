@@ -337,9 +337,6 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 // warnOfSize logs, once per guard, that the steps of a record have become large.
 func (e *Execution) warnOfSize(ctx context.Context) {
 	g := e.attempt.guard
-	if g.hinted.steps.Load() {
-		return
-	}
 	e.mu.Lock()
 	size := sizeOf(e.work.steps)
 	e.mu.Unlock()

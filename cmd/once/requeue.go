@@ -35,8 +35,7 @@ The record is due at once, its pauses begin anew, and reconciliation gives it up
 only after another 7 days (or GiveUpAfter of your reconciler). Nothing runs, and
 no outcome is stored. Only a record that waits for evidence can be requeued. A
 run whose lease has ended without an outcome becomes unknown or retryable, as
-its operation declares. Under Rerun without an open step there is nothing to
-requeue: the next request runs.
+its operation declares.
 
 With --exhausted, it requeues every record that reconciliation has given up. A
 record that fails does not stop the others, and it is safe to repeat the

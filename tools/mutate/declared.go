@@ -54,7 +54,6 @@ var equivalents = map[string]string{
 	"dynamostore.Store.PurgeChunks: o.Segments > 1_000_000 has >=":                                            "a test with a million segments would take too long",
 	"dynamostore.Store.scan: o.Segments > 1_000_000 has >=":                                                   "a test with a million segments would take too long",
 
-	"dynamostore.decoder.time: d.missing(name, p) is not called":   "no time is required",
 	"dynamostore.Store.waits: time.Until(deadline) <= delay has <": "the pause is random to the nanosecond",
 	"dynamostore.backoff: doublings < 32 has <=":                   "a base doubled 32 times is already above every limit",
 
@@ -133,6 +132,15 @@ var equivalents = map[string]string{
 // a time-out ends is an error: tests may miss it on a machine that is merely
 // busy.
 var endless = map[string]string{
+	"idempotent.Execution.commit: defer e.endWrite() is gone":                                                                 "the next write waits for ever",
+	"idempotent.Execution.record: defer e.endWrite() is gone":                                                                 "the next write waits for ever",
+	"idempotent.Execution.end: e.writing is always true":                                                                      "it waits although nothing is written",
+	"idempotent.Execution.end: e.writing is negated":                                                                          "it waits although nothing is written",
+	"idempotent.Execution.end: e.written.Wait() is not called":                                                                "the goroutine holds the lock while it waits",
+	"idempotent.Execution.beginWrite: e.writing is always true":                                                               "it waits although nothing is written",
+	"idempotent.Execution.beginWrite: e.writing is negated":                                                                   "it waits although nothing is written",
+	"idempotent.Execution.beginWrite: e.written.Wait() is not called":                                                         "the goroutine holds the lock while it waits",
+	"idempotent.Execution.endWrite: e.writing is not set to false":                                                            "the next write waits for ever",
 	"idempotent.escapesReplacement: i-slashes becomes i":                                                                      "looks at the same byte for ever",
 	"idempotent.escapesReplacement: slashes++ is gone":                                                                        "looks at the same byte for ever",
 	"idempotent.escapesReplacement: doc is not set to doc[i+1:]":                                                              "finds the same text for ever",
