@@ -49,19 +49,19 @@ func itemOf(data []byte) item {
 		data = data[3+n:]
 		switch kind % 8 {
 		case 0:
-			it[name] = &types.AttributeValueMemberS{Value: string(value)}
+			it[name] = &types.AttributeValueMemberS{Value: strings.ToValidUTF8(string(value), "?")}
 		case 1:
-			it[name] = &types.AttributeValueMemberN{Value: string(value)}
+			it[name] = &types.AttributeValueMemberN{Value: strings.ToValidUTF8(string(value), "?")}
 		case 2:
 			it[name] = &types.AttributeValueMemberB{Value: slices.Clone(value)}
 		case 3:
 			it[name] = &types.AttributeValueMemberNULL{Value: true}
 		case 4:
-			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(string(value))}}
+			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(strings.ToValidUTF8(string(value), "?"))}}
 		case 5: // steps, whose names are those of attributes
 			it[name] = &types.AttributeValueMemberM{Value: itemOf(value)}
 		case 6:
-			list := &types.AttributeValueMemberL{}
+			list := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
 			for _, v := range itemOf(value) {
 				list.Value = append(list.Value, v)
 			}

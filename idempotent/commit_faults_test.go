@@ -121,6 +121,9 @@ func TestCommitIsNotSent(t *testing.T) {
 		if err := commit(ended, "x", sent); !errors.Is(err, context.Canceled) || !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("under an ended context: %v", err)
 		}
+		if _, err := idempotent.CommitStep(ctx, "x", letters(200_000), sent); !errors.As(err, new(*idempotent.StepError)) || !errors.Is(err, idempotent.ErrNotApplied) {
+			t.Errorf("a large result of a step: %v", err)
+		}
 		return "", errDown
 	})
 	// A second Commit, and one after a reply that was lost.

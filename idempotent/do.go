@@ -330,7 +330,9 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		}
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
-		_ = asReplayed(a.opts.Codec, w.result.encoding, w.result.result, &value)
+		// Every retry gets the committed result, so the first caller gets it too,
+		// whatever the handler returned.
+		_ = asStored(a.opts.Codec, w.result.encoding, w.result.result, &value)
 		out.Value = value
 		out.settled(w.committed)
 		return out, nil

@@ -182,9 +182,10 @@ func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
 // SetRef sets the resource that this run is about, in the caller's own terms and
 // without secrets, such as an order number or a URL path. It is stored with the
 // outcome, or earlier with a step. Refused requests and the resolver of an
-// unknown outcome receive it. SetRef returns [ErrExecutionEnded] after the
-// outcome is decided, and an error if ref is longer than 1,024 bytes or not valid
-// UTF-8.
+// unknown outcome receive it. Set it before the first Commit: if a Commit whose
+// reply was lost was applied, a reference that is set later is not stored. SetRef
+// returns [ErrExecutionEnded] after the outcome is decided, and an error if ref is
+// longer than 1,024 bytes or not valid UTF-8.
 func (e *Execution) SetRef(ref string) error {
 	if len(ref) > maxRef || !utf8.ValidString(ref) {
 		return fmt.Errorf("idempotent: invalid resource reference: want at most %d bytes of valid UTF-8, got %d bytes", maxRef, len(ref))

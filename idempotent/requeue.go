@@ -19,7 +19,8 @@ import (
 // [ReconcileOptions.GiveUpAfter] counts anew. Use it for a record that
 // reconciliation gave up, or to end a long pause. If the record's lease has ended
 // without an outcome, Requeue first makes it unknown, or retryable, as a reconciler
-// does.
+// does. Under [Rerun] without an open step it does not wait for evidence, because the
+// next request runs.
 //
 // The error matches [ErrNoRecord] if there is no such record or it has expired. It
 // is [*InProgressError] while the owner's lease is live, [*StoreError] if the store

@@ -293,7 +293,8 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"}}
 	case stepWrite:
 	}
-	if err := checkKept(current.Steps, &done); err != nil {
+	// The result of a step that did not fit into what the run may store still fits.
+	if err := checkKept(current.Steps, &done, maxSteps+maxStepResult); err != nil {
 		return judgement{end: endRefused, err: err}
 	}
 	next := *current

@@ -66,15 +66,20 @@ func asReplayed[T any](c Codec, encoding string, data []byte, v *T) error {
 	if _, standard := c.(*jsonCodec); !standard || !infoOf(reflect.TypeFor[T]()).Untyped {
 		return nil
 	}
+	return asStored(c, encoding, data, v)
+}
+
+// asStored sets *v to the value that data encodes. After an error *v is unchanged.
+func asStored[T any](c Codec, encoding string, data []byte, v *T) error {
 	data, err := unpack(encoding, c.Name(), data)
 	if err != nil {
 		return err
 	}
-	var replayed T
-	if err := c.Decode(data, &replayed); err != nil {
+	var stored T
+	if err := decode(c, data, &stored); err != nil {
 		return err
 	}
-	*v = replayed
+	*v = stored
 	return nil
 }
 

@@ -55,8 +55,8 @@ func (o *StepOptions) mode() driver.StepMode {
 //     type, or for a result that is too large, and before it calls fn if another
 //     step does not fit into the record;
 //   - [*LeaseLostError] if another request owns the record;
-//   - [ErrExecutionEnded] after the handler has returned, or once it is known that
-//     a Commit of this run was applied;
+//   - [ErrExecutionEnded] after the handler has returned, or once a Commit of this
+//     run has found the record completed;
 //   - [*StoreError] if an at-most-once step could not be marked as begun, in
 //     which case fn was not called.
 //
@@ -174,7 +174,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 		}
 	}
 	begun := driver.StepRecord{Name: s.name, Mode: s.mode}
-	if err := checkKept(w.steps, &begun); err != nil {
+	if err := checkKept(w.steps, &begun, maxSteps); err != nil {
 		return nil, err
 	}
 	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
@@ -274,14 +274,15 @@ func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.
 	return encoded, done, nil
 }
 
-// checkKept returns an error if steps, with s added or replaced, are too large.
-func checkKept(steps []driver.StepRecord, s *driver.StepRecord) error {
+// checkKept returns an error if steps, with s added or replaced, have more than
+// limit bytes.
+func checkKept(steps []driver.StepRecord, s *driver.StepRecord, limit int) error {
 	kept := sizeOf(steps) + stepSize(s)
 	if i, found := findStep(steps, s.Name); found {
 		kept -= stepSize(&steps[i])
 	}
-	if kept > maxSteps {
-		return &StepError{Step: s.Name, Problem: fmt.Sprintf("all steps together would have %d bytes; the limit is %d: return references, or use fewer steps", kept, maxSteps)}
+	if kept > limit {
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("all steps together would have %d bytes; the limit is %d: return references, or use fewer steps", kept, limit)}
 	}
 	return nil
 }
@@ -326,7 +327,7 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 	if finished(e.work.steps, done.Name) {
 		return nil
 	}
-	if err := checkKept(e.work.steps, &done); err != nil {
+	if err := checkKept(e.work.steps, &done, maxSteps); err != nil {
 		return err
 	}
 	e.note(done)

@@ -249,9 +249,7 @@ func (c *bulk) rehearsed(tasks []*task) error {
 		if t.written {
 			one.Outcome = outcomeWouldWrite
 		}
-		if err := all.add(one); err != nil {
-			return err
-		}
+		all.add(one)
 	}
 	return all.end()
 }
@@ -297,17 +295,13 @@ func (c *bulk) writeAll(ctx context.Context, o *opened, tasks []*task, a *audito
 		parallel(batch, writeParallel, func(_ int, t *task) { c.try(ctx, o, t) })
 		for _, t := range batch {
 			audit = errors.Join(audit, a.write(t.line))
-			if err := all.add(t.result()); err != nil {
-				return errors.Join(err, audit)
-			}
+			all.add(t.result())
 		}
 	}
 	for _, t := range tasks {
 		one := t.result()
 		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
-		if err := all.add(one); err != nil {
-			return err
-		}
+		all.add(one)
 	}
 	return errors.Join(audit, all.end())
 }

@@ -46,7 +46,7 @@ included: see docs/cost.md.`,
   once cost --requests 100e6 --retries 0.1 --retention 48h --result 2000`,
 		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
-	}, exitOK, exitUsage)
+	}, exitOK, exitFailure, exitUsage)
 	f := cmd.Flags()
 	f.Float64Var(&c.Requests, "requests", 1e6, "`NUMBER` of first requests in a month")
 	f.Float64Var(&c.Retries, "retries", 0.05, "`NUMBER` of retries of each request")
@@ -79,13 +79,9 @@ func (c *costCmd) run(context.Context, []string) error {
 	}
 	t := table{w: c.stdout, width: c.width, titles: []string{"IN A MONTH", "WRITE UNITS", "READ UNITS", "$"}}
 	for _, p := range bill {
-		if err := t.add(p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD)); err != nil {
-			return err
-		}
+		t.add(p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD))
 	}
-	if err := t.add("total", "", "", fmt.Sprintf("%.2f", total)); err != nil {
-		return err
-	}
+	t.add("total", "", "", fmt.Sprintf("%.2f", total))
 	return t.flush()
 }
 

@@ -93,15 +93,3 @@ func TestCostOfScans(t *testing.T) {
 		t.Errorf("a scan every hour costs $%.2f, want $%.2f", scan.USD, want)
 	}
 }
-
-func TestCostCommand(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.once("cost", "--requests", "100e6", "--retries", "0.1", "--steps", "2", "--index-running").ok().golden("cost")
-	d.once("cost", "--json").ok().golden("cost-json")
-	for _, args := range [][]string{{"--requests", "-1"}, {"--requests", "NaN"}, {"--unknown", "2"}, {"--scan", "1s"}, {"--retries", "-0.1"}, {"--retention", "-1s"}} {
-		if s := d.once(append([]string{"cost"}, args...)...); s.code != exitUsage || !strings.Contains(s.err, args[0]) {
-			t.Errorf("%v: code %d: %s", args, s.code, s.err)
-		}
-	}
-}

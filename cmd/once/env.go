@@ -9,17 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"os/user"
-	"strconv"
+	"net/url"
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 )
 
@@ -34,35 +32,8 @@ type world struct {
 	width               int // of a line on stdout, in columns; 0: unlimited
 
 	user, host string // the operator, for the audit
-}
 
-// system is the world of the process.
-func system() *world {
-	w := &world{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		getenv: os.Getenv, now: time.Now,
-		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
-		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
-		width:     width(os.Stdout, os.Getenv("COLUMNS")),
-	}
-	if u, err := user.Current(); err == nil {
-		w.user = u.Username
-	}
-	w.host, _ = os.Hostname()
-	return w
-}
-
-// width returns the maximum width of a line: COLUMNS, or the terminal's. Output
-// into a pipe is not limited.
-func width(f *os.File, columns string) int {
-	if n, err := strconv.Atoi(columns); err == nil && n > 0 {
-		return n
-	}
-	n, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return n
+	dynamo func(aws.Config) dynamostore.Client
 }
 
 // env is the environment of a command: the world, and the flags of all commands.
@@ -109,10 +80,7 @@ func (e *env) document(v any) error {
 func (e *env) answer(ctx context.Context) string {
 	line := make(chan string, 1)
 	go func() {
-		s, err := bufio.NewReader(e.stdin).ReadString('\n')
-		if err != nil && err != io.EOF {
-			s = ""
-		}
+		s, _ := bufio.NewReader(e.stdin).ReadString('\n') // what was typed before an error counts
 		line <- s
 	}()
 	select {
@@ -213,7 +181,7 @@ func exitCode(err error) int {
 // advice returns what to do on this command line about an error of AWS, or "". The
 // texts of the store itself are for Go programmers.
 func advice(err error) string {
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if _, ok := errors.AsType[*url.Error](err); ok {
 		return "Check --region, --endpoint and the network."
 	}
 	api, ok := errors.AsType[smithy.APIError](err)

@@ -110,12 +110,9 @@ func (c *forgetCmd) audited(ctx context.Context, o *opened, r *driver.Record, to
 
 // forget lets the guard check and discard the outcome, and reports whether it did.
 func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, token string) (written bool, err error) {
-	g, err := c.guard(o, func(opts *idempotent.Options) {
+	g := c.guard(o, func(opts *idempotent.Options) {
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
 	})
-	if err != nil {
-		return false, err
-	}
 	err = g.Forget(ctx, r.ID, idempotent.ForgetRequest{Token: token, Actor: cmp.Or(c.user, "unknown") + "@" + c.host, Reason: c.reason})
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
 		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again", short(r.ID), stale.Attempt)

@@ -219,7 +219,8 @@ func (p *printer) print(v *view.Record) error {
 	if p.list.full {
 		id = oneLine(string(v.Record))
 	}
-	return p.table.add(id, v.StateName(), span(p.now.Sub(v.Created.Time)), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+	p.table.add(id, v.StateName(), span(p.now.Sub(v.Created.Time)), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+	return p.table.err
 }
 
 func (p *printer) flush() error { return p.table.flush() }

@@ -5,21 +5,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	os.Exit(run(ctx, system(), os.Args[1:]))
-}
 
 // run runs one command line and returns the exit code.
 func run(ctx context.Context, w *world, args []string) int {
@@ -112,5 +103,5 @@ func versionCommand(e *env) *cobra.Command {
 			_, err := fmt.Fprintf(e.stdout, "once version %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		}),
-	}, exitOK, exitUsage)
+	}, exitOK, exitFailure, exitUsage)
 }

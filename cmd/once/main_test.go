@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,16 +21,31 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
+// printed returns what a command line prints on standard output, if it succeeds.
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := &world{stdout: &out, stderr: io.Discard, getenv: func(string) string { return "" }}
+	if code := run(t.Context(), w, args); code != exitOK {
+		t.Fatalf("once %q: exit code %d", args, code)
+	}
+	return out.String()
+}
+
 // The help of every command fits a terminal and has an example, and the program's
 // help has the exit codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
 	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
 		path := strings.Fields(cmd.CommandPath())[1:]
-		help := d.once(append(path, "--help")...).ok().narrow(80).says(cmd.Short).out
-		if cmd.HasExample() != strings.Contains(help, "\nExamples:\n  once") || !cmd.HasExample() {
+		help := printed(t, append(path, "--help")...)
+		if cmd.HasExample() != strings.Contains(help, "\nExamples:\n  once") || !cmd.HasExample() || !strings.Contains(help, cmd.Short) {
 			t.Errorf("the help of once %q has no example:\n%s", path, help)
+		}
+		for line := range strings.Lines(help) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
+				t.Errorf("the help of once %q has a line of %d columns: %s", path, n, line)
+			}
 		}
 	})
 	for _, row := range []struct {
@@ -43,32 +57,28 @@ func TestHelp(t *testing.T) {
 		{"__start_once", []string{"completion", "bash"}},
 		{"unknown\n", []string{"__complete", "list", "--state", "un"}},
 	} {
-		var out bytes.Buffer
-		w := d.world
-		w.stdout, w.stderr = &out, io.Discard
-		if code := run(t.Context(), &w, row.args); code != exitOK || !strings.Contains(out.String(), row.says) {
-			t.Errorf("once %q: exit code %d\n%s", row.args, code, &out)
+		if out := printed(t, row.args...); !strings.Contains(out, row.says) {
+			t.Errorf("once %q prints\n%s", row.args, out)
 		}
 	}
 }
 
-// Scripts rely on the commands and their flags: they are those in the file, with their
-// defaults.
-func TestCommands(t *testing.T) {
-	t.Parallel()
-	var commands strings.Builder
+// allCommands returns the commands and their flags, with their defaults: scripts of
+// operators rely on them.
+func allCommands() string {
+	var text strings.Builder
 	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
 		if !cmd.IsAvailableCommand() && cmd.HasParent() {
 			return
 		}
-		fmt.Fprintln(&commands, cmd.UseLine())
+		fmt.Fprintln(&text, cmd.UseLine())
 		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" { // cobra adds it late
-				fmt.Fprintf(&commands, "  --%s %s %q\n", f.Name, f.Value.Type(), f.DefValue)
+				fmt.Fprintf(&text, "  --%s %s %q\n", f.Name, f.Value.Type(), f.DefValue)
 			}
 		})
 	})
-	said{t: t, out: commands.String()}.golden("commands")
+	return text.String()
 }
 
 // walk calls f with cmd and the commands below it.
@@ -104,73 +114,36 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// An invalid command line is refused before the store is opened.
-func TestUsage(t *testing.T) {
+// The help of each command and the guide have the same exit codes. [desk.once]
+// checks that no command returns another one.
+func TestExitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.file = filepath.Join(t.TempDir(), "missing.db")
-	for _, row := range []struct {
-		says string
-		args []string
-	}{
-		{"Did you mean this?\n\tlist\nSee once --help.\n", []string{"lits"}},
-		{"unknown command: want once table create or once table check", []string{"table", "chek"}},
-		{"missing or unknown command", []string{"table"}},
-		{`unknown command "all" for "once list"`, []string{"list", "all"}},
-		{"unknown flag: --wide\nSee once list --help.\n", []string{"list", "--wide"}},
-		{"invalid argument \"many\"", []string{"list", "--limit", "many"}},
-		{"[due exhausted] were all set", []string{"list", "--due", "--exhausted"}},
-		{"want one RECORD, got 0 arguments", []string{"show"}},
-		{"quote a record that contains spaces", []string{"show", "POST", "/charges", "--global", "--key", "k"}},
-		{"both a table (t) and a file", []string{"list", "--table", "t"}},
-	} {
-		d.once(row.args...).exits(exitUsage).says(row.says)
-	}
-}
-
-func TestTable_File(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, aNight(t)...)
-	d.once("table", "check").ok().says("file once.db can be used as a store")
-	d.once("table", "check", "--json").ok().says(`"ok": true`, `"problems": []`)
-	d.once("table", "create").ok() // an existing file is not changed
-	if len(d.left()) != len(aNight(t)) {
-		t.Error("records are missing")
-	}
-	if err := os.WriteFile(d.file, bytes.Repeat([]byte("no store "), 5000), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.once("table", "check").exits(exitFailure).says("not a bbolt file")
-}
-
-// Reading commands change nothing in a file, not even expired records.
-func TestLookingWritesNothing(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, aNight(t)...)
-	before, err := os.ReadFile(d.file)
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate-bulk.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"list"}, {"show", string(chargeKey.RecordID())}, {"stats"}, {"purge"}, {"reconcile", "--dry-run"}, {"table", "check"}} {
-		d.once(args...).ok()
+	commands := 0
+	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
+		codes := cmd.Annotations[exitsNote]
+		if cmd.HasSubCommands() || cmd.Name() == "help" || cmd.Parent().Name() == "completion" {
+			return
+		}
+		commands++
+		name := strings.TrimPrefix(cmd.CommandPath(), "once ")
+		if codes == "" || !strings.Contains(cmd.Long, "Exit codes: "+strings.ReplaceAll(codes, " ", ", ")) {
+			t.Errorf("the help of once %s has no exit codes", name)
+		}
+		if row := fmt.Sprintf("\n| `%s` | %s |\n", name, strings.ReplaceAll(codes, " ", ", ")); !bytes.Contains(guide, []byte(row)) {
+			t.Errorf("docs/operate-bulk.md has no row %s", strings.TrimSpace(row))
+		}
+	})
+	if commands < 12 {
+		t.Errorf("only %d commands were found", commands)
 	}
-	if after, err := os.ReadFile(d.file); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the file was changed (%v)", err)
-	}
-}
-
-// If the context ends, the command fails and does not print an incomplete list as
-// complete.
-func TestInterrupted(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, aNight(t)...)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, command := range []string{"list", "stats", "purge", "reconcile"} {
-		w := d.world
-		w.stdout, w.stderr = io.Discard, io.Discard
-		if code := run(ctx, &w, []string{command, "--file", d.file}); code != exitFailure {
-			t.Errorf("%s: exit code %d", command, code)
+	for line := range strings.Lines(exitCodes) {
+		code, text, found := strings.Cut(strings.TrimSpace(line), "  ")
+		if found && !bytes.Contains(guide, []byte("\n| "+code+" | "+text+" |\n")) {
+			t.Errorf("docs/operate-bulk.md does not explain exit code %s as %q", code, text)
 		}
 	}
 }

@@ -25,29 +25,31 @@ type table struct {
 	spare  int // how many of the last columns are omitted before lines get too long
 
 	page    [][]string
-	printed int // columns of the last page
+	printed int   // columns of the last page
+	err     error // the first of a write
 }
 
 // pageRows is the number of rows that are aligned with each other.
 const pageRows = 100
 
-// add adds a row. Each cell is one line of plain text.
-func (t *table) add(cells ...string) error {
+// add adds a row. Each cell is one line of plain text. flush returns the error of a
+// write.
+func (t *table) add(cells ...string) {
 	for i, cell := range cells {
 		if cell == "" {
 			cells[i] = "-"
 		}
 	}
-	if t.page = append(t.page, cells); len(t.page) < pageRows {
-		return nil
+	if t.page = append(t.page, cells); len(t.page) == pageRows {
+		t.flush()
 	}
-	return t.flush()
 }
 
-// flush prints the rows that were added since the last flush.
+// flush prints the rows that were added since the last flush. It returns the first
+// error of a write, after which nothing is printed.
 func (t *table) flush() error {
-	if len(t.page) == 0 {
-		return nil
+	if len(t.page) == 0 || t.err != nil {
+		return t.err
 	}
 	columns := t.fit()
 	var lines []string
@@ -58,8 +60,8 @@ func (t *table) flush() error {
 		lines = append(lines, strings.Join(row[:columns], "\t"))
 	}
 	t.page, t.printed = t.page[:0], columns
-	_, err := io.WriteString(t.w, aligned(lines))
-	return err
+	_, t.err = io.WriteString(t.w, aligned(lines))
+	return t.err
 }
 
 // fit returns how many columns fit into a line.

@@ -297,12 +297,9 @@ func (j *journal) answered(r *driver.Record, ev *evidence) {
 // written audits that the answer about a record was written.
 func (j *journal) written(ctx context.Context, record string) {
 	j.mu.Lock()
-	a, found := j.answers[record]
+	a := j.answers[record]
 	delete(j.answers, record)
 	j.mu.Unlock()
-	if !found || j.audit == nil {
-		return
-	}
 	line := a.wrote(ctx, j.store, "reconcile", "the answer of --exec", true, nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()

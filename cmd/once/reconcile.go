@@ -93,12 +93,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		}
 		defer j.audit.close()
 	}
-	g, err := c.guard(o, func(opts *idempotent.Options) {
-		opts.Observer = j
-	})
-	if err != nil {
-		return err
-	}
+	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
 	var resolve idempotent.ResolveFunc
 	if c.exec != "" {
 		resolve = (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve

@@ -35,7 +35,8 @@ The record is due at once, its pauses begin anew, and reconciliation gives it up
 only after another 7 days (or GiveUpAfter of your reconciler). Nothing runs, and
 no outcome is stored. Only a record that waits for evidence can be requeued. A
 run whose lease has ended without an outcome becomes unknown or retryable, as
-its operation declares.
+its operation declares. Under Rerun without an open step there is nothing to
+requeue: the next request runs.
 
 With --exhausted, it requeues every record that reconciliation has given up. A
 record that fails does not stop the others, and it is safe to repeat the
@@ -163,15 +164,11 @@ func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Reco
 			} else if one.Outcome == outcomeWritten {
 				one.Outcome = outcomeWouldWrite
 			}
-			if err := all.add(one); err != nil {
-				return errors.Join(err, audit)
-			}
+			all.add(one)
 		}
 	}
 	for _, r := range list {
-		if err := all.add(result{Record: r.ID, From: r.State.String(), To: r.State.String(), Outcome: outcomeNotTried}); err != nil {
-			return err
-		}
+		all.add(result{Record: r.ID, From: r.State.String(), To: r.State.String(), Outcome: outcomeNotTried})
 	}
 	return errors.Join(audit, all.end())
 }
@@ -181,7 +178,7 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 	state := r.State.String()
 	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
 	written := false
-	g, err := c.guard(o, func(opts *idempotent.Options) {
+	g := c.guard(o, func(opts *idempotent.Options) {
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
 			if e.Kind == event.MarkedUnknown {
 				line.To = driver.StateUnknown.String()
@@ -192,9 +189,7 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 			written = written || e.Kind == event.ReconcileScheduled || line.To != state
 		})
 	})
-	if err == nil {
-		err = refusal(g.Requeue(ctx, r.ID))
-	}
+	err := refusal(g.Requeue(ctx, r.ID))
 	line.Outcome = outcomeOf(written, err)
 	if err != nil {
 		line.Error = err.Error()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -55,6 +56,7 @@ type results struct {
 	all     int
 	// problems are the first results with an error.
 	problems []result
+	failed   error // of the encoder
 }
 
 // results returns a printer of results. With lines they are those of a file.
@@ -67,15 +69,16 @@ func (e *env) results(lines bool) *results {
 }
 
 // add prints a result. Its error goes to standard error, so that the table stays
-// narrow.
-func (r *results) add(one result) error {
+// narrow. end returns the error of a write.
+func (r *results) add(one result) {
 	r.all++
 	r.counts[one.Outcome]++
 	if one.Error != "" && len(r.problems) < maxShown {
 		r.problems = append(r.problems, one)
 	}
 	if r.env.json {
-		return r.encoder.Encode(one)
+		r.failed = errors.Join(r.failed, r.encoder.Encode(one))
+		return
 	}
 	if one.Error != "" {
 		text := strings.TrimPrefix(one.Error, "idempotent: ")
@@ -95,7 +98,7 @@ func (r *results) add(one result) error {
 	if one.Line > 0 {
 		cells = append([]string{fmt.Sprint(one.Line)}, cells...)
 	}
-	return r.table.add(cells...)
+	r.table.add(cells...)
 }
 
 // summary is the last document of --json.
@@ -118,19 +121,15 @@ func (r *results) summary() summary {
 // end prints the summary and returns the error of the whole command.
 func (r *results) end() error {
 	s := r.summary()
+	err := r.failed
 	if r.env.json {
-		if err := r.encoder.Encode(map[string]summary{"summary": s}); err != nil {
-			return err
-		}
-	} else {
-		if err := r.table.flush(); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(r.env.stdout, s.text()); err != nil {
-			return err
-		}
+		err = errors.Join(err, r.encoder.Encode(map[string]summary{"summary": s}))
+	} else if err = r.table.flush(); err == nil {
+		_, err = fmt.Fprintln(r.env.stdout, s.text())
 	}
 	switch {
+	case err != nil:
+		return err
 	case s.NotTried > 0:
 		return fmt.Errorf("interrupted: %s of %s not tried; repeat the command, which writes nothing twice", grouped(s.NotTried), grouped(s.Records))
 	case s.Failed > 0:

@@ -80,14 +80,14 @@ func changed(current *driver.Record) error {
 // write lets the guard check and write the evidence. It reports whether the record
 // changed: it may already hold the same outcome.
 func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, ev *evidence) (written bool, err error) {
-	g, err := c.guard(o, func(opts *idempotent.Options) {
+	g, err := c.newGuard(o, func(opts *idempotent.Options) {
 		opts.ResultVersion = c.resultVersion
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
 			written = written || e.Kind == event.Resolved
 		})
 	})
 	if err != nil {
-		return false, err
+		return false, usage("%v", err) // the version of the result is invalid
 	}
 	err = g.Resolve(ctx, id, ev.resolution)
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {

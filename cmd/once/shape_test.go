@@ -8,9 +8,10 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -49,50 +50,12 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// A result that looks unlike the stored results of its operation is refused, in a
-// file too, unless the operator insists.
-func TestResolve_Shape(t *testing.T) {
-	t.Parallel()
-	unknown := func(id string) driver.Record {
-		return record(key("invoice", "acme", id), time.Hour, func(r *driver.Record) { settled(r, driver.StateUnknown, driver.ReasonUnknown, time.Hour) })
-	}
-	other := unknown("i-8")
-	d := newDesk(t, append(aNight(t), unknown("i-9"), other)...)
-	resolve := func(more ...string) said {
-		return d.once(append([]string{"resolve", "invoice", "--scope", "acme", "--key", "i-9", why, "--yes"}, more...)...)
-	}
-	d.unchanged(func() {
-		resolve("--completed", `[1]`).exits(exitRefused).says(`the result differs from 1 stored result of invoice: it is an array, not an object`, "--force").saysNot(`"action"`)
-		resolve("--completed", `{"number":"8","paid":true}`).exits(exitRefused).says("number is a string, not a number")
-		resolve("--completed", `[1]`, "--dry-run").exits(exitRefused)
-		good := evidenceLine(refundKey, `"without_result": true`)
-		bad := fmt.Sprintf(`{"record": %q, "completed": {"number": 1}}`, other.ID)
-		d.bulk(d.write(good, bad), "--yes").exits(exitRefused).says("the member paid is missing", "Nothing was written")
-	})
-	resolve("--completed", `{"number":8,"paid":true}`).ok()
-	d.once("resolve", string(other.ID), why, "--yes", "--force", "--completed", `[1]`).ok()
-
-	// The body of a response is compared with those of its status.
-	resolve = func(more ...string) said {
-		return d.once(append([]string{"resolve", string(chargeKey.RecordID()), why, "--yes"}, more...)...)
-	}
-	resolve("--status", "201", "--completed", `{"charge":"ch_5"}`).exits(exitRefused).says("POST /charges, status 201: a member charge is new; the member id is missing")
-	resolve("--status", "201", "--completed", `ch_5`).exits(exitRefused).says("it is not JSON, not an object")
-	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("not compared: no stored result of POST /charges, status 202 in 12 records")
-	resolve("--status", "201", "--completed", `{"id":"ch_5"}`).ok()
-}
-
 // A large table costs a few pages, even if they have no records. Of a page with
 // many records not all are used.
 func TestResolve_ShapeReads(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c := &settler{env: &env{world: &d.world, store: storeFlags{File: d.file}}}
-	o, err := c.open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.close()
+	c := &settler{env: &env{world: nightWorld()}}
+	o := &opened{records: tableOf(t, dynamotest.New(tableName))}
 	pages := 0
 	o.some = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) {
@@ -107,7 +70,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 	}
 	o.some = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) {
-			for i := 0; yield(driver.Record{ID: key("mail", "acme", fmt.Sprint(i)).RecordID()}, nil); i++ {
+			for i := 0; yield(driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: fmt.Sprint(i)}.RecordID()}, nil); i++ {
 			}
 		}
 	}

@@ -72,16 +72,15 @@ func (c *showCmd) run(ctx context.Context, args []string) error {
 
 // addResults reads the stored results of the record and its steps.
 func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v *view.Record) error {
-	g, err := c.guard(o)
-	if err != nil {
-		return err
-	}
+	g := c.guard(o)
 	if err := v.AddStepResults(ctx, g, r); err != nil {
-		return err
+		return &coded{err, exitFailure} // an idempotent.StepError is no refusal here
 	}
-	if r.State == driver.StateCompleted && !v.Sealed {
-		v.Outcome, err = view.OutcomeOf(ctx, g, r)
+	if r.State != driver.StateCompleted || v.Sealed {
+		return nil
 	}
+	var err error
+	v.Outcome, err = view.OutcomeOf(ctx, g, r)
 	return err
 }
 

@@ -97,17 +97,18 @@ func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	}
 }
 
-// guard returns a guard over the store. Only the guard decides what may be
-// written.
-func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
-	g, err := idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
+// guard returns a guard over the store, with options that are valid.
+func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	g, _ := e.newGuard(o, optFns...)
+	return g
+}
+
+// newGuard returns a guard over the store. Only the guard decides what may be written.
+func (e *env) newGuard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
+	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
 		opts.Now = e.now
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}}, optFns...)...)
-	if err != nil {
-		return nil, usage("%v", err)
-	}
-	return g, nil
 }
 
 // rehearse returns the store without its writes: each one succeeds and changes
@@ -265,16 +266,13 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := dynamostore.NewClient(cfg)
+	client := e.dynamo(cfg)
 	settings := dynamostore.FromEnvironment(e.setting)
 	s, err := dynamostore.New(client, table, settings, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	scheduled, err := dynamostore.New(client, table, settings)
-	if err != nil {
-		return nil, usage("%v", err)
-	}
+	scheduled, _ := dynamostore.New(client, table, settings) // as valid as the other
 	meter := e.meter("reading the table for a list", 0)
 	o := &opened{
 		records: s,
@@ -357,7 +355,7 @@ func isLocal(endpoint string) bool {
 
 // tableSize returns the approximate number of items of the table and their size,
 // which DynamoDB updates every six hours. It returns 0 without permission.
-func tableSize(ctx context.Context, client *dynamodb.Client, table string) (items, bytes int) {
+func tableSize(ctx context.Context, client dynamostore.Client, table string) (items, bytes int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
@@ -369,7 +367,7 @@ func tableSize(ctx context.Context, client *dynamodb.Client, table string) (item
 
 // alienTable returns an error if the table has another key than a table of once, or
 // not its index. Without permission to describe the table it returns nil.
-func (e *env) alienTable(ctx context.Context, client *dynamodb.Client, table, region string) error {
+func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, region string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})

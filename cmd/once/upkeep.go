@@ -161,9 +161,7 @@ func (c *statsCmd) print(s *stats) error {
 	if len(s.Groups) > 0 {
 		t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS"}}
 		for _, g := range s.Groups {
-			if err := t.add(oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes)); err != nil {
-				return err
-			}
+			t.add(oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes))
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -370,12 +368,7 @@ func (c *purgeCmd) print(p *purge) error {
 	for _, name := range slices.Sorted(maps.Keys(p.removed)) {
 		of := p.removed[name]
 		operations = append(operations, *of)
-		if c.json {
-			continue
-		}
-		if err := t.add(oneLine(name), grouped(of.Records), size(of.Bytes)); err != nil {
-			return err
-		}
+		t.add(oneLine(name), grouped(of.Records), size(of.Bytes))
 	}
 	if c.json {
 		return c.document(map[string]any{"removed": c.yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})

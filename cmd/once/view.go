@@ -46,7 +46,7 @@ func describeResult(v *view.Record) string {
 	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
 	switch {
 	case v.Sealed:
-		text += ": only a program that has the operation's key can read it"
+		text += ":\nonly a program that has the operation's key can read it"
 	case v.Outcome == nil:
 		text += "; --result prints it"
 	}

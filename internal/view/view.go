@@ -231,9 +231,8 @@ func OutcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*Out
 		err = json.Unmarshal(data, o.Final)
 	case encoding == lambdahttp.Encoding:
 		var stored lambdahttp.Response
-		if stored, err = lambdahttp.DecodeStored(data); err == nil {
-			o.Response = responseOf(stored)
-		}
+		stored, err = lambdahttp.DecodeStored(data)
+		o.Response = responseOf(stored)
 	case encoding == driver.DefaultCodec && json.Valid(data):
 		o.Result = data
 	default:

@@ -23,6 +23,7 @@ const (
 // Dependencies point inward: stores and adapters know the core, the core knows no
 // store. A name without a dot is a package of this repository.
 var allowed = map[string][]string{
+	"internal/attributejson":    {awsSDK},
 	"internal/canonical":        {},
 	"internal/doctest":          {},
 	"internal/errtype":          {},
@@ -58,7 +59,7 @@ var allowed = map[string][]string{
 	// A stand-in for tests.
 	"lambdadurable/internal/durable": {},
 
-	"dynamostore":            {"idempotent", "idempotent/driver", awsSDK, smithy},
+	"dynamostore":            {"idempotent", "idempotent/driver", "internal/attributejson", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
 	"dynamostore/powertools": {"idempotent", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},

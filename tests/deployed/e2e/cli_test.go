@@ -20,10 +20,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -145,75 +141,6 @@ func TestCommandLineFindsNoStore(t *testing.T) {
 	}
 }
 
-// A table of another kind, and one without the index.
-func TestCommandLineChecksTables(t *testing.T) {
-	t.Parallel()
-	endpoint, err := database()
-	if err != nil {
-		t.Fatal(err)
-	}
-	create := func(key string) (table string) {
-		table = tableName()
-		if _, err := dynamostore.NewClient(engine.Config(endpoint)).CreateTable(t.Context(), &dynamodb.CreateTableInput{
-			TableName:            &table,
-			BillingMode:          types.BillingModePayPerRequest,
-			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(key), AttributeType: types.ScalarAttributeTypeS}},
-			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(key), KeyType: types.KeyTypeHash}},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return table
-	}
-	o := newOperator(t, dynamoEnv(t, create("id"))...)
-	o.wants(1, []string{"\n  - its key is id", "\n  - it has no index", "\n  - its time to live is off"}, "table", "check")
-	o.wants(1, []string{`"ok": false`, `"its key is id`}, "table", "check", "--json")
-
-	table := create("pk")
-	o = newOperator(t, dynamoEnv(t, table)...)
-	strand(t, openTable(t, table), guideCharge)
-	o.wants(1, []string{"--no-index", "once table check"}, "list", "--due", "--no-scan")
-	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due")
-	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due", "--no-index")
-	o.wants(1, []string{"it has no index"}, "table", "check")
-}
-
-// Expired records are deleted with their large results; nothing else is.
-func TestCommandLinePurges(t *testing.T) {
-	t.Parallel()
-	table := tableName()
-	env := dynamoEnv(t, table)
-	o := newOperator(t, env...)
-	o.wants(0, nil, "table", "create")
-	s := openTable(t, table)
-	strand(t, s, guideCharge)
-	fresh, old := completeLarge(t, s), completeLarge(t, s)
-	r, err := s.Get(t.Context(), old.RecordID())
-	if err != nil || r.Chunks.Count < 2 {
-		t.Fatalf("%d chunks, %v", r.Chunks.Count, err)
-	}
-	aged := *r // with the Version that its chunks have
-	aged.Since, aged.Expires = r.Since.AddDate(0, 0, -2), r.Expires.AddDate(0, 0, -2)
-	if met, err := s.Replace(t.Context(), aged, r.Version); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	// Of a write that was lost: no record refers to them.
-	lost, err := s.PutChunks(t.Context(), fresh.RecordID(), aged.Version, make([]byte, 8<<10), time.Now().Add(-3*time.Hour))
-	if err != nil || lost == 0 {
-		t.Fatalf("%d chunks, %v", lost, err)
-	}
-	before := items(t, table)
-	o.wants(0, []string{"1 record would be removed", "1 piece of large results without a record"}, "purge")
-	if n := items(t, table); n != before {
-		t.Errorf("a dry run left %d of %d items", n, before)
-	}
-	o.wants(0, []string{"1 record removed", `"action":"purge"`, `"count":1`}, "purge", "--yes")
-	if n, want := items(t, table), before-1-r.Chunks.Count-lost; n != want {
-		t.Errorf("%d items are left of %d, want %d", n, before, want)
-	}
-	o.wants(0, []string{"charge", "unknown"}, "list")
-	o.wants(0, nil, "show", string(fresh.RecordID()), "--result")
-}
-
 // The commands work on a table of other items, described by flags or by the
 // environment, and leave the others as they are.
 func TestCommandLineOnASharedTable(t *testing.T) {
@@ -253,45 +180,6 @@ func TestCommandLineOnASharedTable(t *testing.T) {
 	byEnv.wants(0, []string{"is completed"}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
 	byEnv.wants(0, []string{"1 record removed"}, "purge", "--yes")
 	byEnv.wants(0, []string{`"records": 4`}, "stats", "--json")
-}
-
-// items returns how many items a table has.
-func items(t *testing.T, table string) int {
-	t.Helper()
-	endpoint, err := database()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := dynamostore.NewClient(engine.Config(endpoint)).Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, Select: types.SelectCount})
-	if err != nil || out.LastEvaluatedKey != nil {
-		t.Fatal(err)
-	}
-	return int(out.Count)
-}
-
-// A record that this version cannot read is reported, and does not hide the
-// others.
-func TestCommandLineMeetsALaterVersion(t *testing.T) {
-	t.Parallel()
-	table := tableName()
-	o := newOperator(t, dynamoEnv(t, table)...)
-	o.wants(0, nil, "table", "create")
-	strand(t, openTable(t, table), guideCharge, guideNoCharge)
-	endpoint, err := database()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := dynamostore.NewClient(engine.Config(endpoint)).UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-		TableName:                 &table,
-		Key:                       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(guideNoCharge.RecordID())}},
-		UpdateExpression:          aws.String("SET v = :later"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range []string{"--state=unknown", "--due", "--limit=10"} {
-		o.wants(1, []string{"POST /charges#4RexMqXSY3Lf", "deploy the newer version", "1 record could not be read"}, "list", list)
-	}
 }
 
 // onceBinary builds the command line on first use.

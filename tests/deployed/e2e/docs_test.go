@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -289,99 +288,4 @@ func TestOperatorsGuide(t *testing.T) {
 	expire(t, store)
 	next("once purge", "1 record would be removed", "1 record removed")
 	g.end()
-}
-
-// The guide to many records, followed from top to bottom at a terminal.
-func TestOperatorsBulkGuide(t *testing.T) {
-	t.Parallel()
-	g := newGuide(t, "docs", "operate-bulk.md")
-	table := tableName()
-	o := newOperator(t, dynamoEnv(t, table)...)
-	o.wants(0, nil, "table", "create")
-	store := openTable(t, table)
-	strand(t, store, guideCharge, guideTransfer, guideRefund)
-	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
-	next := func(mark string, want ...string) {
-		t.Helper()
-		block := strings.ReplaceAll(g.next(mark), "/tmp/", g.scratch+"/")
-		shown, err := atTerminal(t, o.command("bash", "-euo", "pipefail", "-c", block))
-		if err != nil {
-			t.Fatalf("%v\n%s\n%s", err, block, shown)
-		}
-		g.wants(block, shown, want...)
-	}
-	next("once lookup", short(guideCharge)+" unknown (lease_ended)", "exit code 6")
-	next("once resolve --from", "3 records: 3 would be written\n", "Type 3 to write it", "3 records: 3 written\n", `"reason":"the bank, by telephone"`)
-	states(t, store, map[idempotent.Key]driver.State{
-		guideCharge: driver.StateCompleted, guideTransfer: driver.StateCompleted, guideRefund: driver.StateCompleted,
-	})
-	given := idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-10"}
-	strand(t, store, given)
-	next("once requeue --exhausted", "1 record: 1 would be written\n", "Type 1 to write it", short(given)+"  written")
-	next("once forget", `"transfer_id": "tr_17"`, "Type "+guideTransfer.RecordID().KeyHash()+" to write it", "is discarded; the next request runs", `"action":"forget"`)
-	states(t, store, map[idempotent.Key]driver.State{guideTransfer: driver.StateRetryable, given: driver.StateUnknown})
-	g.end()
-}
-
-// The procedures for alarms, followed from top to bottom at a terminal: each block
-// of commands runs unchanged.
-func TestAlarmsGuide(t *testing.T) {
-	t.Parallel()
-	g := newGuide(t, "docs", "alarms.md")
-	table := tableName()
-	env := dynamoEnv(t, table)
-	o := newOperator(t, env...)
-	o.wants(0, nil, "table", "create", "--table", table)
-	store := openTable(t, table)
-	strand(t, store, guideCharge, guideTransfer, guideRefund)
-	claim(t, store, idempotent.Key{Operation: "mail", Scope: "acme", ID: "m-3"})
-	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
-	next := func(mark string, want ...string) {
-		t.Helper()
-		block := g.next(mark)
-		shown, err := atTerminal(t, o.command("bash", "-euo", "pipefail", "-c", block))
-		if err != nil {
-			t.Fatalf("%v\n%s\n%s", err, block, shown)
-		}
-		g.wants(block, shown, want...)
-	}
-	next("once table check", "table "+table+" in us-east-1 can be used as a store")
-	next("once show '#4RexMqXSY3Lf'", string(guideCharge.RecordID()))
-	next("once list --state unknown", short(guideCharge), short(guideTransfer), short(guideRefund))
-	next("once list --exhausted", short(guideRefund))
-	next("once requeue --exhausted", short(guideRefund)+"  written", `"action":"requeue"`)
-	next("once list --due", short(guideCharge))
-	next("once reconcile --dry-run", "nothing was written")
-	g.end()
-}
-
-var sample = regexp.MustCompile("(?ms)^```text\n(.*?)^```$")
-
-// The samples in the guide and in the procedures for alarms are the output of the
-// commands: each one is an expected output in the command line's own tests.
-func TestOperatorsGuideShowsTheTruth(t *testing.T) {
-	t.Parallel()
-	text := document(t, "docs", "operate.md") + document(t, "docs", "operate-bulk.md")
-	procedures := document(t, "docs", "alarms.md")
-	files, err := filepath.Glob(filepath.Join(engine.Root(), "cmd", "once", "testdata", "*.golden"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var golden []string
-	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden = append(golden, string(data))
-	}
-	samples := sample.FindAllStringSubmatch(text+procedures, -1)
-	if len(samples) < 11 {
-		t.Errorf("%d samples were found", len(samples))
-	}
-	for _, s := range samples {
-		if !slices.Contains(golden, s[1]) {
-			t.Errorf("no command prints\n%s", s[1])
-		}
-	}
 }
