@@ -65,11 +65,11 @@ func Wrap[Req, Resp any](
 		panic(err)
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := checkResult(reflect.TypeFor[Resp]()); err != nil {
+		if err := infoOf(reflect.TypeFor[Resp]()).Result; err != nil {
 			panic(fmt.Errorf("idempotent: Wrap: unsupported result type: %w; or set Options.Codec", err))
 		}
 	}
-	if err := checkRequest(reflect.TypeFor[Req]()); err != nil {
+	if err := infoOf(reflect.TypeFor[Req]()).Request; err != nil {
 		panic(fmt.Errorf("idempotent: Wrap: unsupported request type: %w; or call Do with a fingerprint", err))
 	}
 	inspected, err := suspendable(reflect.TypeFor[Req]())
@@ -237,7 +237,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return out, err
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := checkResult(reflect.TypeFor[T]()); err != nil {
+		if err := infoOf(reflect.TypeFor[T]()).Result; err != nil {
 			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Options.Codec", key.Operation, err)
 		}
 	}

@@ -116,7 +116,7 @@ func (e *Execution) beginStep(
 	if err := e.checkStep(ctx, name, result); err != nil {
 		return nil, nil, err
 	}
-	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
+	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: infoOf(result).Shape, foreign: foreign}
 	if o.AtMostOnce {
 		// Taken before the step counts as begun, because the outcome may be settled from
 		// then on.
@@ -148,7 +148,7 @@ func (e *Execution) checkStep(ctx context.Context, name string, result reflect.T
 	if !declares(e.attempt.opts.Steps, name) {
 		return &StepError{Step: name, Problem: "not declared in Options.Steps"}
 	}
-	if err := checkResult(result); err != nil {
+	if err := infoOf(result).Result; err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 // replayStep decodes the recorded result of a step into the value that v points
 // to.
 func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
-	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
+	if shape := infoOf(reflect.TypeOf(v).Elem()).Shape; recorded.Shape != "" && recorded.Shape != shape {
 		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
 	}
 	if err := decodeStep(ctx, e.attempt.opts.Seal, e.id, recorded, v); err != nil {

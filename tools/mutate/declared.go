@@ -38,8 +38,8 @@ var equivalents = map[string]string{
 	"idempotent.Wrap: inspected && suspends(req) loses inspected &&":                            "only saves looking at the request",
 	"idempotent.suspends: !bytes.Contains(v.Bytes(), []byte(executionMember)) is never true":    "only saves decoding",
 
-	"idempotent.writeShape: case reflect.Int is gone": "the default clause writes int too",
-	"idempotent.encodeResult: !copies is always true": "a result of the JSON codec is already a copy",
+	"internal/jsontypes.writeShape: case reflect.Int is gone": "the default clause writes int too",
+	"idempotent.encodeResult: !copies is always true":         "a result of the JSON codec is already a copy",
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                                    "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
@@ -164,14 +164,14 @@ var endless = map[string]string{
 	"idempotent.reconciler.drain: r.next(ctx, q) is always true (2)":                                                          "an empty queue is worked on for ever",
 	"idempotent.reconciler.next: !ok is never true":                                                                           "an empty queue is worked on for ever",
 	"idempotent.Guard.RequeueExhausted: defer func() { <-slots }() is gone":                                                   "the ninth record waits for ever",
-	"idempotent.walk.value: w.seen[visit{t, at}] is never true":                                                               "a type that contains itself is visited again and again",
-	"idempotent.walk.value: w.seen[visit{t, at}] is not set to true":                                                          "a type that contains itself is visited again and again",
-	"idempotent.collector.add: c.embedding[t] is never true":                                                                  "a struct that embeds itself is walked again and again",
-	"idempotent.collector.add: c.embedding[t] is not set to true":                                                             "a struct that embeds itself is walked again and again",
+	"internal/jsontypes.walk.value: w.seen[visit{t, at}] is never true":                                                       "a type that contains itself is visited again and again",
+	"internal/jsontypes.walk.value: w.seen[visit{t, at}] is not set to true":                                                  "a type that contains itself is visited again and again",
+	"internal/jsontypes.collector.add: c.embedding[t] is never true":                                                          "a struct that embeds itself is walked again and again",
+	"internal/jsontypes.collector.add: c.embedding[t] is not set to true":                                                     "a struct that embeds itself is walked again and again",
 	"idempotent.suspendable: t is not set to t.Elem()":                                                                        "a pointer is followed for ever",
 	"idempotent.suspends: v is not set to v.Elem()":                                                                           "a pointer is followed for ever",
-	"idempotent.writeShape: i >= 0 is never true":                                                                             "a type that contains itself is written again and again",
-	"idempotent.writeShape: around is not set to append(slices.Clip(around), t)":                                              "a type that contains itself is written again and again",
+	"internal/jsontypes.writeShape: i >= 0 is never true":                                                                     "a type that contains itself is written again and again",
+	"internal/jsontypes.writeShape: around is not set to append(slices.Clip(around), t)":                                      "a type that contains itself is written again and again",
 
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, for ever",
 

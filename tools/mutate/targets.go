@@ -28,9 +28,10 @@ var targets = []target{
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
 		"guard.go", "waiting.go", "cache.go", "options.go",
-		"key.go", "seal.go", "result.go", "suspended.go", "types.go", "errors.go",
+		"key.go", "seal.go", "result.go", "suspended.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go", "id.go"}},
+	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "shape.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"store.go", "item.go", "layout.go", "size.go", // records
