@@ -492,7 +492,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		next := *read
 		next.Version = newVersion()
 		want["wid"] = &types.AttributeValueMemberB{Value: next.Version[:]}
-		read.Extra()[""]["st"], read.Extra()["inform"]["m"] = []byte(`{"S":"U"}`), []byte(`{"S":"M"}`)
+		read.Extra()[""]["pa"], read.Extra()["inform"]["b"] = []byte(`{"BOOL":true}`), []byte(`{"S":"R"}`) // both are missing in the item
 		if met, err := s.Replace(t.Context(), next, read.Version); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
