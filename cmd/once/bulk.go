@@ -85,7 +85,6 @@ func (c *bulk) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
 	if !c.yes {
 		if err := c.ask(ctx, c.question(o, tasks)); err != nil {
 			return err

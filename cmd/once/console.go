@@ -80,10 +80,9 @@ func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
-		defer a.close()
 	}
 	s := newSite(ctx, c.env, o, a)
-	if err := s.works(ctx); err != nil {
+	if _, err := s.look(ctx); err != nil { // whether the lists can be read
 		return err
 	}
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", c.port))

@@ -135,14 +135,12 @@ func (ev *evidence) asResponse() error {
 		return fmt.Errorf(`give the HTTP response: --status (and --header) with --completed, or "response" in a program's answer`)
 	}
 	r := *ev.reply
-	r.Header = r.Header.Clone()
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
 	if r.Header.Get("Content-Type") == "" && json.Valid(r.Body) {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	ev.data = r.Body
 	ev.resolution = lambdahttp.Resolved(r)
 	ev.text = fmt.Sprintf("completed, with the HTTP response %d and a body of %s", r.Status, size(len(r.Body)))
 	return nil
@@ -349,8 +347,8 @@ type auditor struct {
 	failed bool // a line is missing
 }
 
-// openAudit opens the audit. Commands call it before the first write, so that nothing
-// is done without an audit.
+// openAudit opens the audit until the process ends. Commands call it before the first
+// write, so that nothing is done without an audit.
 func (e *env) openAudit(ctx context.Context, file string, o *opened) (*auditor, error) {
 	a := &auditor{env: e, to: e.stderr, store: o.name}
 	if path := cmp.Or(file, e.getenv("ONCE_AUDIT")); path != "" {
@@ -367,12 +365,10 @@ func (e *env) openAudit(ctx context.Context, file string, o *opened) (*auditor, 
 // write appends a line. In a file it makes the line durable.
 func (a *auditor) write(l auditLine) error {
 	l.Time, l.User, l.Host, l.AWS, l.Store = view.Time{Time: a.env.now()}, a.env.user, a.env.host, a.aws, a.store
-	line, err := json.Marshal(l)
+	line, _ := json.Marshal(l) // its types can be encoded
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err == nil {
-		_, err = a.to.Write(append(line, '\n'))
-	}
+	_, err := a.to.Write(append(line, '\n'))
 	if err == nil && a.file != nil {
 		err = a.file.Sync()
 	}
@@ -391,10 +387,4 @@ func (a *auditor) check() error {
 		return refuse("a line of the audit could not be written, so nothing more is: correct the audit, and run the command again")
 	}
 	return nil
-}
-
-func (a *auditor) close() {
-	if a.file != nil {
-		a.file.Close()
-	}
 }

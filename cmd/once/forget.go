@@ -78,14 +78,13 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 		token = c.token
 	}
 	written, err := c.forget(ctx, o.rehearse(), r, token)
-	if c.dryRun || !c.yes && (err != nil || !written) {
+	if c.dryRun || !c.yes && !written {
 		return c.print(r, written, err, "would be discarded; nothing was written", outcomeWouldWrite)
 	}
 	a, err := c.openAudit(ctx, c.audit, o)
 	if err != nil {
 		return err
 	}
-	defer a.close()
 	if !c.yes {
 		if err := c.ask(ctx, c.question(o, r)); err != nil {
 			return err

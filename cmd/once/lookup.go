@@ -54,7 +54,7 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 	if c.json {
 		err = c.encoder().Encode(view.Of(r))
 	} else {
-		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().UTC().Format("2006-01-02 15:04:05Z"))
+		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
 	}
 	if code := stateExit(r); err == nil && code != exitOK {
 		err = &coded{errors.New(""), code}

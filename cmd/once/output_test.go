@@ -103,6 +103,8 @@ func TestExitCode(t *testing.T) {
 		{refuse("no"), exitRefused},
 		{&idempotent.SettledError{}, exitRefused},
 		{&idempotent.InProgressError{}, exitRefused},
+		{&idempotent.StaleEvidenceError{}, exitRefused},
+		{&idempotent.StepError{}, exitRefused},
 		{&idempotent.StoreError{Err: errors.New("down")}, exitFailure},
 	} {
 		if got := exitCode(row.err); got != row.want {

@@ -144,9 +144,6 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 	if r.Recovery, err = driver.ParseRecovery(cmp.Or(p.Recovery, "reconcile")); err != nil {
 		return r, err
 	}
-	if p.Lease != nil {
-		r.LeaseEnd = at(*p.Lease)
-	}
 	switch since := at(cmp.Or(p.Since, p.Age)); r.State {
 	case driver.StateInProgress:
 		r.Reason, r.Due = driver.ReasonClaimed, r.LeaseEnd
@@ -157,7 +154,7 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 	default:
 		return r, fmt.Errorf("unknown state %q", p.State)
 	}
-	for to, t := range map[*time.Time]*ago{&r.Due: p.Due, &r.Expires: p.Expires, &r.OpenSince: p.Open} {
+	for to, t := range map[*time.Time]*ago{&r.LeaseEnd: p.Lease, &r.Due: p.Due, &r.Expires: p.Expires, &r.OpenSince: p.Open} {
 		if t != nil && *t == never {
 			*to = time.Time{}
 		} else if t != nil {

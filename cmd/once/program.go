@@ -288,9 +288,6 @@ func (j *journal) answered(r *driver.Record, ev *evidence) {
 	j.note(short(r.ID), ev.text, nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.answers == nil {
-		j.answers = map[string]piece{}
-	}
 	j.answers[short(r.ID)] = piece{r, ev}
 }
 

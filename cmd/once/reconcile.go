@@ -86,12 +86,11 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 	if !c.noScan {
 		o.records = o.whole
 	}
-	j := &journal{env: c.env, store: o, dry: c.dryRun}
+	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
 	if !c.dryRun && c.exec != "" {
 		if j.audit, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
-		defer j.audit.close()
 	}
 	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
 	var resolve idempotent.ResolveFunc

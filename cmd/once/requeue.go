@@ -104,7 +104,6 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
 	if !c.yes && len(list) > 0 {
 		if err := c.ask(ctx, c.question(o, list)); err != nil {
 			return err

@@ -146,7 +146,6 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
 	if !c.yes {
 		if err := c.ask(ctx, c.question(o, p)); err != nil {
 			return err

@@ -56,16 +56,18 @@ import (
 //	input FILE                 its standard input is a file
 //	columns N                  the width of its output, which the harness checks
 //	interrupt [TEXT]           its context ends once it prints the text, or before it begins
-//	full [N]                   its standard output cannot be written, from the Nth write on
+//	progress                   its standard error is a terminal, and the clock goes on by itself
+//	full [N]                   the Nth write of its standard output fails
 //	lose N                     its Nth line of the audit cannot be written
 //	meanwhile TEXT FILE        another writer puts the records once it prints the text
 //
 // On a table there are also:
 //
-//	calls OPERATION CODE       calls of DynamoDB fail with an error code; * is any operation
+//	calls OPERATION[+N] CODE   calls of DynamoDB fail with an error code, after the first N;
+//	                           * is any operation
 //	races OPERATION FILE       another writer puts the records before the next call
 //	table NAME KEY...          creates a table with these keys and without the index
-//	later RECORD               gives a record the format of a later version
+//	later RECORD [CHANGE]      gives a record the format of a later version, or changes its item
 //	console, http, order       see console_test.go
 
 // The stores of scripts.
@@ -177,6 +179,7 @@ type upcoming struct {
 	typed     string // the line that is typed at a terminal, which echoes it; "": none
 	columns   int
 	interrupt *string
+	progress  bool
 	full      int
 	lose      int
 	meanwhile [2]string
@@ -315,6 +318,10 @@ func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
 	}
 	watch := &watched{desk: d, next: n, cancel: cancel}
 	w.stdout, w.stderr = watch.on(stdout), watch.on(stderr)
+	if n.progress {
+		now := d.now
+		w.stderrTTY, w.now = true, func() time.Time { now = now.Add(time.Second); return now }
+	}
 	if n.full > 0 {
 		w.stdout = &fullDisk{stdout, n.full}
 	}
@@ -372,14 +379,14 @@ func (w watchedWriter) Write(p []byte) (int, error) {
 // local removes the folder of the script from its output.
 func (d *desk) local(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
 
-// fullDisk cannot be written from some write on.
+// fullDisk is a file of which one write fails.
 type fullDisk struct {
 	io.Writer
 	writes int
 }
 
 func (f *fullDisk) Write(p []byte) (int, error) {
-	if f.writes--; f.writes <= 0 {
+	if f.writes--; f.writes == 0 {
 		return 0, syscall.ENOSPC
 	}
 	return f.Writer.Write(p)
@@ -426,8 +433,9 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"input": func(ts *testscript.TestScript, _ bool, args []string) {
 		deskOf(ts).next.stdin = strings.NewReader(ts.ReadFile(args[0]))
 	},
-	"columns": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.columns = number(ts, args[0]) },
-	"lose":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.lose = number(ts, args[0]) },
+	"columns":  func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.columns = number(ts, args[0]) },
+	"lose":     func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).next.lose = number(ts, args[0]) },
+	"progress": func(ts *testscript.TestScript, _ bool, _ []string) { deskOf(ts).next.progress = true },
 	"full": func(ts *testscript.TestScript, _ bool, args []string) {
 		deskOf(ts).next.full = number(ts, append(args, "1")[0])
 	},
@@ -443,7 +451,9 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"table": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(deskOf(ts).db.create(args[0], args[1:]))
 	},
-	"later":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(deskOf(ts).db.later(args[0])) },
+	"later": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(deskOf(ts).db.later(args[0], append(args, "SET v = :later")[1]))
+	},
 	"console": console,
 	"close":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.close(ts) },
 	"http":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.http(ts, args) },
@@ -549,6 +559,14 @@ func (db *database) meet(ctx context.Context, operation string) error {
 	if code == "" {
 		code = db.codes["*"]
 	}
+	for n := range 10 { // those that succeed before
+		if key := fmt.Sprintf("%s+%d", operation, n); db.codes[key] != "" {
+			db.codes[operation] = map[bool]string{true: db.codes[key]}[n <= 1]
+			db.codes[fmt.Sprintf("%s+%d", operation, n-1)] = db.codes[key]
+			delete(db.codes, key)
+			break
+		}
+	}
 	db.mu.Unlock()
 	if f != nil {
 		f(ctx)
@@ -592,6 +610,11 @@ func (db *database) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(
 	return on(ctx, db, "Scan", in, db.DB.Scan)
 }
 
+// CreateTable calls the operation.
+func (db *database) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
+	return on(ctx, db, "CreateTable", in, db.DB.CreateTable)
+}
+
 // DescribeTable calls the operation.
 func (db *database) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
 	out, err := on(ctx, db, "DescribeTable", in, db.DB.DescribeTable)
@@ -613,14 +636,17 @@ func (db *database) create(name string, keys []string) error {
 	return err
 }
 
-// later gives a record the format of a later version.
-func (db *database) later(id string) error {
-	_, err := db.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
-		TableName:                 aws.String(tableName),
-		Key:                       map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: id}},
-		UpdateExpression:          aws.String("SET v = :later"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}},
-	})
+// later changes the item of a record.
+func (db *database) later(id, change string) error {
+	in := &dynamodb.UpdateItemInput{
+		TableName:        aws.String(tableName),
+		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: id}},
+		UpdateExpression: &change,
+	}
+	if strings.Contains(change, ":later") {
+		in.ExpressionAttributeValues = map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "2"}}
+	}
+	_, err := db.UpdateItem(context.Background(), in)
 	return err
 }
 

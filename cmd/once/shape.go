@@ -164,14 +164,14 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 
 // sample learns the stored result of a record, if it has one in JSON.
 func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples map[subject]*shape) error {
-	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || r.Sealed() || view.ResultBytes(r) > shapeBytes {
+	if view.ResultBytes(r) > shapeBytes {
 		return nil
 	}
 	stored, err := view.OutcomeOf(ctx, g, r)
 	if errors.As(err, new(*idempotent.StoreError)) {
 		return err
 	}
-	if err != nil { // a damaged result is no example
+	if err != nil { // a record without a result, or with a sealed or damaged one, is no example
 		return nil
 	}
 	s, result := subject{operation: r.ID.Operation()}, []byte(stored.Result)
@@ -179,7 +179,7 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 		s.status, result = stored.Response.Status, []byte(stored.Response.Body)
 	}
 	if of := samples[s]; of != nil && of.seen < shapeSamples && (stored.Result != nil || stored.Response != nil) {
-		of.learn(valueOf(result), 0)
+		of.learn(valueOf(result))
 	}
 	return nil
 }
@@ -222,15 +222,12 @@ func typeOf(v any) string {
 }
 
 // learn adds a value to the shape.
-func (s *shape) learn(v any, depth int) {
+func (s *shape) learn(v any) {
 	if s.types == nil {
-		s.types, s.members, s.items = map[string]bool{}, map[string]*shape{}, nil
+		s.types, s.members = map[string]bool{}, map[string]*shape{}
 	}
 	s.seen++
 	s.types[typeOf(v)] = true
-	if depth == shapeDepth {
-		return
-	}
 	switch v := v.(type) {
 	case map[string]any:
 		s.objects++
@@ -238,14 +235,14 @@ func (s *shape) learn(v any, depth int) {
 			if s.members[name] == nil {
 				s.members[name] = &shape{}
 			}
-			s.members[name].learn(member, depth+1)
+			s.members[name].learn(member)
 		}
 	case []any:
 		if s.items == nil {
 			s.items = &shape{}
 		}
 		for _, item := range v {
-			s.items.learn(item, depth+1)
+			s.items.learn(item)
 		}
 	}
 }

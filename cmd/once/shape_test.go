@@ -35,6 +35,10 @@ func TestShape(t *testing.T) {
 		{[]string{`{"lines":[]}`}, `{"lines":[1]}`, ""},
 		{[]string{`{"lines":[1]}`}, `{"lines":[]}`, ""},
 		{[]string{`{}`}, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, "a member a is new; a member b is new; a member c is new; a member d is new; a member e is new; 2 more"},
+		{[]string{`{}`}, `{"a":1,"b":1,"c":1,"d":1,"e":1}`, "a member a is new; a member b is new; a member c is new; a member d is new; a member e is new"},
+		{[]string{`[{"n":1}]`}, `[{"n":"a"},{"n":"b"}]`, "it[].n is a string, not a number"},
+		{[]string{`[1]`, `["a"]`}, `[1]`, ""},
+		{[]string{`{"a":{"a":{"a":{"a":{"a":{"a":{"a":{}}}}}}}}`}, `{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}}`, ""}, // too deep
 		{[]string{`text`}, `text`, ""},
 		{[]string{`{}`}, `text`, "it is not JSON, not an object"},
 		{[]string{`{"a\u001b":1}`}, `{}`, `the member a\x1b is missing`},
@@ -42,7 +46,7 @@ func TestShape(t *testing.T) {
 	} {
 		s := &shape{}
 		for _, text := range row.stored {
-			s.learn(valueOf([]byte(text)), 0)
+			s.learn(valueOf([]byte(text)))
 		}
 		if got := strings.Join(s.differences(valueOf([]byte(row.result))), "; "); got != row.want {
 			t.Errorf("%s after %q: got %q, want %q", row.result, row.stored, got, row.want)
@@ -76,6 +80,9 @@ func TestResolve_ShapeReads(t *testing.T) {
 	}
 	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != shapeReads || err != nil {
 		t.Errorf("read %d records, %v", read, err)
+	}
+	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {seen: shapeSamples}}); read != 1 || err != nil {
+		t.Errorf("read %d records of enough, %v", read, err)
 	}
 	o.some = func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, ctx.Err()) }

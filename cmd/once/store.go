@@ -359,7 +359,7 @@ func tableSize(ctx context.Context, client dynamostore.Client, table string) (it
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
-	if err != nil || out.Table == nil {
+	if err != nil {
 		return 0, 0
 	}
 	return int(aws.ToInt64(out.Table.ItemCount)), int(aws.ToInt64(out.Table.TableSizeBytes))
@@ -371,7 +371,7 @@ func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, 
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
-	if err != nil || out.Table == nil {
+	if err != nil {
 		return nil
 	}
 	keys := []string{cmp.Or(e.setting("ONCE_PARTITION_KEY"), dynamostore.PartitionKey)}
@@ -539,7 +539,7 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 		case err != nil && e.ID == "":
 			return "", err
 		case operation != "" && operation != of, !strings.HasPrefix(string(e.ID)[len(of):], "#"+hash):
-		case found != "" && found != e.ID:
+		case found != "":
 			return "", usage("%s and %s both match; give one of these ids in full", found, e.ID)
 		default:
 			found = e.ID

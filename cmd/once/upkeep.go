@@ -93,18 +93,20 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	m := c.meter("reading the table", o.items(ctx))
 	s := &stats{Groups: []*group{}}
 	groups := map[[2]string]*group{}
+	var failed error
 	for r, err := range o.all(ctx, m.read) {
 		switch {
 		case err != nil && r.ID == "":
-			m.end()
-			return nil, err
+			failed = err
 		case err != nil:
 			s.Unreadable++
 		default:
 			s.add(groups, &r, c.now())
 		}
 	}
-	s.cost(m.end())
+	if s.cost(m.end()); failed != nil {
+		return nil, failed
+	}
 	if s.Records+s.Unreadable == 0 {
 		if err := o.alien(ctx); err != nil {
 			return nil, err
@@ -244,21 +246,16 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
-		defer a.close()
 		p.from = o
 	}
 	m := c.meter("reading the table", o.items(ctx))
 	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
-		return purgeable(r, c.now()) && (before.IsZero() || r.Since.Before(before)) &&
+		return purgeable(r, c.now()) && r.Since.Before(before) &&
 			(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
 	})
 	m.end()
 	if err == nil {
-		end := c.now()
-		if !before.IsZero() && before.Before(end) {
-			end = before
-		}
-		p.chunks, err = o.purgeChunks(ctx, end, c.operations, !c.yes)
+		p.chunks, err = o.purgeChunks(ctx, before, c.operations, !c.yes)
 	}
 	if c.yes { // also after an interruption
 		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
@@ -266,15 +263,19 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 	return errors.Join(err, c.print(p))
 }
 
-// settledBefore parses --before.
+// settledBefore parses --before. The default, and the latest time, is now.
 func (c *purgeCmd) settledBefore() (time.Time, error) {
+	now := c.now()
 	if c.before == "" {
-		return time.Time{}, nil
+		return now, nil
 	}
 	if d, err := time.ParseDuration(c.before); err == nil && d >= 0 {
-		return c.now().Add(-d), nil
+		return now.Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339, c.before)
+	if t.After(now) {
+		t = now
+	}
 	if err != nil {
 		return t, usage("invalid --before %q: want a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.before)
 	}
@@ -333,7 +334,7 @@ func (p *purge) remove(ctx context.Context, r *driver.Record) {
 	switch {
 	case errors.Is(err, idempotent.ErrNoRecord) || err == nil && current != nil:
 		p.moved++
-	case err != nil && p.failed == nil:
+	case err != nil:
 		p.failed = fmt.Errorf("%s: %w", short(r.ID), err)
 	}
 	p.mu.Unlock()

@@ -31,9 +31,9 @@ func describeStep(s *view.Step) string {
 		if s.Sealed {
 			kept = "kept, sealed"
 		}
-		return fmt.Sprintf("%s: finished%s at %s, %s %s", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes), kept)
+		return fmt.Sprintf("%s: finished%s at %s, %s %s", name, by, s.At.Format(time.TimeOnly+"Z"), size(s.ResultBytes), kept)
 	case "begun":
-		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
+		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.Format(time.TimeOnly+"Z"), s.Mode)
 	}
 	return name + ": not recorded"
 }

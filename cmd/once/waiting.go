@@ -83,16 +83,6 @@ func newSite(ctx context.Context, e *env, o *opened, a *auditor) *site {
 	return &site{env: &quiet, ctx: ctx, store: o, audit: a}
 }
 
-// works returns an error if the lists cannot be read, or if the store is not one of
-// once.
-func (s *site) works(ctx context.Context) error {
-	seen, err := s.look(ctx)
-	if err == nil && len(seen.rows) == 0 {
-		err = s.store.alien(ctx)
-	}
-	return err
-}
-
 // outdate makes the next request read the index.
 func (s *site) outdate() {
 	s.mu.Lock()
