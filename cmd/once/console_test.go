@@ -59,14 +59,20 @@ type window struct {
 
 // sharedBuffer is a buffer that is safe for concurrent use.
 type sharedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	audited chan struct{} // closed when the audit has a line
 }
 
 func (b *sharedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.buf.Write(p)
+	before := bytes.Contains(b.buf.Bytes(), []byte(`"action"`))
+	b.buf.Write(p)
+	if !before && bytes.Contains(b.buf.Bytes(), []byte(`"action"`)) {
+		close(b.audited)
+	}
+	return len(p), nil
 }
 
 func (b *sharedBuffer) String() string {
@@ -78,7 +84,7 @@ func (b *sharedBuffer) String() string {
 func console(ts *testscript.TestScript, _ bool, args []string) {
 	d := deskOf(ts)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &window{desk: d, cancel: cancel, code: make(chan int, 1)}
+	w := &window{desk: d, cancel: cancel, code: make(chan int, 1), stderr: sharedBuffer{audited: make(chan struct{})}}
 	printed, out := io.Pipe()
 	world := d.world(out, &w.stderr, cancel)
 	go func() {
@@ -171,8 +177,10 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 		})
 	}
 	status, header, answer := w.send(ts, ctx, method, path, body, headers...)
-	for limit := time.Now().Add(time.Minute); want == "gone" && !strings.Contains(w.stderr.String(), `"action"`); time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
+	if want == "gone" {
+		select {
+		case <-w.stderr.audited:
+		case <-time.After(time.Minute):
 			ts.Fatalf("the audit has no line about the order")
 		}
 	}
