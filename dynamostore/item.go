@@ -171,7 +171,7 @@ func isRecovery(name string) bool {
 	return err == nil
 }
 
-// shards is the number of partition keys of the index. It is fixed for ever, like
+// shards is the number of partition keys of the index. It never changes, like
 // the hash below: if a handler and a reconciler used different values, records
 // would stay hidden.
 //

@@ -243,7 +243,7 @@ func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
 	}
 }
 
-// These pairs must hold for ever: a version with other keys would hide records
+// These pairs must never change: a version with other keys would hide records
 // from the reconcilers of all other versions. They were computed with another
 // implementation of CRC-32.
 func TestIndexKey_Golden(t *testing.T) {
@@ -358,6 +358,6 @@ func TestLayout_Allocations(t *testing.T) {
 		})
 	}
 	if own, shared := count(plain), count(beside); shared > own+1 {
-		t.Errorf("a record takes %v allocations in a table of its own, and %v beside other items", own, shared)
+		t.Errorf("a record takes %v allocations in a separate table, and %v beside other items", own, shared)
 	}
 }

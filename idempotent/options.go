@@ -130,7 +130,7 @@ type Options struct {
 	// CacheBytes limits the size of the results in the cache. Default: 16 MiB.
 	CacheBytes int
 
-	// CacheAge is how long a record stays in the cache. Default: 60 s.
+	// CacheAge is how long a record stays in the cache. Default: 1 min.
 	CacheAge time.Duration
 
 	// Observer receives every event. Default: none.

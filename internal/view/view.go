@@ -38,7 +38,7 @@ type Record struct {
 	Seals               bool     `json:"seals,omitempty"` // results are encrypted
 	ResultVersion       string   `json:"result_version,omitempty"`
 	Retention           Period   `json:"retention"`
-	UnresolvedRetention Period   `json:"unresolved_retention,omitempty"` // missing: for ever
+	UnresolvedRetention Period   `json:"unresolved_retention,omitempty"` // missing: no limit
 	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // missing: any step
 
 	Created  Time `json:"created,omitzero"`

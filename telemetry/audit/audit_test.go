@@ -86,7 +86,7 @@ func TestOneLineForEachSettledOperation(t *testing.T) {
 	}
 }
 
-// Evidence about a step has a line of its own. The line names the step and does
+// Evidence about a step has a separate line. The line names the step and does
 // not report the operation as settled.
 func TestEvidenceAboutAStepIsNotAnOutcome(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 	return known
 }
 
-// attributes returns the attributes of e on a span. Of an error it includes only
+// attributes returns the attributes of e on a span. It includes of an error only
 // the type.
 func attributes(e event.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{operationKey.String(e.Operation)}

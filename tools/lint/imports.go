@@ -103,7 +103,7 @@ var imports = &analysis.Analyzer{
 				case carriesCDK(path, own) && !anyTree(pkg, cdkTrees):
 					pass.Reportf(spec.Pos(), "%s depends on the CDK by %s", pkg, path)
 				case test || !listed:
-				case path == "testing" && !strings.HasSuffix(pkg, "test"):
+				case path == "testing" && !strings.HasSuffix(pkg, "test") && !within(pkg, "internal/kit"):
 					pass.Reportf(spec.Pos(), "%s is not a package for tests", pkg)
 				case !inside && !strings.Contains(first, "."): // the standard library
 				case inside && !slices.Contains(rule, own), !inside && !anyTree(path, rule):
