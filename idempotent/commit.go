@@ -98,8 +98,6 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	case endLost:
 		a.observe(ctx, event.LeaseLost, r.record, r.err)
 		return &LeaseLostError{RecordID: a.id}
-	case endContended:
-		return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 	case endFailed:
 		err = &StoreError{RecordID: a.id, Op: driver.OpTransact, Entered: true, Err: r.err}
 		e.doubt(doubt{version: r.record.Version, err: err})
@@ -111,7 +109,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 			a.observe(ctx, event.StoreError, r.record, err)
 			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, err)
 		}
-		if !errors.Is(r.err, ErrNotApplied) { // the record is too large
+		if !errors.Is(r.err, ErrNotApplied) { // the record is too large, or other writes came first each time
 			return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 		}
 		return r.err

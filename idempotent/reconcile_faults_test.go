@@ -757,6 +757,35 @@ func TestReconcileListOfOtherOperations(t *testing.T) {
 	}
 }
 
+// A list takes at most half of the time, by the clock of the guard.
+func TestReconcileListEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	at, read := time.Now(), 0
+	g, _ := newGuardOver(t, &slowList{memstore.New(), func() { at, read = at.Add(time.Second), read+1 }}, func(o *idempotent.Options) {
+		o.Now = func() time.Time { return at }
+	})
+	report, err := idempotent.ReconcileDue(invocation{t.Context(), at.Add(10 * time.Second)}, g, answer(notExecuted))
+	if !report.Incomplete || err == nil || read != 5 {
+		t.Errorf("%s, %v; %d entries were read", report, err, read)
+	}
+}
+
+// slowList is a store with a long list. It calls read before each entry.
+type slowList struct {
+	*memstore.Store
+	read func()
+}
+
+func (s *slowList) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		for range 20 {
+			if s.read(); !yield(driver.Listed{ID: newKey().RecordID(), State: driver.StateUnknown}, nil) {
+				return
+			}
+		}
+	}
+}
+
 // hangingList is a store whose list does not answer.
 type hangingList struct{ *memstore.Store }
 
