@@ -12,13 +12,15 @@ export CGO_ENABLED := 0
 RACE := CGO_ENABLED=1 go test -race
 # A fresh clone spends half of its time in compilers, which take a seventh less with fewer garbage collections.
 test-cost bench bench-peers: export GOGC := 100
-test: export GOGC := 400
-test: export GOFLAGS := $(GOFLAGS) -vet=off # lint has all of vet
+test lint check: export GOGC := 400
+test lint check: export GOFLAGS := $(GOFLAGS) -vet=off # lint-code has all of vet
 
 .DEFAULT_GOAL := help
 
-.PHONY: help
-help: ## List the targets
+.PHONY: help help-all
+help: ## List the targets that one needs most
+	@grep -hE '^[a-z0-9-]+:.*[^#]## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+help-all: ## List all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
@@ -29,12 +31,11 @@ run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 .PHONY: test timed timed-waits timed-computes timed-also
 STEP := @tools/step
 # These two lines do not use the variable MAKE, with which make --dry-run would run them.
-test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
+test: ## Every test: unit, fuzzing, engines, deployment, pages, cost
 	@tools/needs
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
-	$(STEP) lint $(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
 	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
 # The first two wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
@@ -47,14 +48,18 @@ timed-computes:
 timed-also:
 	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
 	$(STEP) apart nice $(MAKE) --no-print-directory test-apart
-	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
+	$(STEP) sam nice $(MAKE) --no-print-directory test-sam
 	$(STEP) engines $(MAKE) --no-print-directory test-engines # last, when the other lanes have nearly ended
 
 .PHONY: check build
+EXPLORED := ./tests/guard/model/explore ./tests/guard/model/pair
 # Limits of time are tested by test-cost, when nothing else runs.
 UNIT := -skip '^TestLimits$$'
-check: lint ## Before a commit: lint and unit tests, without the race detector
-	go test $(UNIT) $(PACKAGES)
+SINCE ?= HEAD
+check: lint-code lint-prose ## Before a commit: lint, and the unit tests of what changed (SINCE: a commit)
+	go test -count=1 -run '^Test(API|Metrics)$$' ./tests/promised/frozen
+	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(UNIT) $$changed && \
+	if [ -n "$$changed" ]; then CDK_VALIDATION=false go test $(UNIT) $$changed; fi
 	cd tools && GOWORK=off go test ./...
 build: ## Compile every package (GOARCH: for which processor)
 	go build $(PACKAGES) $(CDK)
@@ -68,15 +73,15 @@ COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false
-test-unit: ## Unit tests, with the race detector where goroutines meet
+test-unit: ### Unit tests, with the race detector where goroutines meet
 	$(RACE) -skip '$(ALONE)' $(RACED:./idempotent=)
 	@mkdir -p $(dir $(COVER))
 	$(RACE) -skip '$(ALONE)' $(COVERED)
 	@$(ENOUGH)
-	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/guard/model/explore ./tests/guard/model/pair
+	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) $(EXPLORED)
 	cd tools && GOWORK=off go test ./...
 ENOUGH := go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 98) exit 1 }'
-cover: ## Coverage of the core, without the race detector; fails below 98 %
+cover: ### Coverage of the core, without the race detector; fails below 98 %
 	@mkdir -p $(dir $(COVER))
 	go test $(COVERED)
 	@$(ENOUGH)
@@ -88,7 +93,7 @@ fuzz test-fuzz: $(BIN)/fuzz
 fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
 	@$(BIN)/fuzz -time $(FUZZTIME) $(FUZZED)
 # Without guidance, because instrumented code takes longer to compile than to fuzz.
-test-fuzz: ## Every fuzz target for 1 s, without guidance
+test-fuzz: ### Every fuzz target for 1 s, without guidance
 	@$(BIN)/fuzz -guided=false -time 1s $(FUZZED)
 
 .PHONY: mutate
@@ -106,74 +111,80 @@ $(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/api
 .PHONY: chaos
 CHAOS_TIME ?= 60s
 CHAOS_SEED ?= 0
-chaos: ## Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
+chaos: ### Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
 	go test -count=1 -v -run '^TestChaos' -timeout 2h ./tests/engines/chaos -chaos $(CHAOS_TIME) -chaos-seed $(CHAOS_SEED)
 
 .PHONY: model model-mutants
-model: ## Model-check the protocol with TLC (ARGS: configurations)
+model: ### Model-check the protocol with TLC (ARGS: configurations)
 	@docs/model/check $(ARGS)
-model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
+model-mutants: ### Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration test-engines test-apart
-test-integration: test-engines test-apart ## Both of the following
+test-integration: test-engines test-apart ### Both of the following
 # The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
 # target, requests run at once in one process.
 ENGINES := ./tests/measured/bench/peers ./tests/engines/crash ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
 test-engines: SHELL := bash
-test-engines: ## Tests on DynamoDB Local and LocalStack, and end to end
+test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
 	$$with go test -count=1 -timeout 15m $(ENGINES) && \
 	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
-ELSE := -e /tests/engines/ -e /tests/measured/ -e /tests/deployed/ -e /tests/guard/model
-test-apart: ## Tests of several packages that need no engine: alarms, documents, conformance
-	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE))
+ELSE := /(engines/(batch|crash|integration|powertools)|measured/bench|deployed|guard/model|documents/house)(/|$$)
+test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
+	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -vE '$(ELSE)')
 	$(RACE) -count=1 -timeout 15m ./tests/engines/batch
 
 .PHONY: e2e
-e2e: ## Deploy the stack to LocalStack with the CDK, and try it
+e2e: ### Deploy the stack to LocalStack with the CDK, and try it
 	go test -count=1 -timeout 25m ./tests/deployed/deploy
 
 .PHONY: test-browser screenshots
-test-browser: ## Tests of the pages in Chromium, with axe
+test-browser: ### Tests of the pages in Chromium, with axe
 	go test -count=1 ./tests/deployed/browser
-screenshots: ## Make the pictures of the documentation anew
+screenshots: ### Make the pictures of the documentation anew
 	go test -count=1 -run '^TestPictures' ./tests/deployed/browser -pictures $(CURDIR)/docs/pictures
 
 .PHONY: test-cost
-test-cost: ## Limits of time, sizes and cold starts
+test-cost: ### Limits of time, sizes and cold starts
 	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./lambdahttp ./idempotent
 	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack
-test-localstack: ## Tests of the scripts that start LocalStack
+test-localstack: ### Tests of the scripts that start LocalStack
 	localstack/test
 
-.PHONY: test-templates terraform
-test-templates: ## cfn-lint, checkov and sam build on the templates
-	@tools/templates/check
+.PHONY: test-sam terraform
+test-sam: ### Build the example with AWS SAM
+	@tools/templates/check sam
 # Not part of make test, which reads what it writes: compiling OpenTofu takes five minutes of processor time.
-terraform: $(BIN)/lint ## Test the Terraform modules with OpenTofu (ARGS: -update)
+terraform: $(BIN)/lint ### Test the Terraform modules with OpenTofu (ARGS: -update)
 	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 -timeout 60m . $(ARGS)
 
-.PHONY: lint
+.PHONY: lint timed-code timed-templates lint-code lint-prose lint-templates fmt
 SOURCES = git ls-files --cached --others --exclude-standard
-lint: $(BIN)/lint $(BIN)/misspell ## gofmt, go vet, staticcheck, exhaustive, errorlint and more
+lint: ## Check code, prose and templates without running them
+	@make --no-print-directory -j2 --output-sync timed-code timed-templates; code=$$?; tools/step; exit $$code
+timed-code:
+	$(STEP) code $(MAKE) --no-print-directory lint-code
+	$(STEP) prose $(MAKE) --no-print-directory lint-prose
+timed-templates:
+	$(STEP) templates $(MAKE) --no-print-directory lint-templates
+lint-code: $(BIN)/lint $(BIN)/misspell ### gofmt, go vet, staticcheck, exhaustive, errorlint and more
 	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	@$(BIN)/misspell -error $$($(SOURCES))
 	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
 	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...
-
-.PHONY: fmt
-fmt: ## Format the Go code
+lint-prose: ### Language, links, snippets, numbers, licences, order of chapters
+	go test -count=1 ./tests/documents/house
+lint-templates: ### cfn-lint and checkov on the templates
+	@tools/templates/check lint
+fmt: ## Format the Go code, and put the licence at the head of each file
 	gofmt -w $$($(SOURCES) '*.go')
-
-.PHONY: headers
-headers: ## Put the licence at the head of every Go file
 	@for f in $$($(SOURCES) '*.go'); do \
 	  grep -q '^// SPDX-License-Identifier: ' "$$f" || sed -i '1i // SPDX-License-Identifier: Apache-2.0\n' "$$f"; done
 
@@ -184,12 +195,12 @@ bench: ## Comparisons on stderr, then benchmarks (BENCH_COUNT)
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/measured/bench
 
 PEERS := tests/measured/bench/peers
-bench-peers: ## Side by side with Powertools and the bare SDK; writes docs/benchmarks.md
+bench-peers: ### Side by side with Powertools and the bare SDK; writes docs/benchmarks.md
 	go run ./$(PEERS)/run -o $(PEERS)/results.json
 	go test -count=1 -run '^TestPage$$' ./$(PEERS) -update
 
 .PHONY: bundles deploy destroy
-bundles: ## Build the functions for arm64 and x86_64; say their sizes
+bundles: ### Build the functions for arm64 and x86_64; say their sizes
 	@cd $(STACK) && go run ./bundle
 deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 	@$(STACK)/cdk deploy $(ARGS)
@@ -197,22 +208,24 @@ destroy: ## Destroy it; its tables stay (ARGS)
 	@$(STACK)/cdk destroy $(ARGS)
 
 .PHONY: release-check
-release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ## What a release needs besides the tests
+release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ### What a release needs besides the tests
 	@tools/release-check
 
 .PHONY: fetch up down
-fetch: ## Download LocalStack, the CDK, Chromium and other tools
+fetch: ### Download LocalStack, the CDK, Chromium and other tools
 	@localstack/up --install-only
 	@$(STACK)/cdk install >/dev/null
 	@tools/templates/check --install-only
 	@$(PEERS)/install >/dev/null
 	@tests/deployed/browser/install >/dev/null
-up: ## Start LocalStack and print its address
+up: ### Start LocalStack and print its address
 	@localstack/up
-down: ## Stop LocalStack
+down: ### Stop LocalStack
 	@localstack/down
 
-.PHONY: clean
+.PHONY: count clean
+count: ## The size of the repository, and the way of one request
+	@tools/count
 clean: ## Stop LocalStack; remove what was downloaded or built
 	@localstack/down
 	rm -rf .cache bin

@@ -17,7 +17,7 @@ var _ driver.DueLister = (*Store)(nil)
 // Due lists the records that wait for reconciliation, the earliest due first. Like
 // all lists it reads the whole file in one transaction.
 func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return entries(s.list(ctx, func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() }))
+	return entries(s.list(ctx, (*driver.Record).Scheduled))
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest

@@ -62,7 +62,7 @@ func fixture() idempotenttest.Fixture {
 			return boltstore.Remove(ctx, s.(*boltstore.Store), id)
 		},
 		Damage: func(_ context.Context, s driver.Store, id idempotent.RecordID) error {
-			return boltstore.Put(s.(*boltstore.Store), map[idempotent.RecordID][]byte{id: boltstore.SealVersion(id, 77, "{}")})
+			return boltstore.Put(s.(*boltstore.Store), map[idempotent.RecordID][]byte{id: boltstore.Later(id)})
 		},
 	}
 }

@@ -45,7 +45,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (exi
 	// waiting for a writer.
 	existing, err = s.Get(ctx, r.ID)
 	switch {
-	case err == nil && live(existing, now):
+	case err == nil && !existing.Expired(now):
 		return existing, nil
 	case err != nil && !errors.Is(err, driver.ErrNoRecord):
 		return nil, err
@@ -58,7 +58,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (exi
 		// Another writer may have inserted a record since.
 		existing, err = read(tx, r.ID)
 		switch {
-		case err == nil && live(existing, now):
+		case err == nil && !existing.Expired(now):
 			return errRefused
 		case err != nil && !errors.Is(err, driver.ErrNoRecord):
 			return err
@@ -76,11 +76,6 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (exi
 		return nil, err
 	}
 	return existing, nil
-}
-
-// live reports whether r prevents an insert at now.
-func live(r *driver.Record, now time.Time) bool {
-	return r.Expires.IsZero() || r.Expires.After(now)
 }
 
 // Replace writes r if the record has the version was. Otherwise it writes nothing
@@ -126,8 +121,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 		switch {
 		case err != nil:
 			return err
-		case current.Version != was,
-			current.State != driver.StateCompleted && current.State != driver.StateRetryable:
+		case current.Version != was, !current.Deletable():
 			return errRefused
 		}
 		current = nil
@@ -246,5 +240,5 @@ func outlived(key, value []byte, now time.Time) (bool, error) {
 	if isDamage(err) {
 		return false, err
 	}
-	return err == nil && !r.Expires.IsZero() && r.Expires.Add(grace).Before(now), nil
+	return err == nil && r.ExpiredBefore(now, grace), nil
 }

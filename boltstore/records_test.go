@@ -60,7 +60,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string][]byte{"readable": readable, "unreadable": boltstore.SealVersion(theirs.ID, 77, "{}")} {
+	for name, value := range map[string][]byte{"readable": readable, "unreadable": boltstore.Later(theirs.ID)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRefusalNeedsNoTurn(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "once.db"))
 		live, unreadable := record(1, time.Time{}), record(2, time.Time{})
 		insert(t, s, live)
-		if err := boltstore.Put(s, map[idempotent.RecordID][]byte{unreadable.ID: boltstore.SealVersion(unreadable.ID, 77, "{}")}); err != nil {
+		if err := boltstore.Put(s, map[idempotent.RecordID][]byte{unreadable.ID: boltstore.Later(unreadable.ID)}); err != nil {
 			t.Fatal(err)
 		}
 		defer boltstore.HoldWriter(s)()

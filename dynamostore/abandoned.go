@@ -42,8 +42,8 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 
 // Abandoned reads the table for records in progress that are due by now, and
 // passes them to handle in pages: runs whose process was killed. A call reads until
-// its context ends, and at most Options.ScanUnits of read units a second for each of
-// Options.ScanSegments. The next call continues where it ended. The next pass over
+// its context ends, for at most 15 minutes, and at most Options.ScanUnits of read
+// units a second for each of Options.ScanSegments. The next call continues where it ended. The next pass over
 // the table begins Options.ScanEvery after the last one began; until then a call
 // costs half a read unit. A position that is damaged, or whose time is in the
 // future, is replaced by a new pass. See [driver.AbandonedLister].
@@ -58,6 +58,8 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	if s.opts.ScanEvery < 0 {
 		return driver.Scanned{}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
 	mark, err := s.bookmark(ctx)
 	if err != nil {
 		return driver.Scanned{}, unlessEnded(ctx, err)
@@ -93,18 +95,15 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 const (
 	// saveTimeout is the time to write a bookmark after the end of the context.
 	saveTimeout = 5 * time.Second
-	// longestRead is how long a call without a deadline reserves the scan for itself.
+	// longestRead is how long a call reads, and reserves the scan for itself, at most.
 	longestRead = 15 * time.Minute
 	// fullPage is how many read units a full page of a scan costs: 1 MB.
 	fullPage = 128
 )
 
-// timeLeft returns the time until the deadline of ctx.
+// timeLeft returns the time until the deadline of ctx, which has one.
 func timeLeft(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return longestRead
-	}
+	deadline, _ := ctx.Deadline()
 	return time.Until(deadline)
 }
 
@@ -197,12 +196,12 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 // fails keeps an error of a read. A read that was throttled, or ended with ctx, is
 // no error: the next call repeats it.
 func (p *pass) fails(ctx context.Context, err error) {
-	if err = unlessEnded(ctx, err); err == nil || isThrottling(err) {
+	if err = unlessEnded(ctx, err); isThrottling(err) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = p.store.explain("Scan", err)
+	p.err = errors.Join(p.err, p.store.explain("Scan", err))
 }
 
 // pace spreads the pages of all segments over the time.

@@ -272,22 +272,28 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	s := newStore(t, fake)
 	ids := leftRunning(t, s, 10)
 	others := &passed{}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	p := &passed{}
-	if _, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
-		// The reservation lasts until the time of the call ends, and 5 s more.
-		if until := floatOf(fake.item("#scan")["until"]) - float64(noon.UnixMilli()); until < 60_000 || until > 65_000 {
-			t.Errorf("a call with a minute has reserved the pass for %v ms", until)
+	// The reservation lasts until the time of the call ends, and 5 s more. A call reads
+	// for 15 minutes at most.
+	for given, reserved := range map[time.Duration]time.Duration{time.Minute: time.Minute, time.Hour: 15 * time.Minute} {
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		p := &passed{}
+		if scanned, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
+			until := time.UnixMilli(int64(floatOf(fake.item("#scan")["until"]))).Sub(noon)
+			if until < reserved || until > reserved+5*time.Second {
+				t.Errorf("a call with %s has reserved the pass for %s", given, until)
+			}
+			if scanned := abandoned(t, newStore(t, fake), noon.Add(time.Second), others); scanned.Replaced != "" {
+				t.Errorf("another call meanwhile has replaced the position: %s", scanned.Replaced)
+			}
+			return p.handle(page)
+		}); err != nil || scanned.Replaced != "" {
+			t.Fatal(scanned, err)
 		}
-		abandoned(t, newStore(t, fake), noon.Add(time.Second), others)
-		return p.handle(page)
-	}); err != nil {
-		t.Fatal(err)
+		p.want(t, "the first call", ids...)
+		others.want(t, "another call meanwhile")
+		fake.remove("#scan") // the next pass begins at once
 	}
-	p.want(t, "the first call", ids...)
-	others.want(t, "another call meanwhile")
-	fake.remove("#scan") // the next pass begins at once
 
 	// A process that was killed in its first page leaves the reservation.
 	fake.refuse = func(operation string, n int) error {
@@ -296,7 +302,7 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := s.Abandoned(ctx, noon, others.handle); err == nil || !strings.Contains(err.Error(), "Scan on table") {
+	if _, err := s.Abandoned(t.Context(), noon, others.handle); err == nil || !strings.Contains(err.Error(), "Scan on table") {
 		t.Errorf("a refused scan: %v", err)
 	}
 	fake.refuse = nil

@@ -233,7 +233,7 @@ type chunkRef struct {
 }
 
 // parseChunkName is the inverse of chunkName. It decides by making the name again,
-// so that what it cannot parse needs no check of its own.
+// so that what it cannot parse needs no other check.
 func parseChunkName(name string) (c chunkRef, ok bool) {
 	last := strings.LastIndexByte(name, '#')
 	first := strings.LastIndexByte(name[:max(last, 0)], '#')

@@ -10,7 +10,7 @@
 // duplicate costs one round trip and no read.
 //
 // DynamoDB bills a write, even a refused one, by the size of the item, and stores
-// no item above 400 KB. So a result above 4 KB is stored in items of its own,
+// no item above 400 KB. So a result above 4 KB is stored in separate items,
 // before the record that refers to them:
 //
 //	Guard ─► PutChunks  BatchWriteItem  of record id # write id # 0, 1, …

@@ -70,7 +70,7 @@ func ExampleStore_Check() {
 	}
 	// Output:
 	// dynamostore: table "once" cannot be used as a store:
-	//   - its time to live is off; switch it on for attribute "ttl", or expired records stay and are billed for ever
+	//   - its time to live is off; switch it on for attribute "ttl", or expired records stay and are billed
 }
 
 // An order and the outcome of the request in one transaction. The handler does

@@ -4,10 +4,10 @@ package dynamostore
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,15 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/attributejson"
 )
-
-// extra holds the attributes that a later version wrote and this one does not
-// know. It is in [driver.Record.Extra] and is written back. Records share it, so
-// it is never modified.
-type extra struct {
-	record item            // of the record
-	steps  map[string]item // of its steps, by name
-}
 
 // formatVersion is the version of the item's format. An attribute that older
 // versions may copy without understanding it does not need a new format version.
@@ -64,9 +57,10 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: invalid record: Exhausted without a Due, so no list would show it")
 	}
 
-	carried, _ := r.Extra.(extra)
-	it := make(item, attributeCount+len(carried.record))
-	maps.Copy(it, carried.record)
+	it := make(item, attributeCount)
+	if err := putExtra(it, r.Extra()[""], l.known); err != nil {
+		return nil, err
+	}
 	l.place(it, string(r.ID))
 	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
 	it[attrState] = text(state)
@@ -112,7 +106,7 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		it[attrStepNames] = &types.AttributeValueMemberL{Value: names}
 	}
 	if len(r.Steps) > 0 {
-		steps, err := encodeSteps(r.Steps, carried.steps)
+		steps, err := encodeSteps(r)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +171,7 @@ func isRecovery(name string) bool {
 	return err == nil
 }
 
-// shards is the number of partition keys of the index. It is fixed for ever, like
+// shards is the number of partition keys of the index. It never changes, like
 // the hash below: if a handler and a reconciler used different values, records
 // would stay hidden.
 //
@@ -212,7 +206,8 @@ func shardKey(prefix string, n int) string {
 func (l *layout) decode(it item) (*driver.Record, error) {
 	d := decoder{kind: "record", item: it}
 	d.format()
-	steps, unknownOfSteps := d.steps()
+	d.keep("", it, l.known)
+	steps := d.steps()
 	r := &driver.Record{
 		ID:                l.id(&d),
 		Attempt:           int(d.number(attrAttempt, required)),
@@ -255,9 +250,7 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	if rest := unknown(it, l.known); rest != nil || unknownOfSteps != nil {
-		r.Extra = extra{record: rest, steps: unknownOfSteps}
-	}
+	r.SetExtra(d.extra)
 	return r, nil
 }
 
@@ -286,17 +279,36 @@ func (l *layout) id(d *decoder) driver.RecordID {
 	return driver.RecordID(id)
 }
 
-// unknown returns the attributes that this version does not know, or nil.
-func unknown(it item, known func(name string) bool) (rest item) {
+// keep adds the attributes of a step, or of the record under "", that this version
+// does not know to those that are written back.
+func (d *decoder) keep(step string, it item, known func(name string) bool) {
 	for name, value := range it {
-		if !known(name) {
-			if rest == nil {
-				rest = item{}
-			}
-			rest[name] = value
+		if known(name) {
+			continue
 		}
+		if d.extra == nil {
+			d.extra = map[string]map[string]json.RawMessage{}
+		}
+		if d.extra[step] == nil {
+			d.extra[step] = map[string]json.RawMessage{}
+		}
+		d.extra[step][name] = attributejson.Marshal(value)
 	}
-	return rest
+}
+
+// putExtra gives an item the attributes that a later version wrote.
+func putExtra(it item, extra map[string]json.RawMessage, known func(name string) bool) error {
+	for name, data := range extra {
+		if known(name) {
+			continue
+		}
+		value, err := attributejson.Unmarshal(data)
+		if err != nil {
+			return fmt.Errorf("dynamostore: invalid record: attribute %s in Extra: %w", name, err)
+		}
+		it[name] = value
+	}
+	return nil
 }
 
 // fromLater describes a state or a recovery that this version does not know.
@@ -305,9 +317,10 @@ const fromLater = "has a value that this version does not know; if a newer versi
 
 // decoder reads attributes and holds the first error.
 type decoder struct {
-	kind string // what the item is, for error texts
-	item item
-	err  error
+	kind  string // what the item is, for error texts
+	item  item
+	extra map[string]map[string]json.RawMessage // of the record, see [driver.Record.Extra]
+	err   error
 }
 
 // presence is whether an attribute may be missing.
@@ -492,16 +505,18 @@ func knownInStep(name string) bool {
 
 // encodeSteps returns the steps, each with the attributes that a later version had
 // written into the step of the same name.
-func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.AttributeValueMemberM, error) {
-	m := make(item, len(steps))
-	for i := range steps {
-		s := &steps[i]
+func encodeSteps(r *driver.Record) (*types.AttributeValueMemberM, error) {
+	m := make(item, len(r.Steps))
+	for i := range r.Steps {
+		s := &r.Steps[i]
 		mode := s.Mode.Code()
 		if _, err := driver.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
 			return nil, errors.New("dynamostore: invalid step: no name, an unknown mode, or a result without an encoding")
 		}
 		it := item{}
-		maps.Copy(it, carried[s.Name])
+		if err := putExtra(it, r.Extra()[s.Name], knownInStep); err != nil {
+			return nil, err
+		}
 		it[stepMode] = text(mode)
 		it[stepAttempt] = number(int64(s.Attempt))
 		putTime(it, stepAt, s.At)
@@ -522,22 +537,21 @@ func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.Att
 	return &types.AttributeValueMemberM{Value: m}, nil
 }
 
-// steps reads the steps of a record, in the order of their names, and the
-// attributes that a later version wrote into them.
-func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
+// steps reads the steps of a record, in the order of their names.
+func (d *decoder) steps() (steps []driver.StepRecord) {
 	if d.item[attrSteps] == nil {
-		return nil, nil
+		return nil
 	}
 	m, ok := d.item[attrSteps].(*types.AttributeValueMemberM)
 	if !ok {
 		d.fail(attrSteps, "is not a map")
-		return nil, nil
+		return nil
 	}
 	for name, value := range m.Value {
 		it, ok := value.(*types.AttributeValueMemberM)
 		if !ok || name == "" {
 			d.fail(attrSteps, "contains a value that is not a step")
-			return nil, nil
+			return nil
 		}
 		inner := decoder{kind: d.kind + "'s step", item: it.Value}
 		s := driver.StepRecord{
@@ -568,13 +582,8 @@ func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
 			d.err = inner.err
 		}
 		steps = append(steps, s)
-		if unknown := unknown(it.Value, knownInStep); unknown != nil {
-			if rest == nil {
-				rest = map[string]item{}
-			}
-			rest[name] = unknown
-		}
+		d.keep(name, it.Value, knownInStep)
 	}
 	slices.SortFunc(steps, func(a, b driver.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
-	return steps, rest
+	return steps
 }

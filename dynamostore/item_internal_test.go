@@ -49,19 +49,19 @@ func itemOf(data []byte) item {
 		data = data[3+n:]
 		switch kind % 8 {
 		case 0:
-			it[name] = &types.AttributeValueMemberS{Value: string(value)}
+			it[name] = &types.AttributeValueMemberS{Value: strings.ToValidUTF8(string(value), "?")}
 		case 1:
-			it[name] = &types.AttributeValueMemberN{Value: string(value)}
+			it[name] = &types.AttributeValueMemberN{Value: strings.ToValidUTF8(string(value), "?")}
 		case 2:
 			it[name] = &types.AttributeValueMemberB{Value: slices.Clone(value)}
 		case 3:
 			it[name] = &types.AttributeValueMemberNULL{Value: true}
 		case 4:
-			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(string(value))}}
+			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(strings.ToValidUTF8(string(value), "?"))}}
 		case 5: // steps, whose names are those of attributes
 			it[name] = &types.AttributeValueMemberM{Value: itemOf(value)}
 		case 6:
-			list := &types.AttributeValueMemberL{}
+			list := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
 			for _, v := range itemOf(value) {
 				list.Value = append(list.Value, v)
 			}
@@ -243,7 +243,7 @@ func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
 	}
 }
 
-// These pairs must hold for ever: a version with other keys would hide records
+// These pairs must never change: a version with other keys would hide records
 // from the reconcilers of all other versions. They were computed with another
 // implementation of CRC-32.
 func TestIndexKey_Golden(t *testing.T) {
@@ -358,6 +358,6 @@ func TestLayout_Allocations(t *testing.T) {
 		})
 	}
 	if own, shared := count(plain), count(beside); shared > own+1 {
-		t.Errorf("a record takes %v allocations in a table of its own, and %v beside other items", own, shared)
+		t.Errorf("a record takes %v allocations in a separate table, and %v beside other items", own, shared)
 	}
 }

@@ -216,7 +216,7 @@ func TestShared_ReservedWords(t *testing.T) {
 		t.Error(n, err)
 	}
 	r, err := s.Get(t.Context(), due[0])
-	if err != nil || r.ID != due[0] || r.Extra != nil {
+	if err != nil || r.ID != due[0] || r.Extra() != nil {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

@@ -87,8 +87,7 @@ func TestStepsLeaveRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, evidence := range []idempotent.Resolution{
-		idempotent.CorrectedStep("result/0", "none"),
-		idempotent.ResolvedStep(strings.Repeat("n", 58)+"/00000", incompressible(40<<10)),
+		idempotent.ResolvedStep(strings.Repeat("n", 58)+"/00000", incompressible(47<<10)),
 		idempotent.ProvenNotExecuted(r.Token()),
 	} {
 		if err := g.Resolve(t.Context(), key.RecordID(), evidence); err != nil {

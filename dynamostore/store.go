@@ -279,8 +279,8 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 // refused. Such a write also fails if there is no record; then DynamoDB returns no
 // item. But an endpoint that ignores ReturnValuesOnConditionCheckFailure never
 // returns an item. If that counted as a missing record, the handler could run
-// twice. If it were an error, the outcome for a deleted record would stay unknown
-// for ever. So a consistent read decides.
+// twice. If it were an error, the outcome for a deleted record would stay unknown.
+// So a consistent read decides.
 func (s *Store) standing(ctx context.Context, id driver.RecordID, was driver.Version, returned item) (*driver.Record, error) {
 	if len(returned) > 0 {
 		return s.layout.decode(returned)

@@ -343,7 +343,7 @@ func (l *layout) ttlProblems(d *types.TimeToLiveDescription) []error {
 		}
 		return nil
 	default: // off, or being switched off
-		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed for ever", errTTLOff, l.ttl)}
+		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed", errTTLOff, l.ttl)}
 	}
 }
 

@@ -66,7 +66,7 @@ func (c *cache) find(id RecordID, now time.Time) *driver.Record {
 		return nil
 	}
 	entry := e.Value.(*cached)
-	if !now.Before(entry.until) || pastRetention(entry.record, now) {
+	if !now.Before(entry.until) || entry.record.Expired(now) {
 		c.drop(e)
 		return nil
 	}

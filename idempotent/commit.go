@@ -3,6 +3,7 @@
 package idempotent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,19 +15,19 @@ import (
 )
 
 // Commit completes the record with result in one transaction with other writes:
-// either both happen or neither. The handler should return the same result
-// afterwards. The record stays completed whatever the handler returns, and later
-// calls of Step, Commit and SetRef are refused.
+// either both happen or neither. The record stays completed, and every caller gets
+// result, whatever the handler returns. Later calls of Step, Commit and SetRef
+// return [ErrExecutionEnded].
 //
-// An error that matches [ErrNotApplied] means that no Commit of this run has
-// written anything, or can still do so. It says nothing about what the handler did
-// before the transaction, so it declares nothing: the record follows the
-// operation's [Recovery]. [*SettledError] means that the record is completed with
-// another outcome, by evidence or by an earlier Commit of this run, and every
-// caller gets that outcome. [*LeaseLostError] means that another request owns the
-// record. In both cases the writes of this call were not made. Any other error is
-// a [*StoreError]: this transaction, or an earlier one of this run, may or may not
-// have been applied.
+// An error that matches [ErrNotApplied] means that the writes of this call were not
+// made and never will be, and that no earlier transaction of this run is in doubt.
+// It says nothing about what the handler did before the transaction, so it declares
+// nothing: the record follows the operation's [Recovery]. [*SettledError] means
+// that the record is completed with another outcome, by evidence or by an earlier
+// Commit of this run, and every caller gets that outcome. [*LeaseLostError] means
+// that another request owns the record. In these cases the writes of this call were
+// not made. A [*StoreError] means that this transaction, or an earlier one of this
+// run, may or may not have been applied.
 //
 // After a StoreError the handler can call Commit again or return. Call Commit again
 // with the same result and the same writes: create ids before the first call. If
@@ -35,19 +36,26 @@ import (
 // handler returns a result without a Commit known to be applied, the result is not
 // stored and its caller gets the error.
 func (e *Execution) Commit(ctx context.Context, result any, write Transaction) error {
-	err := e.commit(ctx, result, write)
+	return e.withDoubts(e.commit(ctx, result, write))
+}
+
+// withDoubts returns the error of a transaction of this run. If it says that the
+// transaction was not applied while another one may have been, it becomes a
+// [*StoreError], because a handler undoes its work after [ErrNotApplied].
+func (e *Execution) withDoubts(err error) error {
 	if !errors.Is(err, ErrNotApplied) {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if earlier := e.work.doubtedCommit(); earlier != nil {
-		// The texts of both errors, but neither of the errors: a handler that looks for
-		// the reason of a refusal would undo what the earlier transaction needs.
-		text := fmt.Sprintf("an earlier transaction of this run may have been applied: %s; this one was not: %s", earlier, err)
-		err = &StoreError{RecordID: e.id, Op: driver.OpTransact, Entered: true, Err: errors.New(text)}
+	earlier := cmp.Or(e.work.doubtedCommit(), e.work.doubtedStep())
+	if earlier == nil {
+		return err
 	}
-	return err
+	// The texts of both errors, but neither of the errors: a handler that looks for
+	// the reason of a refusal would undo what the earlier transaction needs.
+	text := fmt.Sprintf("an earlier transaction of this run may have been applied: %s; this one was not: %s", earlier, err)
+	return &StoreError{RecordID: e.id, Op: driver.OpTransact, Entered: true, Err: errors.New(text)}
 }
 
 // commit is Commit for a run without doubts: its error matches ErrNotApplied if
@@ -66,8 +74,8 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()
-	if e.hasStanding() {
-		return e.agrees(ctx, out)
+	if r, own := e.standing(); r != nil {
+		return e.agrees(ctx, r, own, out)
 	}
 	if err := e.mayCommit(); err != nil {
 		return err
@@ -82,7 +90,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 		return nil
 	case endApplied:
 		e.applied(ctx, r.record)
-		return e.agrees(ctx, out)
+		return e.agrees(ctx, r.record, true, out)
 	case endStanding:
 		e.stands(r.record)
 		a.observeStanding(ctx, r.record, out)
@@ -90,8 +98,6 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	case endLost:
 		a.observe(ctx, event.LeaseLost, r.record, r.err)
 		return &LeaseLostError{RecordID: a.id}
-	case endContended:
-		return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 	case endFailed:
 		err = &StoreError{RecordID: a.id, Op: driver.OpTransact, Entered: true, Err: r.err}
 		e.doubt(doubt{version: r.record.Version, err: err})
@@ -103,7 +109,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 			a.observe(ctx, event.StoreError, r.record, err)
 			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, err)
 		}
-		if errors.Is(r.err, driver.ErrTooLarge) && !errors.Is(r.err, ErrNotApplied) {
+		if !errors.Is(r.err, ErrNotApplied) { // the record is too large, or other writes came first each time
 			return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 		}
 		return r.err
@@ -117,8 +123,8 @@ func (e *Execution) mayCommit() error {
 	if e.ended || e.work.committed != nil {
 		return ErrExecutionEnded
 	}
-	if err := e.work.doubtedStep(); err != nil {
-		return fmt.Errorf("%w: a step's transaction may or may not have been applied: %w", ErrNotApplied, err)
+	if e.work.doubtedStep() != nil {
+		return fmt.Errorf("%w: call CommitStep again before", ErrNotApplied)
 	}
 	return nil
 }
@@ -160,21 +166,21 @@ func (c *commitWriter) judge(ctx context.Context, current *driver.Record, now ti
 	}
 }
 
-// hasStanding reports whether a write of this run has found the outcome of an
-// earlier one, and no Commit has agreed since.
-func (e *Execution) hasStanding() bool {
+// standing returns the completed record that a write of this run has found, unless a
+// Commit has agreed with it since, and whether a transaction of this run stored it.
+func (e *Execution) standing() (r *driver.Record, own bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.work.standing && !e.ended
+	if !e.work.standing || e.ended {
+		return nil, false
+	}
+	return e.work.committed, e.work.wrote(e.work.committed.Version)
 }
 
-// agrees returns nil if out is the outcome that an earlier transaction of this run
-// has stored.
-func (e *Execution) agrees(ctx context.Context, out outcome) error {
+// agrees returns nil if out is the outcome of the completed record r, and a
+// transaction of this run stored it.
+func (e *Execution) agrees(ctx context.Context, r *driver.Record, own bool, out outcome) error {
 	a := e.attempt
-	e.mu.Lock()
-	r, own := e.work.committed, e.work.wrote(e.work.committed.Version)
-	e.mu.Unlock()
 	same, err := a.guard.holds(ctx, a.opts, r, out)
 	switch {
 	case err != nil:
@@ -199,6 +205,7 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
 	}
 	encoded, err := e.commitStep(ctx, name, &result, write)
+	err = e.withDoubts(err)
 	_ = asReplayed(stepCodec, encoded.Encoding, encoded.Result, &result) // a recorded result decodes
 	return result, err
 }
@@ -218,11 +225,12 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 	defer cancel()
 	encoded, done, err := e.encodeStep(ctx, s, value.Interface(), driver.StepByTransaction)
-	if err != nil {
-		e.leave(s)
-		return encoded, err
+	if err == nil {
+		recorded, err = e.record(ctx, done, write)
 	}
-	recorded, err = e.record(ctx, done, write)
+	if errors.As(err, new(*StepError)) { // the result cannot be stored
+		err = fmt.Errorf("%w: %w", ErrNotApplied, err)
+	}
 	switch {
 	case err == nil && recorded == nil:
 		e.observeStep(ctx, event.StepDone, name)

@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/sealtest"
 )
 
 // Failures of a transaction, and what its caller, the observer and the record
@@ -120,6 +121,9 @@ func TestCommitIsNotSent(t *testing.T) {
 		cancel()
 		if err := commit(ended, "x", sent); !errors.Is(err, context.Canceled) || !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("under an ended context: %v", err)
+		}
+		if _, err := idempotent.CommitStep(ctx, "x", letters(200_000), sent); !errors.As(err, new(*idempotent.StepError)) || !errors.Is(err, idempotent.ErrNotApplied) {
+			t.Errorf("a large result of a step: %v", err)
 		}
 		return "", errDown
 	})
@@ -473,15 +477,64 @@ func TestStepFindsTheCommit(t *testing.T) {
 	for _, own := range []error{nil, errDown} {
 		l := &ledger{Store: memstore.New(), lose: true}
 		g, events := newGuardOver(t, l.Store, resume("a"))
+		var ended context.Context
 		v, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+			ended = ctx
 			_ = commit(ctx, "x", l.book("a"))
 			_, _ = idempotent.Step(ctx, "a", charged)
 			return "y", own
 		})
+		if err := commit(context.WithoutCancel(ended), "x", l.book("a")); err != idempotent.ErrExecutionEnded {
+			t.Errorf("a Commit after the end of the handler: %v", err)
+		}
 		if v != "x" || err != nil || events.Count(event.Contradicted) != 0 {
 			t.Errorf("the handler returned %v: the caller got %q, %v; events %s", own, v, err, events.Kinds())
 		}
 	}
+}
+
+// A Commit whose outcome another party has stored, even an equal one, made no writes:
+// the next one does not agree with that outcome.
+func TestCommitAgainAfterEvidence(t *testing.T) {
+	t.Parallel()
+	key := newKey()
+	l := &ledger{Store: memstore.New(), before: func(ctx context.Context, l *ledger) {
+		r := record(t, l, key)
+		was := r.Version
+		r.Version, r.State, r.Encoding, r.Result = driver.Version{9}, driver.StateCompleted, "json", []byte(`"x"`)
+		if met, err := l.Replace(ctx, *r, was); met != nil || err != nil {
+			t.Error(met, err)
+		}
+	}}
+	g, _ := newGuardOver(t, l.Store)
+	v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		for call := range 2 {
+			if err := commit(ctx, "x", l.book("a")); !errors.As(err, new(*idempotent.SettledError)) {
+				t.Errorf("Commit %d: %v", call, err)
+			}
+		}
+		return "y", nil
+	})
+	if v != "x" || err != nil || len(l.booked) != 0 {
+		t.Errorf("the caller got %q, %v; booked %v", v, err, l.booked)
+	}
+}
+
+// A second Commit that cannot open the stored result is in doubt, too.
+func TestCommitAgainCannotRead(t *testing.T) {
+	t.Parallel()
+	sealer := sealtest.New()
+	sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
+	l := &ledger{Store: memstore.New(), lose: true}
+	g, _ := newGuardOver(t, l.Store, sealer.Option)
+	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		for call := range 2 {
+			if err := commit(ctx, "x", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
+				t.Errorf("Commit %d: %v", call, err)
+			}
+		}
+		return "x", nil
+	})
 }
 
 // After a transaction in doubt, NotExecuted does not count.

@@ -89,6 +89,10 @@ func TestCommit(t *testing.T) {
 			},
 			events: []event.Kind{event.Reserved, event.Completed, event.Contradicted, event.Replayed},
 		}, {
+			name: "another result after it changes nothing", value: "ok", state: driver.StateCompleted, booked: 1,
+			handler: func(ctx context.Context, l *ledger) (string, error) { return "other", commit(ctx, "ok", l.book("a")) },
+			events:  []event.Kind{event.Reserved, event.Completed},
+		}, {
 			name: "refused: the handler decides", err: idempotent.NotExecuted(errRefused), state: driver.StateRetryable,
 			ledger: ledger{fail: []error{errRefused}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
@@ -98,7 +102,7 @@ func TestCommit(t *testing.T) {
 			name: "refused: another transaction", value: "less", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{fail: []error{errRefused}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
-				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrNotApplied) {
+				if err := commit(ctx, "ok", l.book("a")); err != errRefused {
 					return "", errDown
 				}
 				return "less", commit(ctx, "less", l.book("b"))
@@ -112,6 +116,16 @@ func TestCommit(t *testing.T) {
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))
+				return "ok", nil
+			},
+		}, {
+			name: "in doubt, then refused, and the handler ignores it", err: errLost, state: driver.StateUnknown,
+			ledger: ledger{fail: []error{errLost, errRefused}},
+			handler: func(ctx context.Context, l *ledger) (string, error) {
+				_ = commit(ctx, "ok", l.book("a"))
+				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) || errors.Is(err, idempotent.ErrNotApplied) {
+					return "", errDown
+				}
 				return "ok", nil
 			},
 		}, {
@@ -133,7 +147,7 @@ func TestCommit(t *testing.T) {
 				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
 					return "", errDown
 				}
-				return "ok", commit(ctx, "ok", l.book("a"))
+				return "other", commit(ctx, "ok", l.book("a"))
 			},
 		}, {
 			name: "in doubt, not applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
@@ -326,14 +340,17 @@ func TestCommitStep(t *testing.T) {
 // the step's writes may be missing.
 func TestCommitStepInDoubtIsNotDone(t *testing.T) {
 	t.Parallel()
-	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
+	l := &ledger{Store: memstore.New(), fail: []error{errLost, errRefused}}
 	g, _ := newGuardOver(t, l.Store, resume("order"))
 	key := newKey()
 	handler := func(ctx context.Context) (string, error) {
-		_, _ = idempotent.CommitStep(ctx, "order", "order_1", l.book("a"))
+		_, first := idempotent.CommitStep(ctx, "order", "order_1", l.book("a"))
 		if len(l.booked) == 0 {
-			if err := commit(ctx, "done", l.book("b")); !errors.Is(err, idempotent.ErrNotApplied) {
-				t.Errorf("Commit returned %v", err)
+			_, second := idempotent.CommitStep(ctx, "order", "order_1", l.book("a"))
+			for call, err := range []error{first, second, commit(ctx, "done", l.book("b"))} {
+				if !errors.As(err, new(*idempotent.StoreError)) || errors.Is(err, idempotent.ErrNotApplied) {
+					t.Errorf("call %d returned %v", call, err)
+				}
 			}
 		}
 		return "done", nil

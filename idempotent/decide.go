@@ -32,7 +32,7 @@ const (
 // a mismatch is reported even while the first request is running.
 func decide(r *driver.Record, fp Fingerprint, now time.Time) verdict {
 	switch {
-	case pastRetention(r, now):
+	case r.Expired(now):
 		return verdictReinsert
 	case r.Fingerprint.Version() != fp.Version():
 		return verdictIncomparable
@@ -48,9 +48,9 @@ func decide(r *driver.Record, fp Fingerprint, now time.Time) verdict {
 		return verdictUnresolved
 	case driver.StateInProgress:
 		switch {
-		case !leaseEnded(r, now):
+		case !r.LeaseEnded(now):
 			return verdictInProgress
-		case runsAgain(r):
+		case r.RunsAgain():
 			return verdictTakeOver
 		default:
 			return verdictMarkUnknown
@@ -80,7 +80,7 @@ const (
 // record is not changed.
 func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want *driver.Record, now time.Time) lateVerdict {
 	switch {
-	case r.State == driver.StateCompleted && r.Fingerprint == fp && !pastRetention(r, now):
+	case r.State == driver.StateCompleted && r.Fingerprint == fp && !r.Expired(now):
 		return lateStanding
 	case r.State == driver.StateCompleted || r.Owner != owner:
 		return lateLost
@@ -123,7 +123,7 @@ const (
 // Evidence that nothing happened applies to one attempt, never to a later one.
 func decideResolution(r *driver.Record, what claims, token string, now time.Time) resolveVerdict {
 	switch {
-	case pastRetention(r, now):
+	case r.Expired(now):
 		return resolveGone
 	case what == claimsOutcome && r.State == driver.StateCompleted:
 		return resolveCompare
@@ -133,11 +133,11 @@ func decideResolution(r *driver.Record, what claims, token string, now time.Time
 		return resolveStale
 	case what == claimsStep:
 		return resolveWrite
-	case what == claimsOutcome && r.State == driver.StateRetryable && !open(r):
+	case what == claimsOutcome && r.State == driver.StateRetryable && !r.Open():
 		return resolveContradict
-	case what == claimsNotExecuted && r.State == driver.StateRetryable && !open(r):
+	case what == claimsNotExecuted && r.State == driver.StateRetryable && !r.Open():
 		return resolveAgreed
-	case !leaseEnded(r, now) && (r.State == driver.StateInProgress || what == claimsNotExecuted):
+	case !r.LeaseEnded(now) && (r.State == driver.StateInProgress || what == claimsNotExecuted):
 		return resolveTooEarly
 	default:
 		return resolveWrite
@@ -180,7 +180,7 @@ func decideStep(r *driver.Record, name string, same bool, what claims) stepVerdi
 // handler or its lease has ended. Any other evidence does not show what became of
 // the effect that made the record unknown, so the state does not change.
 func stateAfterStep(r, next *driver.Record, name string) driver.State {
-	if s, begun := r.Step(name); r.State == driver.StateUnknown && begun && !s.Finished && runsAgain(next) {
+	if s, begun := r.Step(name); r.State == driver.StateUnknown && begun && !s.Finished && next.RunsAgain() {
 		return driver.StateRetryable
 	}
 	return r.State
@@ -200,11 +200,11 @@ const (
 // is a hint: it may be older than the record.
 func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 	switch {
-	case r.Due.IsZero() || r.Due.After(now) || r.Exhausted || pastRetention(r, now):
+	case !r.DueBy(now) || r.Expired(now):
 		return sweepStale
 	case r.State == driver.StateUnknown || r.State == driver.StateRetryable:
 		return sweepResolve
-	case r.State != driver.StateInProgress || !leaseEnded(r, now):
+	case !r.Abandoned(now):
 		return sweepStale
 	default:
 		return decideEnded(r)
@@ -213,26 +213,10 @@ func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 
 // decideEnded returns the verdict for a record in progress whose lease has ended.
 func decideEnded(r *driver.Record) sweepVerdict {
-	if runsAgain(r) {
+	if r.RunsAgain() {
 		return sweepRelease
 	}
 	return sweepMarkUnknown
-}
-
-// hasWaited reports whether a record has waited for evidence for d at now: since
-// it entered its state, or was requeued.
-func hasWaited(r *driver.Record, d time.Duration, now time.Time) bool {
-	since := r.Since
-	if since.IsZero() {
-		since = r.Created
-	}
-	return !now.Before(since.Add(d))
-}
-
-// mayRequeue reports whether r waits for evidence, so that reconciliation can ask
-// about it again.
-func mayRequeue(r *driver.Record) bool {
-	return r.State == driver.StateUnknown || r.State == driver.StateRetryable && !r.Due.IsZero()
 }
 
 // forgetVerdict is the decision about a request to discard a stored outcome.
@@ -252,13 +236,13 @@ const (
 // stored its outcome, so the lease has to end first.
 func decideForget(r *driver.Record, token string, now time.Time) forgetVerdict {
 	switch {
-	case pastRetention(r, now):
+	case r.Expired(now):
 		return forgetGone
 	case r.Token() != token:
 		return forgetStale
 	case r.State == driver.StateRetryable:
 		return forgetAgreed
-	case r.State != driver.StateUnknown && !leaseEnded(r, now):
+	case r.State != driver.StateUnknown && !r.LeaseEnded(now):
 		return forgetTooEarly
 	case r.State == driver.StateCompleted:
 		return forgetWrite

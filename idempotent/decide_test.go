@@ -354,47 +354,6 @@ func TestDecideSweep(t *testing.T) {
 	}
 }
 
-// A record has waited since it entered its state, or in its first run since it was
-// created.
-func TestHasWaited(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		since, created time.Time
-		want           bool
-	}{
-		{at.Add(-time.Hour), at.Add(-24 * time.Hour), true},
-		{at.Add(-time.Hour + ms), at.Add(-24 * time.Hour), false},
-		{never, at.Add(-time.Hour), true},
-		{never, at.Add(-time.Hour + ms), false},
-	} {
-		if got := hasWaited(&driver.Record{Since: row.since, Created: row.created}, time.Hour, at); got != row.want {
-			t.Errorf("%+v: got %t", row, got)
-		}
-	}
-}
-
-// Only a record that waits for evidence can be requeued.
-func TestMayRequeue(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		state driver.State
-		due   time.Time
-		want  bool
-	}{
-		{driver.StateUnknown, live, true},
-		{driver.StateUnknown, never, true},
-		{driver.StateRetryable, live, true},
-		{driver.StateRetryable, never, false},
-		{driver.StateCompleted, never, false},
-		{driver.StateInProgress, ended, false},
-		{driver.StateUnknown + 1, live, false},
-	} {
-		if got := mayRequeue(&driver.Record{State: row.state, Due: row.due}); got != row.want {
-			t.Errorf("%s, due %s: got %t", row.state, row.due, got)
-		}
-	}
-}
-
 // Only a stored outcome of the named attempt can be discarded, after its lease.
 func TestDecideForget(t *testing.T) {
 	t.Parallel()
@@ -434,53 +393,6 @@ func TestMayCheckpoint(t *testing.T) {
 			if got := mayCheckpoint(&driver.Record{State: state, Owner: owner}, ownerA); got != want {
 				t.Errorf("%s, owner %x: %t", state, owner[:1], got)
 			}
-		}
-	}
-}
-
-func TestSchedule(t *testing.T) {
-	t.Parallel()
-	const retention, reconcileAfter, unresolved = time.Hour, time.Minute, 48 * time.Hour
-	for _, row := range []struct {
-		name         string
-		r            driver.Record
-		expires, due time.Time
-	}{
-		{"in progress, Reconcile", driver.Record{State: driver.StateInProgress, LeaseEnd: live}, never, live},
-		{"in progress, Rerun", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live}, live.Add(retention), never},
-		{"in progress, Resume", driver.Record{State: driver.StateInProgress, Recovery: Resume, LeaseEnd: live}, never, live},
-		{"in progress, Rerun, interrupted", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: cutStep}, never, live},
-		{"in progress, Rerun, a step to be run again", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: begunStep}, live.Add(retention), never},
-		{"completed", driver.Record{State: driver.StateCompleted, LeaseEnd: live}, at.Add(retention), never},
-		{"completed while its lease is longer than the retention", driver.Record{State: driver.StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(retention), never},
-		{"retryable", driver.Record{State: driver.StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
-		{"retryable, Resume, without steps", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live}, at.Add(retention), never},
-		{"retryable, Resume, begun and not reported", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live, OpenSince: at}, never, at.Add(reconcileAfter)},
-		{"retryable, Rerun, begun and not reported", driver.Record{State: driver.StateRetryable, Recovery: Rerun, LeaseEnd: live, OpenSince: at}, at.Add(retention), never},
-		{"retryable, Resume, with a step", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live, Steps: begunStep}, never, at.Add(reconcileAfter)},
-		{"unknown, Reconcile", driver.Record{State: driver.StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
-		{"unknown, Rerun", driver.Record{State: driver.StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
-	} {
-		r := row.r
-		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // from the previous state
-		r.Retention = retention
-		schedule(&r, at, &Options{Retention: 99 * time.Hour, UnresolvedRetention: 99 * time.Hour, ReconcileAfter: reconcileAfter})
-		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
-			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
-		}
-
-		// With UnresolvedRetention: only records that would never expire change.
-		r = row.r
-		r.Retention, r.UnresolvedRetention = retention, unresolved
-		schedule(&r, at, &Options{ReconcileAfter: reconcileAfter})
-		want := row.expires
-		if want.IsZero() {
-			if want = at.Add(unresolved); r.State == driver.StateInProgress {
-				want = r.LeaseEnd.Add(unresolved)
-			}
-		}
-		if !r.Expires.Equal(want) || !r.Due.Equal(row.due) {
-			t.Errorf("%s, bounded: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, want, row.due)
 		}
 	}
 }

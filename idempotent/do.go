@@ -65,11 +65,11 @@ func Wrap[Req, Resp any](
 		panic(err)
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := checkResult(reflect.TypeFor[Resp]()); err != nil {
+		if err := infoOf(reflect.TypeFor[Resp]()).Result; err != nil {
 			panic(fmt.Errorf("idempotent: Wrap: unsupported result type: %w; or set Options.Codec", err))
 		}
 	}
-	if err := checkRequest(reflect.TypeFor[Req]()); err != nil {
+	if err := infoOf(reflect.TypeFor[Req]()).Request; err != nil {
 		panic(fmt.Errorf("idempotent: Wrap: unsupported request type: %w; or call Do with a fingerprint", err))
 	}
 	inspected, err := suspendable(reflect.TypeFor[Req]())
@@ -237,7 +237,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return out, err
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := checkResult(reflect.TypeFor[T]()); err != nil {
+		if err := infoOf(reflect.TypeFor[T]()).Result; err != nil {
 			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Options.Codec", key.Operation, err)
 		}
 	}
@@ -330,7 +330,9 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		}
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
-		_ = asReplayed(a.opts.Codec, w.result.encoding, w.result.result, &value)
+		// Every retry gets the committed result, so the first caller gets it too,
+		// whatever the handler returned.
+		_ = asStored(a.opts.Codec, w.result.encoding, w.result.result, &value)
 		out.Value = value
 		out.settled(w.committed)
 		return out, nil

@@ -51,6 +51,5 @@ package idempotent
 //	seal.go       the encryption of stored results
 //	result.go     results as bytes, and codecs
 //	suspended.go  events of durable executions, which Wrap refuses
-//	types.go      the types that survive JSON
 //	errors.go     errors for callers
 //	alias.go      names of package driver

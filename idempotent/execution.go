@@ -182,9 +182,10 @@ func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
 // SetRef sets the resource that this run is about, in the caller's own terms and
 // without secrets, such as an order number or a URL path. It is stored with the
 // outcome, or earlier with a step. Refused requests and the resolver of an
-// unknown outcome receive it. SetRef returns [ErrExecutionEnded] after the
-// outcome is decided, and an error if ref is longer than 1,024 bytes or not valid
-// UTF-8.
+// unknown outcome receive it. Set it before the first Commit: if a Commit whose
+// reply was lost was applied, a reference that is set later is not stored. SetRef
+// returns [ErrExecutionEnded] after the outcome is decided, and an error if ref is
+// longer than 1,024 bytes or not valid UTF-8.
 func (e *Execution) SetRef(ref string) error {
 	if len(ref) > maxRef || !utf8.ValidString(ref) {
 		return fmt.Errorf("idempotent: invalid resource reference: want at most %d bytes of valid UTF-8, got %d bytes", maxRef, len(ref))
@@ -250,7 +251,7 @@ type stepRun struct {
 func (e *Execution) meet(current *driver.Record) (applied bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if current.Owner == e.attempt.owner && current.State != driver.StateCompleted {
+	if current.Owner == e.attempt.owner {
 		e.work.meet(current)
 	}
 	return e.work.wrote(current.Version)
@@ -400,7 +401,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 		r.RequestID = a.opts.RequestID(ctx)
 	}
 	r.TraceParent = a.opts.traceParent(ctx)
-	schedule(&r, now, a.opts)
+	r.Schedule(now, a.opts.ReconcileAfter)
 	return r
 }
 

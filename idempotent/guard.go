@@ -167,11 +167,12 @@ func (g *Guard) keepsBeside(out outcome) bool {
 // prepare returns out as it is written with the record next: sealed, and with its
 // chunks stored.
 func (g *Guard) prepare(ctx context.Context, o *Options, next *driver.Record, out outcome) (outcome, error) {
-	if out.encoding != driver.EncodingOmitted && !isSealed(out.encoding) {
+	if out.encoding != driver.EncodingOmitted && !out.sealed {
 		var err error
 		if out.encoding, out.result, err = seal(ctx, o.Seal, site{record: next.ID}, out.encoding, out.result); err != nil {
 			return out, err
 		}
+		out.sealed = true
 	}
 	if !g.keepsBeside(out) {
 		return out, nil
@@ -184,7 +185,7 @@ func (g *Guard) prepare(ctx context.Context, o *Options, next *driver.Record, ou
 // is a [*StoreError] if a later try may succeed; a result that cannot be read is
 // another outcome.
 func (g *Guard) holds(ctx context.Context, o *Options, r *driver.Record, out outcome) (bool, error) {
-	if out.encoding == driver.EncodingOmitted || !isSealed(r.Encoding) {
+	if out.encoding == driver.EncodingOmitted || !r.Sealed() {
 		return out.equals(r), nil
 	}
 	whole, err := g.withChunks(ctx, r)

@@ -192,8 +192,8 @@ func FingerprintOf(v any) (Fingerprint, error) {
 	}
 	if t := reflect.TypeOf(v); t != nil {
 		info := infoOf(t)
-		if info.request != nil {
-			return Fingerprint{}, fingerprintError(info.request)
+		if info.Request != nil {
+			return Fingerprint{}, fingerprintError(info.Request)
 		}
 		v = addressable(v, info)
 	}

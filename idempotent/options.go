@@ -130,7 +130,7 @@ type Options struct {
 	// CacheBytes limits the size of the results in the cache. Default: 16 MiB.
 	CacheBytes int
 
-	// CacheAge is how long a record stays in the cache. Default: 60 s.
+	// CacheAge is how long a record stays in the cache. Default: 1 min.
 	CacheAge time.Duration
 
 	// Observer receives every event. Default: none.
@@ -162,7 +162,7 @@ func (o *Options) setDefaults() {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.Retention, defaultRetention},
+		{&o.Retention, driver.DefaultRetention},
 		{&o.DownstreamRetention, 24 * time.Hour},
 		{&o.LeaseMargin, 2 * time.Second},
 		{&o.DeadlineReserve, 500 * time.Millisecond},
@@ -298,9 +298,6 @@ func (o *Options) emit(ctx context.Context, e event.Event) {
 	}()
 	o.Observer.Observe(ctx, e)
 }
-
-// defaultRetention is the retention of a record that stores no Retention.
-const defaultRetention = 24 * time.Hour
 
 // window is the time available to one attempt.
 //

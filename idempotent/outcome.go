@@ -152,6 +152,8 @@ type outcome struct {
 	// failed is set if the handler returned err, or panicked with it, and outcomeOf
 	// judged that.
 	failed, panicked bool
+	// sealed is set if encoding and result are as the Sealer returned them, if any.
+	sealed bool
 
 	reason   driver.Reason
 	encoding string

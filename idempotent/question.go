@@ -369,7 +369,7 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	if record.State == driver.StateRetryable {
 		limit = r.opts.ReleasedFor
 	}
-	if hasWaited(record, limit, now) && r.exhaust(ctx, record, now) {
+	if !now.Before(record.StateSince().Add(limit)) && r.exhaust(ctx, record, now) {
 		return
 	}
 	next := *record

@@ -219,7 +219,7 @@ func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err
 			err = &StoreError{Op: driver.OpListDue, Err: err}
 			r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
 			return queues, err
-		case !selected && (err != nil || e.State != driver.StateInProgress || e.Due.After(r.began)):
+		case !selected && e.State != driver.StateInProgress: // an entry with an error has no state
 			continue
 		case err != nil:
 			if first {

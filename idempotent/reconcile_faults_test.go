@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -732,4 +733,79 @@ func (d damagedList) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 			d.Store.Due(ctx)(yield)
 		}
 	}
+}
+
+// What waits of other operations is neither counted nor a failure. The end of their
+// leases is processed from the moment when it is due.
+func TestReconcileListOfOtherOperations(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	s.unknowns(t, 1)
+	at := record(t, s, s.leave(t, atOnce)).Due
+	for _, row := range []struct {
+		at   time.Time
+		want string
+	}{
+		{at.Add(-time.Millisecond), "0 due"},
+		{at, "0 due, 1 of other operations processed after their lease"},
+	} {
+		g, events := newGuardOver(t, damagedList{s.Store}, fixed(row.at))
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(notExecuted), func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} })
+		if err != nil || report.String() != row.want || report.Pending != 0 || len(report.Operations) != 0 || events.Count(event.StoreError) != 0 {
+			t.Errorf("%s, %d wait, %v, %v; events %s; want %s", report, report.Pending, report.Operations, err, events.Kinds(), row.want)
+		}
+	}
+}
+
+// A list takes at most half of the time, by the clock of the guard.
+func TestReconcileListEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	at, read := time.Now(), 0
+	g, _ := newGuardOver(t, &slowList{memstore.New(), func() { at, read = at.Add(time.Second), read+1 }}, func(o *idempotent.Options) {
+		o.Now = func() time.Time { return at }
+	})
+	report, err := idempotent.ReconcileDue(invocation{t.Context(), at.Add(10 * time.Second)}, g, answer(notExecuted))
+	if !report.Incomplete || err == nil || read != 5 {
+		t.Errorf("%s, %v; %d entries were read", report, err, read)
+	}
+}
+
+// slowList is a store with a long list. It calls read before each entry.
+type slowList struct {
+	*memstore.Store
+	read func()
+}
+
+func (s *slowList) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		for range 20 {
+			if s.read(); !yield(driver.Listed{ID: newKey().RecordID(), State: driver.StateUnknown}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// hangingList is a store whose list does not answer.
+type hangingList struct{ *memstore.Store }
+
+func (hangingList) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		<-ctx.Done()
+		yield(driver.Listed{}, ctx.Err())
+	}
+}
+
+// A list that the end of its time cuts off is no failure of the store.
+func TestReconcileListIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, events := newGuardOver(t, hangingList{memstore.New()}, fixed(time.Now()))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		report, err := idempotent.ReconcileDue(ctx, g, answer(notExecuted))
+		if !report.Incomplete || errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 0 {
+			t.Errorf("%s, %v; events %s", report, err, events.Kinds())
+		}
+	})
 }

@@ -87,21 +87,21 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 // requeue requeues a record and reports whether it did. With exhausted, it leaves
 // every other record as it is.
 func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
-	report := event.Event{Kind: event.ReconcileScheduled}
+	report := event.Event{}
 	return g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
 		report.Kind = event.ReconcileScheduled
 		switch {
-		case pastRetention(current, now):
+		case current.Expired(now):
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
 		case exhausted && !current.Exhausted:
 			return judgement{end: endAgreed}
-		case mayRequeue(current):
+		case current.Waits():
 			next := *current
 			next.Since, next.Due, next.ReconcileAttempts, next.Exhausted = now, now, 0, false
 			return judgement{next: next}
-		case current.State == driver.StateInProgress && !leaseEnded(current, now):
+		case current.State == driver.StateInProgress && !current.LeaseEnded(now):
 			return judgement{end: endRefused, err: inProgress(current, now)}
-		case current.State == driver.StateInProgress && !current.Due.IsZero():
+		case current.State == driver.StateInProgress:
 			next, kind := g.opts.swept(current, decideEnded(current), now)
 			if report.Kind = kind; !next.Due.IsZero() {
 				next.Due = now

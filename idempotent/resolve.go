@@ -166,6 +166,7 @@ type evidence struct {
 	guard     *Guard
 	out       outcome // for claimsOutcome
 	codec     string  // codec, version and retention of the new outcome
+	seals     bool
 	version   string
 	retention time.Duration
 	// For claimsStep and claimsCorrection: the step in clear, and as it is stored.
@@ -175,8 +176,9 @@ type evidence struct {
 // encodeEvidence encodes r in the form in which the record's operation stores its
 // results.
 func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Resolution) (*evidence, error) {
-	e := &evidence{Resolution: r, guard: g, version: record.ResultVersion, retention: max(retentionOf(record), g.opts.Retention)}
-	codec, seals := codecOf(record)
+	e := &evidence{Resolution: r, guard: g, version: record.ResultVersion, retention: max(record.DeclaredRetention(), g.opts.Retention)}
+	var seals bool
+	e.codec, seals = record.DeclaredCodec()
 	var err error
 	switch {
 	case r.what != claimsNotExecuted && !r.none && seals && g.opts.Seal == nil:
@@ -205,20 +207,20 @@ func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Res
 		if with, err = g.codecFor(record, r.codec); err != nil {
 			return nil, err
 		}
-		codec = with.Name()
+		e.codec = with.Name()
 		e.out.encoding, e.out.result, err = encodeResult(with, r.value)
 	}
-	e.codec = storedCodec(codec, seals || g.opts.Seal != nil)
+	e.seals = seals || g.opts.Seal != nil
 	return e, err
 }
 
 // codecFor returns the codec for evidence about record: the one that its
 // operation declared, or the guard's if its options set another one.
 func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
-	declared, _ := codecOf(record)
+	declared, _ := record.DeclaredCodec()
 	_, standard := g.opts.Codec.(*jsonCodec)
 	switch {
-	case given == nil && (!standard || declared == jsonCodecName):
+	case given == nil && (!standard || declared == driver.DefaultCodec):
 		return g.opts.Codec, nil
 	case given == nil:
 		return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
@@ -260,12 +262,13 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 	}
 	state := driver.StateCompleted
 	next := *current
-	next.Retention = storedRetention(e.retention)
+	next.DeclareRetention(e.retention)
 	if e.what == claimsNotExecuted {
 		state = driver.StateRetryable
 		next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
 	} else {
-		next.Codec, next.ResultVersion = e.codec, e.version
+		next.DeclareCodec(e.codec, e.seals)
+		next.ResultVersion = e.version
 	}
 	next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
 	keepUntilLeaseEnd(&next)
@@ -290,17 +293,20 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"}}
 	case stepWrite:
 	}
-	if err := checkKept(current.Steps, &done); err != nil {
+	// The result of a step that did not fit into what the run may store still fits.
+	if err := checkKept(current.Steps, &done, maxSteps+maxStepResult); err != nil {
 		return judgement{end: endRefused, err: err}
 	}
 	next := *current
 	done.Mode = recorded.Mode
 	next.Steps = withStep(next.Steps, done)
-	switch state := stateAfterStep(current, &next, done.Name); {
-	case state != current.State, resumable(&next) != resumable(current): // what is resumable must not expire
-		next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
+	state := stateAfterStep(current, &next, done.Name)
+	moved := e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
+	switch {
+	case state != current.State, moved.Resumable() != current.Resumable(): // what is resumable must not expire
+		next = moved
 	case state == driver.StateInProgress: // it may run again now, and then it expires
-		schedule(&next, now, &e.guard.opts)
+		next.Schedule(now, e.guard.opts.ReconcileAfter)
 	}
 	return judgement{next: next}
 }

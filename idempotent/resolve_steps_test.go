@@ -478,10 +478,11 @@ func TestDeclaredUnknownStays(t *testing.T) {
 			t.Errorf("%s: the handler left the record %s", name, r.State)
 		}
 		w.clock.Advance(time.Hour)
+		due := w.record(t).Due
 		if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r := w.record(t); r.State != row.want {
+		if r := w.record(t); r.State != row.want || r.State == driver.StateUnknown && !r.Due.Equal(due) {
 			t.Errorf("%s: the evidence left the record %s (%s), want %s", name, r.State, r.Reason, row.want)
 		}
 	}
@@ -666,6 +667,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		}
 		g := w.guard(t, declare)
 		w.dies(t, declare, func(ctx context.Context) {
+			_, _ = idempotent.Step(ctx, "charge", noAnswer)
 			_, _ = idempotent.Step(ctx, "reserve", func(context.Context) (string, error) { return "r_1", nil })
 		})
 		w.clock.Advance(row.after)
@@ -689,6 +691,9 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		}
 		if row.runs {
 			continue
+		}
+		if s, _ := w.record(t).Step("charge"); s.Attempt != 1 {
+			t.Errorf("%s: the step that did not run has begun in attempt %d", name, s.Attempt)
 		}
 		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.As(err, new(*idempotent.UnresolvedError)) {
 			t.Errorf("%s: a retry gets %v", name, err)
@@ -743,5 +748,19 @@ func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
 	}
 	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
 		t.Errorf("after the evidence it is %s, expires %s, due %s", r.State, r.Expires, r.Due)
+	}
+}
+
+// Evidence that came first agrees with a late handler: its outcome is stored.
+func TestEvidenceAgreesWithALateHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t)
+	out, err := w.do(t, g, func(context.Context) (string, error) {
+		w.clock.Advance(time.Hour)
+		return "x", g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved("x"))
+	})
+	if r := w.record(t); err != nil || !out.Stored || !out.Expires.Equal(r.Expires) {
+		t.Errorf("the outcome is %+v, %v; the record expires %s", out, err, r.Expires)
 	}
 }

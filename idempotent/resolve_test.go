@@ -413,15 +413,15 @@ func TestEvidenceErrors(t *testing.T) {
 	if w.record(t).Version != before {
 		t.Error("the record was written")
 	}
-	for i := range 4 {
+	for i := range 5 {
 		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep(fmt.Sprint("s", i), letters(80_000))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before = w.record(t).Version
-	err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("s4", letters(80_000)))
+	err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("s5", letters(80_000)))
 	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "all steps") || w.record(t).Version != before {
-		t.Errorf("results of more than 256 KB together: %v", err)
+		t.Errorf("results of more than 320 KB together: %v", err)
 	}
 }
 

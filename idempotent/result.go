@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsontypes"
 )
 
 // encodingCompressed is appended to an encoding whose bytes are gzipped.
@@ -62,18 +63,23 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 // gets the same value as every replay: for example a json.Number instead of a
 // float64, or a map instead of a struct.
 func asReplayed[T any](c Codec, encoding string, data []byte, v *T) error {
-	if _, standard := c.(*jsonCodec); !standard || !infoOf(reflect.TypeFor[T]()).untyped {
+	if _, standard := c.(*jsonCodec); !standard || !infoOf(reflect.TypeFor[T]()).Untyped {
 		return nil
 	}
+	return asStored(c, encoding, data, v)
+}
+
+// asStored sets *v to the value that data encodes. After an error *v is unchanged.
+func asStored[T any](c Codec, encoding string, data []byte, v *T) error {
 	data, err := unpack(encoding, c.Name(), data)
 	if err != nil {
 		return err
 	}
-	var replayed T
-	if err := c.Decode(data, &replayed); err != nil {
+	var stored T
+	if err := decode(c, data, &stored); err != nil {
 		return err
 	}
-	*v = replayed
+	*v = stored
 	return nil
 }
 
@@ -166,10 +172,7 @@ type Codec interface {
 // escaping. It refuses a value that a replay would return differently.
 type jsonCodec struct{}
 
-// jsonCodecName is the name of the default codec.
-const jsonCodecName = "json"
-
-func (*jsonCodec) Name() string { return jsonCodecName }
+func (*jsonCodec) Name() string { return driver.DefaultCodec }
 
 func (c *jsonCodec) Encode(v any) ([]byte, error) {
 	t := reflect.TypeOf(v)
@@ -177,8 +180,8 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 		return []byte("null"), nil
 	}
 	info := infoOf(t)
-	if info.request != nil {
-		return nil, info.request
+	if info.Request != nil {
+		return nil, info.Request
 	}
 	v = addressable(v, info)
 	data, err := marshal(v)
@@ -186,7 +189,7 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 		return nil, err
 	}
 	replaced := escapesReplacement(data)
-	if !replaced && (!info.unproven || info.result != nil) {
+	if !replaced && (!info.Unproven || info.Result != nil) {
 		return data, nil
 	}
 	if err := c.prove(data, t, info); err == nil {
@@ -199,7 +202,7 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 
 // prove returns an error unless data, decoded into a new value of type t, encodes
 // to data again. In values of type any, the order of members may differ.
-func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
+func (c *jsonCodec) prove(data []byte, t reflect.Type, info *jsontypes.Info) error {
 	back := reflect.New(t).Interface()
 	if err := c.Decode(data, back); err != nil {
 		return fmt.Errorf("its encoding does not decode: %w", err)
@@ -208,7 +211,7 @@ func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
 	if err != nil {
 		return fmt.Errorf("a replay of it does not encode: %w", err)
 	}
-	if bytes.Equal(again, data) || info.untyped && !escapesReplacement(data) && sameJSON(again, data) {
+	if bytes.Equal(again, data) || info.Untyped && !escapesReplacement(data) && sameJSON(again, data) {
 		return nil
 	}
 	return errors.New("a replay of it encodes to other bytes; check the MarshalJSON and MarshalText methods of its types")
@@ -223,8 +226,8 @@ func sameJSON(a, b []byte) bool {
 
 // addressable returns v, or a pointer to a copy of v if json.Marshal would
 // otherwise not call all marshalers of v.
-func addressable(v any, info *typeInfo) any {
-	if !info.addressed {
+func addressable(v any, info *jsontypes.Info) any {
+	if !info.Addressed {
 		return v
 	}
 	p := reflect.New(reflect.TypeOf(v))
@@ -248,7 +251,7 @@ func marshal(v any) ([]byte, error) {
 
 // Decode preserves the digits of numbers in untyped fields.
 func (*jsonCodec) Decode(data []byte, v any) error {
-	if !infoOf(reflect.TypeOf(v)).untyped {
+	if !infoOf(reflect.TypeOf(v)).Untyped {
 		return json.Unmarshal(data, v) // faster than a Decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -286,4 +289,16 @@ func escapesReplacement(doc []byte) bool {
 		}
 		doc = doc[i+1:]
 	}
+}
+
+var typeInfos sync.Map // reflect.Type → *jsontypes.Info
+
+// infoOf returns how values of type t are encoded as JSON. It is computed once per
+// type.
+func infoOf(t reflect.Type) *jsontypes.Info {
+	known, found := typeInfos.Load(t)
+	if !found {
+		known, _ = typeInfos.LoadOrStore(t, jsontypes.Inspect(t))
+	}
+	return known.(*jsontypes.Info)
 }

@@ -7,13 +7,11 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
-	"math/big"
 	"math/rand"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -101,83 +99,6 @@ func TestDamagedCompression(t *testing.T) {
 	if out, err := decompress(append(full, compress([]byte{0})...)); err == nil {
 		t.Errorf("%d bytes were unpacked", len(out))
 	}
-}
-
-// Two fields with the same tag (vet would refuse the source) are both dropped.
-func TestRepeatedTagIsRefused(t *testing.T) {
-	t.Parallel()
-	field := func(name, tag string) reflect.StructField {
-		return reflect.StructField{Name: name, Type: reflect.TypeFor[int](), Tag: reflect.StructTag(tag)}
-	}
-	for _, row := range []struct {
-		a, b string
-		want string
-	}{
-		{`json:"n"`, `json:"n"`, `have the same JSON name "n"`},
-		{`json:"n,omitempty"`, `json:"n"`, `have the same JSON name "n"`},
-		{`json:"B"`, ``, `have the same JSON name "B"`},
-		{`json:"b'"`, `json:"b'"`, ""}, // invalid name: encoding/json ignores both
-		{`json:"-"`, `json:"-,"`, ""},
-		{`json:"n"`, `json:"N"`, ""},
-	} {
-		typ := reflect.StructOf([]reflect.StructField{field("A", row.a), field("B", row.b)})
-		for _, err := range []error{checkResult(typ), checkRequest(typ)} {
-			if row.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), row.want) {
-				t.Errorf("%s and %s: got error %v, want %q", row.a, row.b, err, row.want)
-			}
-		}
-	}
-}
-
-type shapeA struct {
-	ID    string   `json:"id"`
-	Total int      `json:"total"`
-	Lines []shapeB `json:"lines"`
-}
-
-type shapeB struct{ Next *shapeB }
-
-// Types have the same shape only if each decodes what the other encoded without
-// losing values.
-func TestShapeOf(t *testing.T) {
-	t.Parallel()
-	for _, types := range [][2]reflect.Type{
-		{reflect.TypeFor[int](), reflect.TypeFor[time.Duration]()},
-		{reflect.TypeFor[int](), reflect.TypeFor[uint8]()},
-		{reflect.TypeFor[float64](), reflect.TypeFor[float32]()},
-		{reflect.TypeFor[shapeA](), reflect.TypeFor[struct {
-			Lines []shapeB `json:"lines,omitempty"`
-			Total int64    `json:"total"`
-			Memo  func()   `json:"-"`
-			shapeC
-		}]()},
-	} {
-		if shapeOf(types[0]) != shapeOf(types[1]) {
-			t.Errorf("%s and %s differ", types[0], types[1])
-		}
-	}
-	distinct := map[string]reflect.Type{}
-	for _, typ := range []reflect.Type{
-		reflect.TypeFor[shapeA](), reflect.TypeFor[*shapeA](), reflect.TypeFor[[]shapeA](), reflect.TypeFor[[2]shapeA](), reflect.TypeFor[[3]shapeA](),
-		reflect.TypeFor[map[string]shapeA](), reflect.TypeFor[map[int]shapeA](),
-		reflect.TypeFor[shapeB](), reflect.TypeFor[struct{ Next **shapeB }](),
-		reflect.TypeFor[struct{ ID string }](), reflect.TypeFor[struct{ Id string }](), reflect.TypeFor[struct{ ID int }](),
-		reflect.TypeFor[struct{ ID, Name string }](), reflect.TypeFor[struct{}](), reflect.TypeFor[struct {
-			ID int `json:",string"`
-		}](),
-		reflect.TypeFor[string](), reflect.TypeFor[int](), reflect.TypeFor[float64](), reflect.TypeFor[bool](), reflect.TypeFor[any](),
-		reflect.TypeFor[json.Number](), reflect.TypeFor[[]byte](), reflect.TypeFor[time.Time](), reflect.TypeFor[big.Int](),
-	} {
-		s := shapeOf(typ)
-		if other, found := distinct[s]; found || len(s) != 16 {
-			t.Errorf("%s and %s have the shape %q", typ, other, s)
-		}
-		distinct[s] = typ
-	}
-}
-
-type shapeC struct {
-	ID string `json:"id"`
 }
 
 // Evidence is equal, whatever program compressed it.

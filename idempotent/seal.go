@@ -49,9 +49,6 @@ func (p site) bound(encoding string) (b []byte) {
 	return b
 }
 
-// isSealed reports whether the bytes of an encoding are sealed.
-func isSealed(encoding string) bool { return strings.HasSuffix(encoding, driver.EncodingSealed) }
-
 // seal returns data sealed with s for its place, or data itself if s is nil. It
 // uses at most half of the time left; the rest is for the store. The error is a
 // [*StoreError].

@@ -35,8 +35,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 		a.guard.remember(r.record, r.out, a.opts.now())
 		s.stored, s.record = r.out.encoding != driver.EncodingOmitted, r.record
 		return s
-	case endAgreed:
-		s.stored, s.record = true, r.record
+	case endAgreed: // the record is unknown or retryable as it should be
 		return s
 	case endApplied:
 		a.observe(ctx, event.Completed, r.record, nil)
@@ -94,7 +93,7 @@ func outcomeOf(err error, w *work, panicked bool) outcome {
 		reason = driver.ReasonHandlerError
 	}
 	switch next := w.next(); {
-	case runsAgain(&next):
+	case next.RunsAgain():
 		return failure(driver.StateRetryable, reason)
 	case next.Recovery != driver.Reconcile:
 		reason = driver.ReasonInterrupted

@@ -5,8 +5,10 @@ package idempotent_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,6 +61,7 @@ func TestReferenceOutlivesTheRun(t *testing.T) {
 // current record. Other parties' changes stay, except for what this run must set.
 func TestLateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 	t.Parallel()
+	later := map[string]map[string]json.RawMessage{"": {"later": []byte("1")}}
 	for _, own := range []string{"", "orders/1"} {
 		s, key, clock := watch(), newKey(), &idempotenttest.Clock{}
 		g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
@@ -68,7 +71,8 @@ func TestLateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 			clock.Advance(time.Minute)
 			late = clock.Now()
 			return s.change(t, key, func(r *driver.Record) {
-				r.State, r.Ref, r.ReconcileAttempts, r.Extra = driver.StateUnknown, "orders/other", 3, "later"
+				r.State, r.Ref, r.ReconcileAttempts = driver.StateUnknown, "orders/other", 3
+				r.SetExtra(later)
 			}), nil
 		}
 		out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
@@ -85,7 +89,7 @@ func TestLateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 			want = "orders/other"
 		}
 		r := s.record(t, key)
-		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || r.Extra != "later" {
+		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || !reflect.DeepEqual(r.Extra(), later) {
 			t.Errorf("the record is %+v, want it completed for %q, with what a later version wrote and nothing left to reconcile", r, want)
 		}
 		if r.Since.Before(late.Truncate(time.Millisecond)) {

@@ -55,8 +55,8 @@ func (o *StepOptions) mode() driver.StepMode {
 //     type, or for a result that is too large, and before it calls fn if another
 //     step does not fit into the record;
 //   - [*LeaseLostError] if another request owns the record;
-//   - [ErrExecutionEnded] after the handler has returned, or once it is known that
-//     a Commit of this run was applied;
+//   - [ErrExecutionEnded] after the handler has returned, or once a Commit of this
+//     run has found the record completed;
 //   - [*StoreError] if an at-most-once step could not be marked as begun, in
 //     which case fn was not called.
 //
@@ -116,7 +116,7 @@ func (e *Execution) beginStep(
 	if err := e.checkStep(ctx, name, result); err != nil {
 		return nil, nil, err
 	}
-	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
+	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: infoOf(result).Shape, foreign: foreign}
 	if o.AtMostOnce {
 		// Taken before the step counts as begun, because the outcome may be settled from
 		// then on.
@@ -148,7 +148,7 @@ func (e *Execution) checkStep(ctx context.Context, name string, result reflect.T
 	if !declares(e.attempt.opts.Steps, name) {
 		return &StepError{Step: name, Problem: "not declared in Options.Steps"}
 	}
-	if err := checkResult(result); err != nil {
+	if err := infoOf(result).Result; err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	return nil
@@ -174,7 +174,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 		}
 	}
 	begun := driver.StepRecord{Name: s.name, Mode: s.mode}
-	if err := checkKept(w.steps, &begun); err != nil {
+	if err := checkKept(w.steps, &begun, maxSteps); err != nil {
 		return nil, err
 	}
 	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
@@ -194,7 +194,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 // replayStep decodes the recorded result of a step into the value that v points
 // to.
 func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
-	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
+	if shape := infoOf(reflect.TypeOf(v).Elem()).Shape; recorded.Shape != "" && recorded.Shape != shape {
 		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
 	}
 	if err := decodeStep(ctx, e.attempt.opts.Seal, e.id, recorded, v); err != nil {
@@ -274,14 +274,15 @@ func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.
 	return encoded, done, nil
 }
 
-// checkKept returns an error if steps, with s added or replaced, are too large.
-func checkKept(steps []driver.StepRecord, s *driver.StepRecord) error {
+// checkKept returns an error if steps, with s added or replaced, have more than
+// limit bytes.
+func checkKept(steps []driver.StepRecord, s *driver.StepRecord, limit int) error {
 	kept := sizeOf(steps) + stepSize(s)
 	if i, found := findStep(steps, s.Name); found {
 		kept -= stepSize(&steps[i])
 	}
-	if kept > maxSteps {
-		return &StepError{Step: s.Name, Problem: fmt.Sprintf("all steps together would have %d bytes; the limit is %d: return references, or use fewer steps", kept, maxSteps)}
+	if kept > limit {
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("all steps together would have %d bytes; the limit is %d: return references, or use fewer steps", kept, limit)}
 	}
 	return nil
 }
@@ -326,7 +327,7 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 	if finished(e.work.steps, done.Name) {
 		return nil
 	}
-	if err := checkKept(e.work.steps, &done); err != nil {
+	if err := checkKept(e.work.steps, &done, maxSteps); err != nil {
 		return err
 	}
 	e.note(done)
@@ -336,9 +337,6 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 // warnOfSize logs, once per guard, that the steps of a record have become large.
 func (e *Execution) warnOfSize(ctx context.Context) {
 	g := e.attempt.guard
-	if g.hinted.steps.Load() {
-		return
-	}
 	e.mu.Lock()
 	size := sizeOf(e.work.steps)
 	e.mu.Unlock()
@@ -411,7 +409,7 @@ func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time
 	defer e.mu.Unlock()
 	j.next = *current
 	j.next.Steps, j.next.Ref = e.work.steps, e.work.ref
-	schedule(&j.next, now, e.attempt.opts)
+	j.next.Schedule(now, e.attempt.opts.ReconcileAfter)
 	return j
 }
 

@@ -483,23 +483,73 @@ func TestStepWithoutExecution(t *testing.T) {
 	}
 }
 
+// The writes of one run do not overlap: another one, and the end of the handler, wait
+// for the first. The function of a step that may run again does not wait.
+func TestWritesOfARunDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]func(ctx context.Context, s *watched, ran *atomic.Bool){
+		"a step": func(ctx context.Context, _ *watched, ran *atomic.Bool) {
+			_, _ = idempotent.Step(ctx, "second", func(context.Context) (string, error) { ran.Store(true); return "", nil })
+		},
+		"an AtMostOnce step": func(ctx context.Context, _ *watched, _ *atomic.Bool) {
+			_, _ = idempotent.Step(ctx, "second", charged, atMostOnce)
+		},
+		"a Commit": func(ctx context.Context, s *watched, _ *atomic.Bool) { _ = commit(ctx, "done", s.Replace) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, key, held := watch(), newKey(), make(chan struct{})
+			writes, ran := atomic.Int32{}, atomic.Bool{}
+			s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
+				was := s.record(t, key).Version
+				if writes.Add(1) == 1 {
+					<-held
+				}
+				return s.Store.Replace(ctx, r, was)
+			}
+			waits := func(what string) {
+				synctest.Wait()
+				if n := writes.Load(); n != 1 {
+					t.Errorf("%s: %s: %d writes at once", name, what, n)
+				}
+			}
+			g, _ := newGuardOver(t, s)
+			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+				go func() { _, _ = idempotent.Step(ctx, "first", charged) }()
+				waits("the first")
+				go second(ctx, s, &ran)
+				waits("the second")
+				if ran.Load() != (name == "a step") {
+					t.Errorf("%s: the function of the step ran: %t", name, ran.Load())
+				}
+				go func() {
+					waits("the end of the handler")
+					close(held)
+				}()
+				return "done", nil
+			})
+		})
+	}
+}
+
 // A goroutine that a handler leaves behind begins an AtMostOnce step while another
 // step is written and the end of the handler waits for that. The step begins before
 // the outcome is decided, or not at all.
 func TestStepBegunAtTheEnd(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	begins := func(t *testing.T) {
 		s, key := watch(), newKey()
 		held, completes := make(chan struct{}), make(chan struct{})
 		left := make(chan error, 1)
-		deciding, ranLate := atomic.Bool{}, atomic.Bool{}
+		deciding, late := atomic.Bool{}, atomic.Bool{}
 		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 			was := s.record(t, key).Version
 			switch _, marked := r.Step("left"); {
 			case r.State == driver.StateCompleted:
 				deciding.Store(true)
 				<-completes
-			case !marked:
+			case marked:
+				late.Store(deciding.Load())
+			default:
 				<-held
 			}
 			return s.Store.Replace(ctx, r, was)
@@ -513,10 +563,7 @@ func TestStepBegunAtTheEnd(t *testing.T) {
 				go func() {
 					synctest.Wait() // until the end of the handler waits
 					go func() {
-						_, err := idempotent.Step(ctx, "left", func(context.Context) (string, error) {
-							ranLate.Store(deciding.Load())
-							return "", nil
-						}, atMostOnce)
+						_, err := idempotent.Step(ctx, "left", charged, atMostOnce)
 						left <- err
 						close(completes)
 					}()
@@ -528,8 +575,11 @@ func TestStepBegunAtTheEnd(t *testing.T) {
 		})
 		err := <-left
 		ended.Wait()
-		if ranLate.Load() {
-			t.Errorf("the step ran after the outcome was decided; its error: %v", err)
+		if late.Load() {
+			t.Errorf("the step began after the outcome was decided; its error: %v", err)
 		}
-	})
+	}
+	for range 500 { // which goroutine runs first is not determined
+		synctest.Test(t, begins)
+	}
 }

@@ -120,8 +120,3 @@ func finishedSteps(steps []driver.StepRecord) []driver.StepRecord {
 	}
 	return finished
 }
-
-// interrupted reports whether a step has begun that must not run again.
-func interrupted(steps []driver.StepRecord) bool {
-	return slices.ContainsFunc(steps, func(s driver.StepRecord) bool { return !s.Finished && s.Mode == driver.AtMostOnce })
-}

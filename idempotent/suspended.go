@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+
+	"github.com/once-lambda/once/internal/jsontypes"
 )
 
 // errSuspendable refuses the event of a durable execution. Its handler is invoked
@@ -34,14 +37,7 @@ func suspendable(t reflect.Type) (inspected bool, err error) {
 	case reflect.Interface, reflect.Map, reflect.Slice:
 		return true, nil
 	case reflect.Struct:
-		fields, _ := fieldsOf(t) // its error was reported by checkRequest
-		found := 0
-		for _, f := range fields {
-			if f.name == executionMember || f.name == checkpointMember {
-				found++
-			}
-		}
-		if found == 2 {
+		if members := jsontypes.Members(t); slices.Contains(members, executionMember) && slices.Contains(members, checkpointMember) {
 			return false, fmt.Errorf("idempotent: Wrap: unsupported request type %s: %w", t, errSuspendable)
 		}
 	}

@@ -293,7 +293,7 @@ func (a *IdempotencyAlarms) add(severity severity, name, suffix string, c condit
 	}
 }
 
-// allow lets CloudWatch publish to a topic. A topic with a policy of its own, such
+// allow lets CloudWatch publish to a topic. A topic with its own policy, such
 // as one that requires TLS, has lost the default policy that allowed it.
 func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
 	for _, t := range a.allowed {

@@ -19,7 +19,7 @@ import (
 // the records of these operations. It can neither read nor write those of other
 // operations. An operation that is missing here is refused by DynamoDB at run
 // time, and synthesis fails without any. The operation "*" stands for all of
-// them, for a handler with a table of its own.
+// them, for a handler with a separate table.
 //
 // If the grantee is a function that this app creates, or its alias or version,
 // GrantHandler sets ONCE_TABLE of the function, and the variables of

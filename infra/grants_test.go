@@ -588,7 +588,7 @@ func TestGrantsOfAKey(t *testing.T) {
 	}
 }
 
-// A table of large results can have a key of its own.
+// A table of large results can have a separate key.
 func TestGrantsOfTheKeyOfLargeResults(t *testing.T) {
 	for _, p := range grantees {
 		stack := newStackIn("eu-central-1")

@@ -106,8 +106,8 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	return r
 }
 
-// notMinutes describes an interval that is not in whole minutes. Of an unknown one
-// only the unit is known.
+// notMinutes describes an interval that is not in whole minutes. If it is
+// unknown, only its unit is known.
 func (r *Reconciler) notMinutes(every awscdk.Duration) string {
 	switch {
 	case !r.every.unknown && (r.every.Duration < time.Minute || r.every.Duration%time.Minute != 0):

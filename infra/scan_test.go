@@ -139,7 +139,7 @@ func TestKeyOfLargeResults(t *testing.T) {
 	wantRefusals(t, stack)
 }
 
-// Large results have a table of their own, without the index.
+// Large results have a separate table, without the index.
 func TestLargeResults(t *testing.T) {
 	stack := newStack()
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{TableName: jsii.String("records")})

@@ -138,7 +138,7 @@ func (t *IdempotencyTable) setLayout(layout *TableLayout) {
 	t.layout = own
 }
 
-// KeepLargeResultsIn stores results above 4 KB in a table of their own, so that the
+// KeepLargeResultsIn stores results above 4 KB in a separate table, so that the
 // scan of a [Reconciler] does not read them. It needs the keys and the time to live
 // of the table of records, and no index. If it is nil, it is created with the defaults
 // of [NewIdempotencyTable], and with the Encryption of the table of records if that

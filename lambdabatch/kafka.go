@@ -24,7 +24,7 @@ import (
 // ReportBatchItemFailures. Set a retry limit or a maximum record age, and a
 // destination for failures: a record that always fails blocks its partition.
 //
-// A handler of a type of its own gets the decoded value, and a handler of
+// A handler of its own type gets the decoded value, and a handler of
 // [events.KafkaRecord] the record as Lambda sends it, with key and value in base64.
 // [Message.Attributes] has the headers.
 //

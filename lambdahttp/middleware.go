@@ -16,7 +16,7 @@ import (
 )
 
 // Middleware returns a function that guards any http.Handler: under lambdaurl
-// or another translation of Lambda's events, or in a server of its own. Put it
+// or another translation of Lambda's events, or in a separate server. Put it
 // inside the layers that authenticate and throttle, and around every layer that
 // reads the body. Put it behind the router, as with
 //

@@ -99,8 +99,8 @@ func exactText(v any) string {
 // It refuses principals that share a role with others: callers with an Amazon
 // Cognito identity (use [CognitoIdentity]), and people who sign in through IAM
 // Identity Center, whose roles begin with "AWSReservedSSO_" (use
-// [IAMPrincipal]). It also refuses federated users. If people assume a role of
-// yours by other means, for example with SAML, it does not distinguish them.
+// [IAMPrincipal]). It also refuses federated users. If people assume your
+// role by other means, for example with SAML, it does not distinguish them.
 var IAMRole = ScopeRule{
 	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.role()), nil },
 	Description: "the IAM role, in any session, or the IAM user that signs the request",

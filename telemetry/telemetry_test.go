@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
@@ -62,6 +63,17 @@ func TestEveryKindHasAMetric(t *testing.T) {
 	metrics[0].Name = "changed"
 	if telemetry.Metrics()[0].Name == "changed" {
 		t.Error("a caller can change the names")
+	}
+}
+
+// A record without a time, or from a clock that is ahead, has no age.
+func TestAge(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(100_000)
+	for since, want := range map[time.Time]time.Duration{{}: 0, now.Add(-time.Minute): time.Minute, now.Add(time.Second): 0} {
+		if got := telemetry.Age(since, now); got != want {
+			t.Errorf("since %s: got %s, want %s", since, got, want)
+		}
 	}
 }
 

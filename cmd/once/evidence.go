@@ -71,14 +71,14 @@ func (verbatim) Decode([]byte, any) error {
 // forms convert a result into the form of a codec that this program knows. Results
 // of other codecs are stored unchanged.
 var forms = map[string]func(*evidence) error{
-	view.JSONCodec:      (*evidence).asJSON,
+	driver.DefaultCodec: (*evidence).asJSON,
 	lambdahttp.Encoding: (*evidence).asResponse,
 }
 
 // fit converts the evidence into the form in which the operation of r stores its
 // results. It refuses a form that the operation could not replay.
 func (ev *evidence) fit(r *driver.Record) error {
-	codec, seals := view.CodecOf(r)
+	codec, seals := r.DeclaredCodec()
 	if seals && ev.kind != kindWithoutResult && ev.kind != kindNotExecuted {
 		return refuse("%s: its operation seals its results, for which this program has no key: "+
 			"use --without-result or --not-executed, or give the result with a program that has the key", short(r.ID))
@@ -124,7 +124,7 @@ func (ev *evidence) asJSON() error {
 		return err
 	}
 	ev.data = data
-	ev.resolution = idempotent.ResolvedWith(verbatim(view.JSONCodec), data)
+	ev.resolution = idempotent.ResolvedWith(verbatim(driver.DefaultCodec), data)
 	ev.text = fmt.Sprintf("completed, with a result of %s as JSON", size(len(data)))
 	return nil
 }

@@ -142,9 +142,7 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 		if c.noScan {
 			all = o.records
 		}
-		return o.read(ctx, all.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool {
-			return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)
-		})
+		return o.read(ctx, all.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool { return r.DueBy(now) })
 	case c.exhausted:
 		return o.read(ctx, o.Exhausted(ctx), never, c.mayMatch, func(r *driver.Record) bool { return r.Exhausted })
 	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != view.StateResumable && s != driver.StateUnknown.String() }):

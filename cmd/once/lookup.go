@@ -48,17 +48,13 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 	}
 	defer o.close()
 	now := c.now()
-	if !r.Expires.IsZero() && !now.Before(r.Expires) {
+	if r.Expired(now) {
 		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))
 	}
 	if c.json {
 		err = c.encoder().Encode(view.Of(r))
 	} else {
-		since := r.Since
-		if since.IsZero() {
-			since = r.Created
-		}
-		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), since.Format("2006-01-02 15:04:05Z"))
+		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
 	}
 	if code := stateExit(r); err == nil && code != exitOK {
 		err = &coded{errors.New(""), code}
@@ -69,7 +65,7 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 // stateExit returns the exit code for the state of r.
 func stateExit(r *driver.Record) int {
 	switch {
-	case view.Resumable(r):
+	case r.Resumable():
 		return exitResumable
 	case r.State == driver.StateInProgress:
 		return exitInProgress

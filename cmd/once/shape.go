@@ -63,7 +63,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 		return s, nil, false
 	}
 	switch p.ev.codec {
-	case view.JSONCodec:
+	case driver.DefaultCodec:
 		return s, p.ev.data, true
 	case lambdahttp.Encoding:
 		s.status = p.ev.reply.Status

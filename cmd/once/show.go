@@ -100,10 +100,10 @@ func (c *showCmd) text(r *driver.Record, v *view.Record) string {
 
 // whatToDo returns how to settle a record that needs evidence.
 func whatToDo(r *driver.Record) string {
-	if r.State != driver.StateUnknown && !view.Resumable(r) {
+	if !r.Waits() {
 		return ""
 	}
-	codec, seals := view.CodecOf(r)
+	codec, seals := r.DeclaredCodec()
 	if seals {
 		return fmt.Sprintf(`
 WHAT TO DO
@@ -119,7 +119,7 @@ the operation's reconciler, can give one.
 	}
 	result := "--completed"
 	switch codec {
-	case view.JSONCodec:
+	case driver.DefaultCodec:
 	case lambdahttp.Encoding:
 		result = "--status and --completed"
 	default:
@@ -194,19 +194,19 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 
 // meaning returns what the state of r means for clients and operators.
 func meaning(r *driver.Record, now time.Time) string {
-	if !r.Expires.IsZero() && !now.Before(r.Expires) {
+	if r.Expired(now) {
 		return "It has expired and counts as missing."
 	}
 	switch r.State {
 	case driver.StateInProgress:
-		if now.Before(r.LeaseEnd) {
-			return "A request is executing, or its process died; the lease is still live."
+		if r.Abandoned(now) {
+			return "Its owner never reported; the next request or reconciliation decides."
 		}
-		return "Its owner never reported; the next request or reconciliation decides."
+		return "A request is executing, or its process died; the lease is still live."
 	case driver.StateCompleted:
 		return "Retries get the stored outcome."
 	case driver.StateRetryable:
-		if view.Resumable(r) {
+		if r.Resumable() {
 			return "The next request continues it, or evidence settles it."
 		}
 		return "The next request with this key runs."

@@ -140,11 +140,11 @@ func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time
 		count *int
 		is    bool
 	}{
-		{&s.Resumable, view.Resumable(r)},
+		{&s.Resumable, r.Resumable()},
 		{&s.Exhausted, r.Exhausted},
-		{&s.Due, !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)},
-		{&s.Ended, r.State == driver.StateInProgress && !now.Before(r.LeaseEnd)},
-		{&s.Expired, !r.Expires.IsZero() && !now.Before(r.Expires)},
+		{&s.Due, r.DueBy(now)},
+		{&s.Ended, r.Abandoned(now)},
+		{&s.Expired, r.Expired(now)},
 	} {
 		if c.is {
 			*c.count++
@@ -282,8 +282,7 @@ func (c *purgeCmd) settledBefore() (time.Time, error) {
 
 // purgeable reports whether the record cannot be needed any more.
 func purgeable(r *driver.Record, now time.Time) bool {
-	settled := r.State == driver.StateCompleted || r.State == driver.StateRetryable
-	return settled && !r.Expires.IsZero() && r.Expires.Add(purgeGrace).Before(now)
+	return r.Deletable() && r.ExpiredBefore(now, purgeGrace)
 }
 
 // purge is one pass over the records.

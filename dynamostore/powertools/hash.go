@@ -20,8 +20,8 @@ import (
 	"unicode/utf8"
 )
 
-// Language is a version of Powertools. Each hashes payloads and stores results in a
-// form of its own.
+// Language is a version of Powertools. Each hashes payloads and stores results in
+// its own form.
 type Language uint8
 
 const (

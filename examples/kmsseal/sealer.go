@@ -4,7 +4,7 @@
 // Key Management Service. It is an example of an idempotent.Sealer: copy it and
 // change it.
 //
-// KMS makes a data key and returns it twice: in clear, for use in memory, and
+// KMS makes a data key and returns it twice: unencrypted, for use in memory, and
 // encrypted under a KMS key. Each sealed result contains the encrypted data key
 // and the name of the KMS key, so it can be opened after the KMS key was rotated
 // or replaced, as long as the former one exists.

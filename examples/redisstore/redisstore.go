@@ -6,7 +6,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -64,9 +63,9 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 }
 
 func (s *Store) write(ctx context.Context, op string, r *driver.Record, was driver.Version, now time.Time) (*driver.Record, error) {
-	doc, err := json.Marshal(r)
+	doc, err := r.MarshalJSON()
 	if err != nil {
-		return nil, fmt.Errorf("redisstore: encode the record: %w", err)
+		return nil, fmt.Errorf("redisstore: %w", err)
 	}
 	dueAt, givenUpAt := r.Due, time.Time{}
 	if r.Exhausted {
@@ -134,8 +133,8 @@ func (s *Store) record(id idempotent.RecordID) string { return s.prefix + "recor
 
 func decode(doc string) (*driver.Record, error) {
 	var r driver.Record
-	if err := json.Unmarshal([]byte(doc), &r); err != nil {
-		return nil, errors.New("redisstore: a record cannot be read") // the cause may contain parts of it
+	if err := r.UnmarshalJSON([]byte(doc)); err != nil {
+		return nil, fmt.Errorf("redisstore: %w", err)
 	}
 	return &r, nil
 }

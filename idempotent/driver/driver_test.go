@@ -57,11 +57,8 @@ func TestRecoveryNames(t *testing.T) {
 		if got := row.recovery.String(); got != row.name {
 			t.Errorf("%d: got name %q, want %q", row.recovery, got, row.name)
 		}
-		if !row.known {
-			continue
-		}
-		if got, err := driver.ParseRecovery(row.name); err != nil || got != row.recovery {
-			t.Errorf("name %q: got %v, %v, want %v", row.name, got, err, row.recovery)
+		if got, err := driver.ParseRecovery(row.name); (err == nil) != row.known || row.known && got != row.recovery {
+			t.Errorf("name %q: got %v, %v, want %v, known: %v", row.name, got, err, row.recovery, row.known)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package driver
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -161,11 +162,18 @@ type Record struct {
 	// due.
 	Exhausted bool
 
-	// Extra holds attributes that the store read but does not know, because a later
-	// version wrote them. The same store writes them back on Replace; other code
-	// must not use them.
-	Extra any
+	extra map[string]map[string]json.RawMessage // see Extra
 }
+
+// Extra returns the attributes that this version does not know, because a later
+// version wrote them: each as a JSON text, those of a step under the step's name and
+// those of the record under "". A store that does not use [Record.MarshalJSON] stores
+// them beside the others. Records share the maps, so do not modify them.
+func (r *Record) Extra() map[string]map[string]json.RawMessage { return r.extra }
+
+// SetExtra sets what [Record.Extra] returns. Only stores call it, with the attributes
+// that they read and do not know. Do not modify the maps afterwards.
+func (r *Record) SetExtra(attributes map[string]map[string]json.RawMessage) { r.extra = attributes }
 
 // Chunks describes a result that is stored beside its record, under the record's
 // id and Version. The zero value means that there are no chunks.
@@ -185,7 +193,7 @@ func (r *Record) Listed() Listed {
 	return Listed{ID: r.ID, State: r.State, Since: r.Since, LeaseEnd: r.LeaseEnd, Due: r.Due}
 }
 
-// Clone returns a copy that shares no memory with r, except for Extra.
+// Clone returns a copy that shares no memory with r, except for [Record.Extra].
 func (r *Record) Clone() *Record {
 	c := *r
 	if r.Result != nil {

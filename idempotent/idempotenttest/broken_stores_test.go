@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -99,8 +100,8 @@ func forgetfulStores() []broken {
 	record := reflect.TypeFor[driver.Record]()
 	for i := range record.NumField() {
 		field := record.Field(i).Name
-		if field == "Extra" {
-			continue // set by the store
+		if !record.Field(i).IsExported() {
+			continue // brokenKeeping has the stores that lose what is in Extra
 		}
 		stores = append(stores, broken{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
 			spoil: kept(func(r *driver.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
@@ -236,7 +237,7 @@ func merged(old *driver.Record, r driver.Record) *driver.Record {
 	c := old.Clone()
 	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(*r.Clone())
 	for i := range from.NumField() {
-		if !from.Field(i).IsZero() {
+		if !from.Field(i).IsZero() && from.Type().Field(i).IsExported() {
 			to.Field(i).Set(from.Field(i))
 		}
 	}
@@ -413,8 +414,49 @@ var brokenReplaces = []broken{
 	}, caught: []string{"OneReplacerWins", "FM33_SimultaneousTakeovers"}},
 }
 
+// forgets makes the selected writes lose what is in Record.Extra.
+func forgets(writes func(op Op, r *driver.Record) bool) func(*shelf) {
+	return func(s *shelf) {
+		s.write = func(op Op, _ *driver.Record, r driver.Record) *driver.Record {
+			if writes(op, &r) {
+				r.SetExtra(nil)
+			}
+			return r.Clone()
+		}
+	}
+}
+
 // brokenKeeping are faults in how a store holds records.
 var brokenKeeping = []broken{
+	{name: "Insert loses attributes of a later version", spoil: forgets(func(op Op, _ *driver.Record) bool {
+		return op == OpInsert
+	}), caught: []string{"LaterAttributesAreKept"}},
+	{name: "Replace loses attributes of a later version", spoil: forgets(func(op Op, _ *driver.Record) bool {
+		return op == OpReplace
+	}), caught: []string{"LaterAttributesAreKept"}},
+	{name: "A completion loses attributes of a later version", spoil: forgets(func(op Op, r *driver.Record) bool {
+		return op == OpReplace && r.State == driver.StateCompleted
+	}), caught: []string{"LaterAttributesAreKept"}},
+	{name: "Attributes of a later version in steps are lost", spoil: kept(func(r *driver.Record) {
+		if extra := r.Extra(); extra != nil {
+			r.SetExtra(map[string]map[string]json.RawMessage{"": extra[""]})
+		}
+	}), caught: []string{"LaterAttributesAreKept"}},
+	{name: "A refused write returns no attributes of a later version", spoil: func(s *shelf) {
+		s.loser = func(_ Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+			head := old.Clone()
+			head.SetExtra(nil)
+			return head, nil
+		}
+	}, caught: []string{"LaterAttributesAreKept"}},
+	{name: "A new record has the attributes of a later version of an expired one", spoil: func(s *shelf) {
+		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
+			if old != nil && r.Extra() == nil {
+				r.SetExtra(old.Extra())
+			}
+			return r.Clone()
+		}
+	}, caught: []string{"LaterAttributesAreKept"}},
 	{name: "Times are stored in seconds", spoil: everyTime(func(t time.Time) time.Time { return t.Truncate(time.Second) }), caught: []string{"EveryFieldIsKept"}},
 	{name: "Times are returned in another zone", spoil: everyTime(func(t time.Time) time.Time {
 		return t.In(time.FixedZone("CET", 3600))

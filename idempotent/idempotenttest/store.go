@@ -322,6 +322,38 @@ var keepRequirements = []requirement{
 		},
 	},
 	{
+		name: "LaterAttributesAreKept",
+		rule: "A store keeps the attributes of a record and its steps that it does not know, in Record.Extra, until a write is without them: a later version may have written them.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			r, other := fullRecord(), emptyRecord()
+			other.ID = r.ID
+			r.SetExtra(laterAttributes(&r))
+			if err := errors.Join(insertNew(ctx, s, r), stands(ctx, s, r)); err != nil {
+				return err
+			}
+			for _, state := range []driver.State{driver.StateInProgress, driver.StateUnknown, driver.StateCompleted} { // a takeover, a sweep, evidence
+				refusedInsert, insertErr := s.Insert(ctx, other, now())
+				refusedReplace, replaceErr := s.Replace(ctx, other, newVersion())
+				if err := errors.Join(insertErr, replaceErr, sameRecord("Insert returned", refusedInsert, r), sameRecord("Replace returned", refusedReplace, r)); err != nil {
+					return err
+				}
+				r = *refusedInsert
+				was := r.Version
+				r.State, r.Version = state, newVersion()
+				if met, err := s.Replace(ctx, r, was); err != nil || met != nil {
+					return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
+				}
+				if err := stands(ctx, s, r); err != nil {
+					return err
+				}
+			}
+			if met, err := s.Insert(ctx, other, r.Expires); err != nil || met != nil {
+				return fmt.Errorf("Insert over an expired record: got %v, %w", describe(met), orNil(err))
+			}
+			return stands(ctx, s, other)
+		},
+	},
+	{
 		name: "ContextEnds",
 		rule: "A call under a cancelled context fails and writes nothing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {

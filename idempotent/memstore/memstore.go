@@ -47,7 +47,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*dr
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.records[r.ID]; old != nil && (old.Expires.IsZero() || old.Expires.After(now)) {
+	if old := s.records[r.ID]; old != nil && !old.Expired(now) {
 		return old.Clone(), nil
 	}
 	s.sweep(now)
@@ -94,7 +94,7 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 
 // Due lists the records that wait for reconciliation, the earliest due first.
 func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() })
+	return s.list(ctx, (*driver.Record).Scheduled)
 }
 
 // Exhausted lists the records that reconciliation gave up, the earliest first.
@@ -136,7 +136,7 @@ func (s *Store) sweep(now time.Time) {
 		return
 	}
 	for id, r := range s.records {
-		if !r.Expires.IsZero() && r.Expires.Add(grace).Before(now) {
+		if r.ExpiredBefore(now, grace) {
 			delete(s.records, id)
 		}
 	}

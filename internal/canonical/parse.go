@@ -92,10 +92,8 @@ func (p *parser) value(depth int) error {
 		return p.literal("true")
 	case c == 'f':
 		return p.literal("false")
-	case c == 'n':
-		return p.literal("null")
 	}
-	return p.unexpected()
+	return p.literal("null") // refuses anything else
 }
 
 func (p *parser) literal(text string) error {
@@ -326,12 +324,12 @@ func (p *parser) number() error {
 }
 
 // digits consumes decimal digits, and returns how many.
-func (p *parser) digits() int {
-	start := p.pos
+func (p *parser) digits() (n int) {
 	for p.pos < len(p.doc) && isDigit(p.doc[p.pos]) {
 		p.pos++
+		n++
 	}
-	return p.pos - start
+	return n
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -25,7 +25,7 @@ type Sealer struct {
 	seals, opened atomic.Int64
 }
 
-// New returns a Sealer with a key of its own.
+// New returns a Sealer with its own key.
 func New() *Sealer {
 	key := make([]byte, 32)
 	rand.Read(key)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sharedtest has a table that a store shares with other items, for tests: a
-// sort key, other names of the attributes, indexes of its own, and items that look
+// sort key, other names of the attributes, its own indexes, and items that look
 // like those of a store.
 package sharedtest
 
@@ -39,7 +39,7 @@ func Layout(o *dynamostore.Options) {
 // Key returns the key of the store's item with that name, such as a record id.
 func Key(name string) Item { return Item{"PK": text(Prefix + name), "SK": text(Prefix + name)} }
 
-// Create creates the table as a user has it: with an index on attributes of its own,
+// Create creates the table as a user has it: with an index on its own attributes,
 // and one with the keys of the table in the other order. The index of the store was
 // added. It does not use the store.
 func Create(t testing.TB, client dynamostore.Client, table string) {

@@ -5,7 +5,6 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,7 +38,7 @@ type Record struct {
 	Seals               bool     `json:"seals,omitempty"` // results are encrypted
 	ResultVersion       string   `json:"result_version,omitempty"`
 	Retention           Period   `json:"retention"`
-	UnresolvedRetention Period   `json:"unresolved_retention,omitempty"` // missing: for ever
+	UnresolvedRetention Period   `json:"unresolved_retention,omitempty"` // missing: no limit
 	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // missing: any step
 
 	Created  Time `json:"created,omitzero"`
@@ -90,17 +89,17 @@ type Step struct {
 // if r is not completed, and the further ones.
 func Of(r *driver.Record, further ...string) *Record {
 	key := r.ID.DownstreamKey()
-	codec, seals := CodecOf(r)
+	codec, seals := r.DeclaredCodec()
 	v := &Record{
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
-		State: r.State.String(), Reason: r.Reason, Resumable: Resumable(r), Attempt: r.Attempt, Token: r.Token(),
-		Recovery: r.Recovery.String(), Codec: codec, Seals: seals, ResultVersion: r.ResultVersion, Retention: Period(cmp.Or(r.Retention, defaultRetention)),
+		State: r.State.String(), Reason: r.Reason, Resumable: r.Resumable(), Attempt: r.Attempt, Token: r.Token(),
+		Recovery: r.Recovery.String(), Codec: codec, Seals: seals, ResultVersion: r.ResultVersion, Retention: Period(r.DeclaredRetention()),
 		UnresolvedRetention: Period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
 		Created: Time{r.Created}, Since: Time{r.Since}, LeaseEnd: Time{r.LeaseEnd},
 		Expires: Time{r.Expires}, Due: Time{r.Due}, OpenSince: Time{r.OpenSince},
 		PredecessorAnswered: r.PredecessorAnswered, ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID, TraceParent: r.TraceParent,
-		Encoding: r.Encoding, Sealed: IsSealed(r.Encoding), ResultBytes: ResultBytes(r),
+		Encoding: r.Encoding, Sealed: r.Sealed(), ResultBytes: ResultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),
 	}
 	for _, s := range r.Steps {
@@ -124,7 +123,7 @@ func StepOf(id idempotent.RecordID, s driver.StepRecord) Step {
 	key := id.StepKey(s.Name)
 	v := Step{
 		Name: s.Name, State: "begun", Mode: "at_least_once", Attempt: s.Attempt, At: Time{s.At},
-		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), Sealed: IsSealed(s.Encoding), ResultBytes: len(s.Result),
+		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), Sealed: s.Sealed(), ResultBytes: len(s.Result),
 	}
 	if s.Finished {
 		v.State, v.FinishedBy = "finished", sources[s.By]
@@ -155,18 +154,12 @@ func (v *Record) AddStepResults(ctx context.Context, g *idempotent.Guard, r *dri
 	return nil
 }
 
-// Resumable reports whether a record waits for its next request, or for evidence,
-// after some of its effects: it was released under Resume and is still due.
-func Resumable(r *driver.Record) bool {
-	return r.State == driver.StateRetryable && !r.Due.IsZero()
-}
-
 // StateResumable is the state of a resumable record in lists and counts.
 const StateResumable = "resumable"
 
 // StateOf returns the name of the state of r.
 func StateOf(r *driver.Record) string {
-	if Resumable(r) {
+	if r.Resumable() {
 		return StateResumable
 	}
 	return r.State.String()
@@ -180,20 +173,6 @@ func (v *Record) StateName() string {
 	return v.State
 }
 
-// JSONCodec is the default codec of records.
-const JSONCodec = "json"
-
-// CodecOf returns the name of the codec that the operation of r declared, and
-// whether it seals results.
-func CodecOf(r *driver.Record) (name string, seals bool) {
-	name, seals = strings.CutSuffix(r.Codec, driver.EncodingSealed)
-	return cmp.Or(name, JSONCodec), seals
-}
-
-// IsSealed reports whether a result is stored such that only a program with the
-// operation's key can read it.
-func IsSealed(encoding string) bool { return strings.HasSuffix(encoding, driver.EncodingSealed) }
-
 // ResultBytes returns the stored size of the result of r.
 func ResultBytes(r *driver.Record) int {
 	if r.Chunks.Count > 0 {
@@ -201,9 +180,6 @@ func ResultBytes(r *driver.Record) int {
 	}
 	return len(r.Result)
 }
-
-// defaultRetention is the retention of a record that declares none.
-const defaultRetention = 24 * time.Hour
 
 // Time is a time in RFC 3339, UTC, with milliseconds.
 type Time struct{ time.Time }
@@ -255,10 +231,9 @@ func OutcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*Out
 		err = json.Unmarshal(data, o.Final)
 	case encoding == lambdahttp.Encoding:
 		var stored lambdahttp.Response
-		if stored, err = lambdahttp.DecodeStored(data); err == nil {
-			o.Response = responseOf(stored)
-		}
-	case encoding == JSONCodec && json.Valid(data):
+		stored, err = lambdahttp.DecodeStored(data)
+		o.Response = responseOf(stored)
+	case encoding == driver.DefaultCodec && json.Valid(data):
 		o.Result = data
 	default:
 		o.Bytes = data

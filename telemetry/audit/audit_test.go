@@ -86,7 +86,7 @@ func TestOneLineForEachSettledOperation(t *testing.T) {
 	}
 }
 
-// Evidence about a step has a line of its own. The line names the step and does
+// Evidence about a step has a separate line. The line names the step and does
 // not report the operation as settled.
 func TestEvidenceAboutAStepIsNotAnOutcome(t *testing.T) {
 	t.Parallel()
@@ -149,18 +149,19 @@ func TestForgottenKeysAreAReason(t *testing.T) {
 	}
 }
 
-// The outcome of each kind of fact that settles an operation.
+// The outcome of each kind of fact that settles an operation. If evidence is about a
+// step, it is not the operation's outcome.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.Kind]string{
 		event.Completed: "completed", event.LateCompletion: "completed", event.Retryable: "retryable",
-		event.MarkedUnknown: "unknown", event.Resolved: "resolved", event.Forgotten: "forgotten", event.Contradicted: "contradicted",
+		event.MarkedUnknown: "unknown", event.Resolved: "step_resolved", event.Forgotten: "forgotten", event.Contradicted: "contradicted",
 		event.LeaseLost: "lease_lost", event.ReconcileExhausted: "exhausted",
 		event.Reserved: "", event.TakenOver: "", event.Replayed: "", event.StepDone: "",
 		event.StoreError: "", event.ReconcileScheduled: "", event.CompletionFailed: "",
 	} {
 		var w bytes.Buffer
-		audit.New(&w).Observe(t.Context(), event.Event{Kind: kind})
+		audit.New(&w).Observe(t.Context(), event.Event{Kind: kind, Step: "charge"})
 		got := ""
 		for _, l := range read(t, &w) {
 			got += l.Outcome
@@ -191,6 +192,16 @@ func TestWriterFails(t *testing.T) {
 	o.Observe(t.Context(), settled)
 	if !errors.Is(told, errFull) {
 		t.Errorf("Failed got %v", told)
+	}
+	var w bytes.Buffer
+	o = audit.New(&w, func(o *audit.Options) { o.Failed = func(err error) { told = err } })
+	if o.Observe(t.Context(), settled); told != errFull {
+		t.Errorf("Failed got %v although the line was written", told)
+	}
+	w.Reset()
+	tooLate := event.Event{Kind: event.Completed, Time: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}
+	if o.Observe(t.Context(), tooLate); told == errFull || w.Len() != 0 {
+		t.Errorf("Failed got %v, and %q was written, for a time that JSON cannot represent", told, &w)
 	}
 	audit.New(broken{}).Observe(t.Context(), settled) // Failed is not set
 	audit.New(broken{}, func(o *audit.Options) { o.Failed = nil }).Observe(t.Context(), settled)

@@ -139,9 +139,6 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 	m := o.of(operation)
 	m.counts[i]++
 	m.any = true
-	if e.Kind != event.RequestEnded {
-		return
-	}
 	full := false
 	for i, d := range [...]time.Duration{e.Durations.Claim, e.Durations.Handler, e.Durations.Settle} {
 		if d > 0 {

@@ -166,7 +166,7 @@ func TestReconciled(t *testing.T) {
 	for _, c := range []struct {
 		oldest time.Time
 		want   float64
-	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
+	}{{noon.Add(-90 * time.Second), 90}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
 		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
@@ -263,7 +263,7 @@ func TestNewIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 	var w bytes.Buffer
-	o, err := emf.New(&w, `Shop "A"/Charges`)
+	o, err := emf.New(&w, `Shop "A"/Charges~`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestNewIsChecked(t *testing.T) {
 	before := time.Now().UnixMilli()
 	o.Flush()
 	aws := lines(t, &w)[0]["_aws"].(map[string]any)
-	if got := aws["CloudWatchMetrics"].([]any)[0].(map[string]any)["Namespace"]; got != `Shop "A"/Charges` {
+	if got := aws["CloudWatchMetrics"].([]any)[0].(map[string]any)["Namespace"]; got != `Shop "A"/Charges~` {
 		t.Errorf("the namespace is %q", got)
 	}
 	if at := int64(aws["Timestamp"].(float64)); at < before || at > time.Now().UnixMilli() {
@@ -279,12 +279,18 @@ func TestNewIsChecked(t *testing.T) {
 	}
 }
 
-// failing is a writer that fails, or panics.
-type failing struct{ panics bool }
+// failing is a writer that panics, or fails unless the line has the word.
+type failing struct {
+	panics bool
+	word   string
+}
 
-func (f failing) Write([]byte) (int, error) {
+func (f failing) Write(line []byte) (int, error) {
 	if f.panics {
 		panic("broken pipe")
+	}
+	if f.word != "" && bytes.Contains(line, []byte(f.word)) {
+		return len(line), nil
 	}
 	return 0, errors.New("broken pipe")
 }
@@ -338,21 +344,27 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
-// Counts that cannot be written are lost; the invocation succeeds.
+// Counts that cannot be written are lost and this is logged; the invocation
+// succeeds. The test is not parallel, because it replaces the default logger.
 func TestWriterFails(t *testing.T) {
-	t.Parallel()
-	o, err := emf.New(failing{}, "Charges")
+	defer slog.SetDefault(slog.Default())
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	o, err := emf.New(failing{word: "refund"}, "Charges")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tell(o, "charge", event.Reserved)
-	if got, err := emf.Flushed(o, func(context.Context, int) (int, error) { return 7, nil })(t.Context(), 1); got != 7 || err != nil {
-		t.Errorf("got %d %v", got, err)
+	for range 2 { // the second has nothing to write
+		if got, err := emf.Flushed(o, func(context.Context, int) (int, error) { return 7, nil })(t.Context(), 1); got != 7 || err != nil {
+			t.Errorf("got %d %v", got, err)
+		}
 	}
-	if err := o.Flush(); err != nil {
-		t.Errorf("lost counts were written again: %v", err)
+	if !strings.HasSuffix(log.String(), "level=WARN msg=\"emf: metrics were lost\" error=\"broken pipe\"\n") || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("logged %q", &log)
 	}
 	tell(o, "charge", event.Reserved)
+	tell(o, "refund", event.Reserved) // is written after the line that fails
 	if err := o.Flush(); err == nil {
 		t.Error("the writer's error was lost")
 	}

@@ -2,7 +2,7 @@
 
 // Package otelonce reports the events of package idempotent to OpenTelemetry: as
 // metrics with the names of package telemetry, as events on the span of the
-// request, and in spans of its own if there is no such span.
+// request, and in separate spans if there is no such span.
 //
 //	facts, err := otelonce.New()
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = facts })

@@ -157,7 +157,7 @@ func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(telemetry.Prefix+string(e.Kind), trace.WithTimestamp(e.Time), trace.WithAttributes(attributes(e)...))
-		if slices.Contains(ofAnother, e.Kind) && e.TraceParent != "" {
+		if slices.Contains(ofAnother, e.Kind) {
 			if ran := spanContext(propagation.MapCarrier{traceParent: e.TraceParent}); ran.IsValid() {
 				span.AddLink(trace.Link{SpanContext: ran})
 			}
@@ -207,7 +207,7 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 	return known
 }
 
-// attributes returns the attributes of e on a span. Of an error it includes only
+// attributes returns the attributes of e on a span. It includes of an error only
 // the type.
 func attributes(e event.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{operationKey.String(e.Operation)}

@@ -16,6 +16,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	api "go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -180,6 +182,19 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// An event without an attempt and without an error has no attribute for them.
+func TestAttributesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	otelonce.Handler(l.observer, "charge", func(ctx context.Context, _ int) (int, error) {
+		l.observer.Observe(ctx, event.Event{Kind: event.KeyMissing, Operation: "charge"})
+		return 0, nil
+	})(t.Context(), 1)
+	if got := texts(l.spans.Ended()[0].Events()[0].Attributes); !slices.Equal(got, []string{"once.operation=charge"}) {
+		t.Errorf("the attributes are %q", got)
+	}
+}
+
 // A fact of evidence about a step has the step's name.
 func TestEvidenceAboutAStepNamesIt(t *testing.T) {
 	t.Parallel()
@@ -288,18 +303,13 @@ func TestOperationsAreBounded(t *testing.T) {
 // none.
 func TestReconciled(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		oldest time.Time
-		want   float64
-	}{{time.Time{}, 0}, {time.UnixMilli(10_000), 90}, {time.UnixMilli(100_001), 0}} {
-		l := newLab(t)
-		l.observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: time.UnixMilli(40_000)})
-		want := map[string]float64{telemetry.UnknownRecords: 3, telemetry.UnknownOldestAge: c.want, telemetry.ReleasedRecords: 2, telemetry.ReleasedOldestAge: 60}
-		if got := l.gauges(); !maps.Equal(got, want) {
-			t.Errorf("%s: got %v, want %v", c.oldest, got, want)
-		}
-	}
 	l := newLab(t)
+	l.observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: time.UnixMilli(10_000), PendingReleased: 2, OldestReleased: time.UnixMilli(40_000)})
+	want := map[string]float64{telemetry.UnknownRecords: 3, telemetry.UnknownOldestAge: 90, telemetry.ReleasedRecords: 2, telemetry.ReleasedOldestAge: 60}
+	if got := l.gauges(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	l = newLab(t)
 	l.observer.Reconciled(t.Context(), idempotent.Report{Pending: 3, Oldest: time.UnixMilli(10_000)})
 	if got := l.gauges(); len(got) != 0 {
 		t.Errorf("got %v of a list that failed", got)
@@ -329,6 +339,53 @@ func TestDurations(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// refusing is a meter that refuses one instrument.
+type refusing struct {
+	noop.Meter
+	name string
+}
+
+func (r refusing) check(name string) error {
+	if name == r.name {
+		return errors.New("refused " + name)
+	}
+	return nil
+}
+
+func (r refusing) Int64Counter(name string, _ ...api.Int64CounterOption) (api.Int64Counter, error) {
+	return noop.Int64Counter{}, r.check(name)
+}
+
+func (r refusing) Float64Histogram(name string, _ ...api.Float64HistogramOption) (api.Float64Histogram, error) {
+	return noop.Float64Histogram{}, r.check(name)
+}
+
+func (r refusing) Int64Gauge(name string, _ ...api.Int64GaugeOption) (api.Int64Gauge, error) {
+	return noop.Int64Gauge{}, r.check(name)
+}
+
+func (r refusing) Float64Gauge(name string, _ ...api.Float64GaugeOption) (api.Float64Gauge, error) {
+	return noop.Float64Gauge{}, r.check(name)
+}
+
+type provider struct {
+	noop.MeterProvider
+	meter api.Meter
+}
+
+func (p provider) Meter(string, ...api.MeterOption) api.Meter { return p.meter }
+
+// The error for each instrument is New's error.
+func TestRefusedInstruments(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"once.reserved", telemetry.ClaimDuration, telemetry.UnknownRecords, telemetry.ReleasedOldestAge} {
+		_, err := otelonce.New(func(o *otelonce.Options) { o.MeterProvider = provider{meter: refusing{name: name}} })
+		if err == nil || !strings.Contains(err.Error(), "otelonce: New: refused "+name) {
+			t.Errorf("%s: got error %v", name, err)
+		}
 	}
 }
 

@@ -31,9 +31,9 @@ func Handler[Req, Resp any](
 		if invocation, ok := lambdacontext.FromContext(ctx); ok {
 			options = append(options, trace.WithAttributes(semconv.FaaSInvocationID(invocation.AwsRequestID)))
 		}
-		err = o.span(ctx, name, options, func(ctx context.Context) error {
-			resp, err = h(ctx, req)
-			return err
+		err = o.span(ctx, name, options, func(ctx context.Context) (failed error) {
+			resp, failed = h(ctx, req)
+			return failed
 		})
 		return resp, err
 	}
@@ -122,7 +122,7 @@ func (o *Observer) span(ctx context.Context, name string, options []trace.SpanSt
 		}
 		span.End()
 	}()
-	if e, ok := idempotent.FromContext(ctx); ok && span.IsRecording() {
+	if e, ok := idempotent.FromContext(ctx); ok {
 		id := e.RecordID()
 		span.SetAttributes(operationKey.String(id.Operation()), keyHashKey.String(id.KeyHash()), attemptKey.Int(e.Attempt()))
 	}

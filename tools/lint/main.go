@@ -4,7 +4,7 @@
 // caches the result.
 //
 // It holds the analyzers of go vet, staticcheck, exhaustive, errorlint and
-// dupword, and three of its own: imports, lll and ignores. The reasons are in
+// dupword, and three others: imports, lll and ignores. The reasons are in
 // docs/adr/0028-one-vet-tool-holds-the-linters.md.
 //
 // A finding that is right to stay has the comment

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -18,9 +19,9 @@ import (
 type campaign struct {
 	root    string // absolute
 	targets []target
-	// equivalents and endless are the declarations of declared.go, by mutant
-	// name.
-	equivalents, endless map[string]string
+	// equivalents, endless and left are the declarations of declared.go and
+	// left.go, by mutant name.
+	equivalents, endless, left map[string]string
 
 	only      *regexp.Regexp // of the mutants' names
 	survivors bool           // print only the mutants that a person has to look at
@@ -66,19 +67,19 @@ func (c *campaign) run() (ok bool, err error) {
 			return false, err
 		}
 		verdicts, err := c.judge(b)
-		if err != nil {
-			return false, err
-		}
 		for _, v := range verdicts {
 			sum[v.outcome]++
 			if !c.survivors || !v.fine() {
 				fmt.Fprintln(c.out, v)
 			}
 		}
+		if err != nil {
+			return false, err
+		}
 	}
 	stale := c.stale(sources)
 	for _, name := range stale {
-		fmt.Fprintf(c.out, "declared.go names a mutant that does not exist: %s\n", name)
+		fmt.Fprintf(c.out, "declared.go or left.go names a mutant that does not exist: %s\n", name)
 	}
 	fmt.Fprintf(c.out, "%s in %s\n", sum, time.Since(began).Round(time.Second))
 	return sum.ok() && len(stale) == 0, nil
@@ -99,8 +100,8 @@ func (c *campaign) sources() (sources []*source, err error) {
 const controlEvery = 100
 
 // judge runs the mutants of a package, several at once. Now and then it also
-// runs the intact code: if that fails, the failures are not caused by the
-// mutants.
+// runs the intact code: if that fails, the result is an error too, because the
+// failures may not be caused by the mutants. A survivor stays one.
 func (c *campaign) judge(b *binary) ([]verdict, error) {
 	tests, err := b.rehearse()
 	if err != nil {
@@ -136,10 +137,10 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 	wg.Wait()
 	for _, f := range controls {
 		if f.noticed {
-			return nil, b.unsound(f)
+			err = b.unsound(f)
 		}
 	}
-	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), nil
+	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), err
 }
 
 // try runs the tests that can notice the mutant m. A test that does not end
@@ -166,13 +167,16 @@ func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate
 // verdict returns the verdict about a mutant with the given fate.
 func (c *campaign) verdict(m mutant, f fate) verdict {
 	reason, declared := c.equivalents[m.name()]
+	open, listed := c.left[m.name()]
 	_, loops := c.endless[m.name()]
-	v := verdict{mutant: m, fate: f, reason: reason}
+	v := verdict{mutant: m, fate: f, reason: cmp.Or(reason, open)}
 	switch {
-	case declared && f.noticed:
+	case (declared || listed) && f.noticed:
 		v.outcome = wronglyDeclared
 	case declared:
 		v.outcome = equivalent
+	case listed:
+		v.outcome = left
 	case f.timedOut && loops:
 		v.outcome = neverEnds
 	case f.timedOut:
@@ -193,7 +197,7 @@ func (c *campaign) stale(sources []*source) (names []string) {
 			found[m.name()] = true
 		}
 	}
-	for _, declared := range []map[string]string{c.equivalents, c.endless} {
+	for _, declared := range []map[string]string{c.equivalents, c.endless, c.left} {
 		for name := range declared {
 			if !found[name] {
 				names = append(names, name)

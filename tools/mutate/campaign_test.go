@@ -92,7 +92,7 @@ func TestCampaign(t *testing.T) {
 	}
 	for _, want := range []string{
 		"m.f: a && b is always true (f.go:6): killed by TestF\n",
-		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT, but killed by TestF\n",
+		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT OR LEFT, but killed by TestF\n",
 		"m.f: a && b loses && b (f.go:6): SURVIVED\n",
 		"m.f: a && b loses a && (f.go:6): killed by TestF\n",
 		"m.f: i < n is negated (f.go:9): equivalent: the number does not matter\n",
@@ -100,7 +100,7 @@ func TestCampaign(t *testing.T) {
 		"m.f: g(keepCondition) is not called (f.go:10): SURVIVED\n",
 		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
 		"names a mutant that does not exist: m.f: no such\n",
-		" 1 wrongly declared equivalent in ",
+		" 1 wrongly declared in ",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%s\nwant %q in it", out, want)
@@ -170,28 +170,31 @@ func TestCampaignOverOldNames(t *testing.T) {
 	}
 }
 
-// declared.go and targets.go match this repository.
+// declared.go, left.go and targets.go match this repository.
 func TestDeclaredNamesAreMutants(t *testing.T) {
 	t.Parallel()
-	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless}
+	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless, left: leftOver}
 	sources, err := c.sources()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range c.stale(sources) {
-		t.Errorf("declared.go names a mutant that does not exist: %s", name)
+		t.Errorf("declared.go or left.go names a mutant that does not exist: %s", name)
+	}
+	if most := 0; len(leftOver) > most {
+		t.Errorf("left.go lists %d mutants, want at most %d: the list only shrinks", len(leftOver), most)
 	}
 }
 
 // The verdict for each fate of a mutant, and for repeated names.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}}
+	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}, {where: "h", what: "x"}}
 	number(mutants)
 	if mutants[0].name() != ".f: x" || mutants[1].name() != ".f: x (2)" || mutants[2].name() != ".g: x" {
 		t.Errorf("got %q, %q, %q", mutants[0].name(), mutants[1].name(), mutants[2].name())
 	}
-	c := campaign{equivalents: map[string]string{".f: x (2)": "because"}, endless: map[string]string{".g: x": "loops"}}
+	c := campaign{equivalents: map[string]string{".f: x (2)": "because"}, endless: map[string]string{".g: x": "loops"}, left: map[string]string{".h: x": "a user would see it"}}
 	lives, dies, hangs := fate{}, fate{noticed: true, by: "TestA"}, fate{noticed: true, by: "a time-out in TestA", timedOut: true}
 	for _, row := range []struct {
 		m    mutant
@@ -208,6 +211,8 @@ func TestVerdicts(t *testing.T) {
 		{mutants[2], lives, survived, false},
 		{mutants[2], dies, killed, true},
 		{mutants[2], hangs, neverEnds, true},
+		{mutants[3], lives, left, true},
+		{mutants[3], dies, wronglyDeclared, false},
 	} {
 		var sum summary
 		v := c.verdict(row.m, row.f)

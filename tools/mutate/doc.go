@@ -10,15 +10,15 @@
 //	make mutate ARGS='-list'          # list the mutants without running them
 //
 // targets.go lists the files to break, operators.go and conditions.go define
-// the changes, and declared.go lists the changes that are not observable, with
-// the reasons. For each package the tool builds one test binary with all
+// the changes, declared.go lists the changes that are not observable, with the
+// reasons, and left.go those that survive for now. For each package the tool builds one test binary with all
 // mutants: every function to be broken begins with a switch to its broken
 // copies, and an environment variable selects one. The broken sources exist
 // only in a temporary folder (go build -overlay); the tree is never changed.
 //
 // The tool prints one line with the result of each mutant, and a summary. The
 // exit status is 1 if a mutant survived, if it only timed out and is not
-// declared to be endless, if it was declared equivalent but killed, if it does
-// not compile, or if a declaration matches no mutant. It is 2 if the tests fail
+// declared to be endless, if it was declared equivalent or left but killed, if it
+// does not compile, or if a declaration matches no mutant. It is 2 if the tests fail
 // without any mutant, because then the run shows nothing.
 package main

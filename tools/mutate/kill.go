@@ -47,11 +47,12 @@ func (b *binary) rehearse() ([]test, error) {
 	for _, name := range listed.FindAllString(list, -1) {
 		tests = append(tests, test{name: name})
 	}
-	for _, name := range b.quoting {
+	for _, name := range slices.Concat(b.quoting, b.measuring) {
 		if !slices.ContainsFunc(tests, func(t test) bool { return t.name == name }) {
 			return nil, fmt.Errorf("%s has no test %s; correct targets.go", b.folder(), name)
 		}
 	}
+	tests = slices.DeleteFunc(tests, func(t test) bool { return slices.Contains(b.measuring, t.name) })
 	failures := make([]error, len(tests))
 	slots := make(chan struct{}, runtime.NumCPU())
 	var wg sync.WaitGroup
@@ -70,11 +71,15 @@ func (b *binary) rehearse() ([]test, error) {
 // listed matches the names that a test binary lists, except benchmarks.
 var listed = regexp.MustCompile(`(?m)^(?:Test|Example|Fuzz)\S*$`)
 
+// longestTest limits the duration of one test without a mutant. It is generous,
+// because the machine may be busy.
+const longestTest = 5 * time.Minute
+
 // watch runs one test and records its duration and the functions that it enters.
 func (b *binary) watch(t *test) error {
 	path := filepath.Join(filepath.Dir(b.path), t.name+".entered")
 	begun := time.Now()
-	if _, f := b.exec(noteEntries, time.Minute, "-test.run="+pattern([]test{*t}), path); f.noticed {
+	if _, f := b.exec(noteEntries, longestTest, "-test.run="+pattern([]test{*t}), path); f.noticed {
 		return b.unsound(f)
 	}
 	t.took, t.enters = time.Since(begun), map[int]bool{}

@@ -35,7 +35,7 @@ func start(root, pattern string, list, survivors bool) (ok bool, err error) {
 		return false, err
 	}
 	c := campaign{
-		root: root, targets: targets, equivalents: equivalents, endless: endless,
+		root: root, targets: targets, equivalents: equivalents, endless: endless, left: leftOver,
 		only: only, survivors: survivors, out: os.Stdout,
 	}
 	if list {

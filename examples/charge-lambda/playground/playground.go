@@ -49,7 +49,7 @@ func (p *Playground) Register(mux *http.ServeMux) {
 }
 
 // thisMachine refuses requests from elsewhere. A page of another site cannot read
-// this one under a name of its own that leads to this machine, because the browser
+// this one under another name that leads to this machine, because the browser
 // sends that name as the host.
 func thisMachine(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package worker runs a Lambda handler in processes of its own, as Lambda does: a
+// Package worker runs a Lambda handler in separate processes, as Lambda does: a
 // process handles one request at a time, waits for the next one, and is killed if
 // it outlives the deadline of a request. So you can kill a worker while it works,
 // and see what happens to its request.

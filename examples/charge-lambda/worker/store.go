@@ -16,7 +16,7 @@ type storeCall struct {
 	Deadline time.Time // zero: none
 
 	ID     driver.RecordID // of OpGet
-	Record driver.Record   // of OpInsert and OpReplace
+	Record *driver.Record  // of OpInsert and OpReplace
 	Now    time.Time       // of OpInsert
 	Was    driver.Version  // of OpReplace
 }
@@ -32,10 +32,7 @@ type storeAnswer struct {
 var kinds = []error{1: driver.ErrNoRecord, 2: driver.ErrTooLarge}
 
 // storeService answers the calls of a worker. A call goes on if the worker dies.
-type storeService struct {
-	store driver.Store
-	extra map[driver.Version]any // Record.Extra of what was read, which only the store can encode
-}
+type storeService struct{ store driver.Store }
 
 func (s *storeService) answer(c storeCall) (a storeAnswer) {
 	ctx := context.Background()
@@ -47,10 +44,9 @@ func (s *storeService) answer(c storeCall) (a storeAnswer) {
 	var err error
 	switch c.Method {
 	case driver.OpInsert:
-		a.Record, err = s.store.Insert(ctx, c.Record, c.Now)
+		a.Record, err = s.store.Insert(ctx, *c.Record, c.Now)
 	case driver.OpReplace:
-		c.Record.Extra = s.extra[c.Was]
-		a.Record, err = s.store.Replace(ctx, c.Record, c.Was)
+		a.Record, err = s.store.Replace(ctx, *c.Record, c.Was)
 	case driver.OpGet:
 		a.Record, err = s.store.Get(ctx, c.ID)
 	default:
@@ -64,15 +60,6 @@ func (s *storeService) answer(c storeCall) (a storeAnswer) {
 			}
 		}
 	}
-	if a.Record != nil && a.Record.Extra != nil {
-		if s.extra == nil {
-			s.extra = map[driver.Version]any{}
-		}
-		s.extra[a.Record.Version] = a.Record.Extra
-		without := *a.Record
-		without.Extra = nil
-		a.Record = &without
-	}
 	return a
 }
 
@@ -80,12 +67,11 @@ func (s *storeService) answer(c storeCall) (a storeAnswer) {
 type remoteStore struct{ parent *wire }
 
 func (s *remoteStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return s.call(ctx, storeCall{Method: driver.OpInsert, Record: r, Now: now})
+	return s.call(ctx, storeCall{Method: driver.OpInsert, Record: &r, Now: now})
 }
 
 func (s *remoteStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	r.Extra = nil // the parent has it
-	return s.call(ctx, storeCall{Method: driver.OpReplace, Record: r, Was: was})
+	return s.call(ctx, storeCall{Method: driver.OpReplace, Record: &r, Was: was})
 }
 
 func (s *remoteStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {

@@ -343,39 +343,3 @@ func TestErrorsArrive(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 }
-
-// withExtra is a store that reads attributes which it does not know.
-type withExtra struct{ driver.Store }
-
-func (s withExtra) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
-	r, err := s.Store.Get(ctx, id)
-	if r != nil {
-		r.Extra = "unknown"
-	}
-	return r, err
-}
-
-func (s withExtra) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if r.Extra != "unknown" {
-		return nil, fmt.Errorf("the extra attributes are %v", r.Extra)
-	}
-	return s.Store.Replace(ctx, r, was)
-}
-
-// What only the store understands stays with the record.
-func TestExtraStays(t *testing.T) {
-	t.Parallel()
-	s := connect(t, withExtra{memstore.New()})
-	if _, err := s.Insert(t.Context(), aRecord, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Get(t.Context(), aRecord.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := *r
-	next.Version[0]++
-	if _, err := s.Replace(t.Context(), next, r.Version); err != nil {
-		t.Error(err)
-	}
-}

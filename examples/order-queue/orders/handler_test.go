@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"slices"
 	"testing"
@@ -95,12 +96,12 @@ func TestADeadOrderIsDue(t *testing.T) {
 	}
 }
 
-// newStore returns a store beside the table of a shop with ten cups.
-func newStore(t *testing.T) *dynamostore.Store {
+// newStore returns a store beside the table of a shop with that many cups.
+func newStore(t *testing.T, cups int) (*dynamostore.Store, *dynamotest.DB) {
 	t.Helper()
 	db := dynamotest.New("once", "shop")
 	if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{
-		TableName: aws.String("shop"), Item: item{"pk": text("stock#cup"), "available": number(10)},
+		TableName: aws.String("shop"), Item: item{"pk": text("stock#cup"), "available": number(cups)},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func newStore(t *testing.T) *dynamostore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store
+	return store, db
 }
 
 // ledger is a provider that remembers keys for a day.
@@ -134,7 +135,7 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, after := range []time.Duration{5 * day, 4*day + 14*day + 4*day} {
-		store := newStore(t)
+		store, _ := newStore(t, 10)
 		var clock idempotenttest.Clock
 		guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Now, o.Logger = clock.Now, slog.New(slog.DiscardHandler) })
 		if err != nil {
@@ -151,6 +152,30 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 		}
 		if provider.count != 1 {
 			t.Errorf("the customer was charged %d times by a message that was redriven after %s", provider.count, after)
+		}
+	}
+}
+
+// An order for two cups is taken if there are two. If there is one, it is refused for
+// good: nothing is charged, and the message is acknowledged.
+func TestTheLastCups(t *testing.T) {
+	t.Parallel()
+	for cups, want := range map[int]struct{ charges, left int }{2: {1, 0}, 1: {0, 1}} {
+		store, db := newStore(t, cups)
+		guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		provider := &ledger{now: time.Now, made: map[string]time.Time{}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		response, err := New(guard, "shop", provider, nil)(ctx, message("m-1"))
+		if err != nil || len(response.BatchItemFailures) != 0 || provider.count != want.charges {
+			t.Errorf("%d cups: got %+v, %v, and %d charges, want %d", cups, response, err, provider.count, want.charges)
+		}
+		out, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("shop"), Key: item{"pk": text("stock#cup")}})
+		if err != nil || !reflect.DeepEqual(out.Item["available"], number(want.left)) {
+			t.Errorf("%d cups: %v are left (%v), want %d", cups, out.Item, err, want.left)
 		}
 	}
 }
@@ -180,7 +205,7 @@ func TestAnOrderThatIsBeingTaken(t *testing.T) {
 	defer server.Close()
 	queue := sqs.New(sqs.Options{BaseEndpoint: &server.URL, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")})
 
-	store := newStore(t)
+	store, _ := newStore(t, 10)
 	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@
 //
 // A test opens pages, and acts on them as a person does: by mouse and keyboard.
 // It waits for conditions on a page, never for a time. Each page has cookies and
-// storage of its own.
+// its own storage.
 package browser
 
 import (

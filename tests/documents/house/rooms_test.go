@@ -79,7 +79,7 @@ type sources struct {
 // of its imports come from the compiler's export data.
 func loadPackage(t *testing.T, dir string) *sources {
 	t.Helper()
-	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}}}
+	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}}
 	dir = filepath.Join(engine.Root(), dir)
 	list, imports, err := exports.List(s.fset, dir, ".")
 	if err != nil {

@@ -29,7 +29,7 @@ const Release = "v0.1.0"
 // with the rest of their paths.
 const root = "github.com/once-lambda/once"
 
-// World is a proxy with releases, and a module cache of its own: the versions in
+// World is a proxy with releases, and a separate module cache: the versions in
 // it must not be taken for real ones later.
 type World struct {
 	proxy, cache, trees string

@@ -239,7 +239,7 @@ func (f *function) while(order string, d time.Duration) {
 
 func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 
-// G6: a message whose order is running elsewhere for ten minutes, or for ever, is
+// G6: a message whose order is running elsewhere for ten minutes, or without end, is
 // received twice if the function changes its visibility timeout, and otherwise it
 // is dead-lettered.
 func TestAMessageOfARunningOrder(t *testing.T) {

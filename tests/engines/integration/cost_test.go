@@ -360,7 +360,7 @@ func TestCost(t *testing.T) {
 	doctest.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
 }
 
-// In a table of other items a request costs what it costs in a table of its own. An
+// In a table of other items a request costs what it costs in a separate table. An
 // index of the user with the keys of the table in another order contains records
 // and chunks, too; the one here projects only keys. The capacity of batches includes
 // it, and that of a transaction the user's item in it.

@@ -31,7 +31,7 @@ type dynamo interface {
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 }
 
-// side is one of the two databases that are compared, with a table of its own.
+// side is one of the two databases that are compared, with a separate table.
 type side struct {
 	dynamo
 	table *string

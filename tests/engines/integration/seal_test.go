@@ -38,7 +38,7 @@ func TestSealWithKMS(t *testing.T) {
 	}
 
 	keys := []idempotent.Key{newKey(), newKey()}
-	// send makes a request as a process of its own: it holds no data key.
+	// send makes a request as a separate process: it holds no data key.
 	send := func(i int, runs bool) error {
 		t.Helper()
 		sealer, err := kmsseal.New(client, alias)

@@ -142,7 +142,7 @@ func oldTable(t *testing.T, key string) string {
 	return name
 }
 
-// With a table of their own and default attributes, both functions exclude each
+// With a separate table and default attributes, both functions exclude each
 // other too: what the old one did is replayed, and it does not run what the new one
 // did.
 func TestTwoTables(t *testing.T) {

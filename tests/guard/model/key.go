@@ -105,7 +105,7 @@ type Key struct {
 type Verdict string
 
 const (
-	// Of a claim.
+	// Verdicts about a claim.
 	Entered    Verdict = "entered"
 	Replayed   Verdict = "replayed" // also of a settlement: another outcome is the current one
 	Running    Verdict = "in progress"
@@ -113,11 +113,11 @@ const (
 	Unresolved Verdict = "unresolved"
 	NoTime     Verdict = "no time"
 
-	// Of a settlement.
+	// Verdicts about a settlement.
 	Own  Verdict = "own" // the caller gets what its handler reported
 	Lost Verdict = "lost"
 
-	// Of a resolution; also Running.
+	// Verdicts about a resolution; also Running.
 	Done    Verdict = "done"
 	Settled Verdict = "settled"
 	Stale   Verdict = "stale"

@@ -28,7 +28,7 @@ import (
 )
 
 // The simulations run the real guard, reconciler and metrics on a store in memory
-// and a clock of their own, and evaluate the alarms that package infra
+// and their own clock, and evaluate the alarms that package infra
 // synthesises.
 
 var update = flag.Bool("update", false, "write the table of docs/recovery.md")

@@ -62,7 +62,7 @@ type requirement struct {
 	options     func(*lambdahttp.Options) // of a shop
 	steps       bool                      // a shop that works in two steps
 	checked     bool                      // a shop that looks for a charge before it replays it
-	alone       bool                      // a process of its own, which may be killed
+	alone       bool                      // a separate process, which may be killed
 	env         []string                  // of that process
 	unreachable bool                      // the bank cannot be reached before the first crash
 }

@@ -115,7 +115,7 @@ var outcomeRequirements = []requirement{
 		},
 	},
 	{
-		name: "lease-end", text: "No key stays in progress for ever: when its time is over the outcome is unknown, and is not repeated", asks: "D2.5 B0 B5 B7 P4 Pa", on: shops,
+		name: "lease-end", text: "A key does not stay in progress: when its time is over the outcome is unknown, and is not repeated", asks: "D2.5 B0 B5 B7 P4 Pa", on: shops,
 		rule: "P lets the next request run again after 90 s. B forbids it for payments, and wins.",
 		run: func(c *check) {
 			key := c.newKey()

@@ -33,7 +33,7 @@ var build = sync.OnceValues(func() (string, error) {
 
 func (f failure) Error() string { return f.text }
 
-// process is the charge example as a process of its own, with the tests' bank.
+// process is the charge example as a separate process, with the tests' bank.
 type process struct {
 	program string
 	dir     string

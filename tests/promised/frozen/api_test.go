@@ -121,7 +121,7 @@ func describe(w io.Writer, p *types.Package) {
 	}
 }
 
-// declaration returns a type without its fields, which have lines of their own.
+// declaration returns a type without its fields, which have their own lines.
 func declaration(object *types.TypeName, short types.Qualifier) string {
 	text := types.ObjectString(object, short)
 	if at := strings.Index(text, "struct{"); at >= 0 && !object.IsAlias() {

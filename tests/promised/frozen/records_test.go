@@ -7,9 +7,11 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
+	"hash/crc32"
 	"io"
 	"maps"
 	"os"
@@ -30,6 +32,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/attributejson"
 )
 
 var update = flag.Bool("update", false, "write the files of this folder from today's code; see RELEASING.md")
@@ -163,12 +166,6 @@ func members(t *testing.T, record object) object {
 		}
 		all[name] = value
 	}
-	if stored, ok := record["stored"].(string); ok {
-		delete(all, "stored")
-		if err := json.Unmarshal(fromBase64(stored)[5:], &all); err != nil {
-			t.Fatal(err)
-		}
-	}
 	all["own"], all["wid"] = "random", "random"
 	if encoding, _ := all["enc"].(string); strings.HasPrefix(encoding, "gzip") {
 		stream, err := gzip.NewReader(bytes.NewReader(fromBase64(all["res"].(string))))
@@ -201,7 +198,11 @@ func (m table) dump() (map[string]object, error) {
 	for _, item := range page.Items {
 		record := object{}
 		for name, v := range item {
-			record[name] = fromAttribute(v)
+			var value object
+			if err := json.Unmarshal(attributejson.Marshal(v), &value); err != nil {
+				return nil, err
+			}
+			record[name] = value
 		}
 		delete(record, "pk")
 		all[item["pk"].(*types.AttributeValueMemberS).Value] = record
@@ -213,7 +214,13 @@ func (m table) restore(all map[string]object) error {
 	for id, record := range all {
 		item := map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
 		for name, v := range record {
-			item[name] = toAttribute(v.(object))
+			data, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			if item[name], err = attributejson.Unmarshal(data); err != nil {
+				return err
+			}
 		}
 		if _, err := m.db.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String("records"), Item: item}); err != nil {
 			return err
@@ -222,62 +229,8 @@ func (m table) restore(all map[string]object) error {
 	return nil
 }
 
-func fromAttribute(v types.AttributeValue) object {
-	switch v := v.(type) {
-	case *types.AttributeValueMemberS:
-		return object{"S": v.Value}
-	case *types.AttributeValueMemberN:
-		return object{"N": v.Value}
-	case *types.AttributeValueMemberB:
-		return object{"B": base64.StdEncoding.EncodeToString(v.Value)}
-	case *types.AttributeValueMemberBOOL:
-		return object{"BOOL": v.Value}
-	case *types.AttributeValueMemberL:
-		list := make([]any, len(v.Value))
-		for i, element := range v.Value {
-			list[i] = fromAttribute(element)
-		}
-		return object{"L": list}
-	case *types.AttributeValueMemberM:
-		members := object{}
-		for name, element := range v.Value {
-			members[name] = fromAttribute(element)
-		}
-		return object{"M": members}
-	}
-	panic(v)
-}
-
-func toAttribute(v object) types.AttributeValue {
-	for kind, value := range v {
-		switch kind {
-		case "S":
-			return &types.AttributeValueMemberS{Value: value.(string)}
-		case "N":
-			return &types.AttributeValueMemberN{Value: value.(string)}
-		case "BOOL":
-			return &types.AttributeValueMemberBOOL{Value: value.(bool)}
-		case "B":
-			return &types.AttributeValueMemberB{Value: fromBase64(value.(string))}
-		case "L":
-			list := &types.AttributeValueMemberL{}
-			for _, element := range value.([]any) {
-				list.Value = append(list.Value, toAttribute(element.(object)))
-			}
-			return list
-		case "M":
-			members := &types.AttributeValueMemberM{Value: map[string]types.AttributeValue{}}
-			for name, element := range value.(object) {
-				members.Value[name] = toAttribute(element.(object))
-			}
-			return members
-		}
-	}
-	panic(v)
-}
-
-// file keeps records in a file. Each is five bytes with a checksum and the version
-// of the format, and an object of JSON.
+// file keeps records in a file. Each is the CRC-32C of its id and the rest in four
+// bytes, and an object of JSON.
 type file string
 
 var bucket = []byte("once.records")
@@ -299,8 +252,10 @@ func (m file) dump() (all map[string]object, err error) {
 	all = map[string]object{}
 	return all, db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucket).ForEach(func(id, stored []byte) error {
-			all[string(id)] = object{"stored": base64.StdEncoding.EncodeToString(stored)}
-			return nil
+			var record object
+			err := json.Unmarshal(stored[4:], &record)
+			all[string(id)] = record
+			return err
 		})
 	})
 }
@@ -314,7 +269,9 @@ func (m file) restore(all map[string]object) error {
 	return db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucket)
 		for id, record := range all {
-			err = errors.Join(err, b.Put([]byte(id), fromBase64(record["stored"].(string))))
+			doc, marshalErr := json.Marshal(record)
+			sum := crc32.Checksum(append([]byte(id), doc...), crc32.MakeTable(crc32.Castagnoli))
+			err = errors.Join(err, marshalErr, b.Put([]byte(id), append(binary.BigEndian.AppendUint32(nil, sum), doc...)))
 		}
 		return errors.Join(err, b.SetSequence(uint64(len(all)))) // the number of records
 	})

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -15,6 +17,13 @@ import (
 func TestNewHandler(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "key")
+	denied := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"__type":"AccessDeniedException"}`, http.StatusBadRequest)
+	}))
+	defer denied.Close()
+	t.Setenv("AWS_ENDPOINT_URL", denied.URL)
 	complete := map[string]string{"ONCE_TABLE": "once", "SHOP_TABLE": "shop", "PROVIDER_URL": "https://pay.example.com"}
 	for name, value := range complete {
 		t.Setenv(name, value)
@@ -34,11 +43,14 @@ func TestNewHandler(t *testing.T) {
 	if response, err := h(t.Context(), events.SQSEvent{}); err != nil || len(response.BatchItemFailures) != 0 {
 		t.Errorf("an empty batch: %+v %v", response, err)
 	}
-	// A message without a key makes one event, which is flushed. It calls no
-	// service.
-	response, err := h(t.Context(), events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", EventSourceARN: "arn", Body: "{}"}}})
+	// A table that refuses the claim makes an event, which is counted, and the counts
+	// are flushed.
+	response, err := h(t.Context(), events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", EventSourceARN: "arn", Body: `{"order_id":"o-1"}`}}})
 	if err != nil || len(response.BatchItemFailures) != 1 {
-		t.Errorf("a message without a key: %+v %v", response, err)
+		t.Errorf("a claim that is refused: %+v %v", response, err)
+	}
+	if line := out.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, `"Namespace":"OrderQueue"`) || !strings.Contains(line, `"once.store_error":1`) {
+		t.Errorf("wrote %q, want one line with the count", line)
 	}
 	t.Setenv("PROVIDER_URL", "pay")
 	if _, err := newHandler(t.Context(), &out); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package house
+package modules_test
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/tests/documents/modules"
 )
 
@@ -94,13 +95,8 @@ func main() {
 	}
 	// The programs of the documentation compile and pass their tests, with the
 	// checksums of exactly what they need.
-	for _, name := range tracked(t, ".go") {
-		if inside, ok := strings.CutPrefix(name, "tests/documents/programs/"); ok {
-			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(inside)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			write(t, dir, inside, read(t, name))
-		}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(engine.Root(), "tests/documents/programs"))); err != nil {
+		t.Fatal(err)
 	}
 	command("go", "mod", "tidy")
 	tested := command("go", "test", "-mod=readonly", "-trimpath", "./...")
@@ -109,6 +105,15 @@ func main() {
 			t.Errorf("the tests of %s did not run:\n%s", program, tested)
 		}
 	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(engine.Root(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func write(t *testing.T, dir, name, content string) {

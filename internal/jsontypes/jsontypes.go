@@ -1,60 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package idempotent
+// Package jsontypes checks which types survive JSON: whether a value decodes to what
+// was encoded, and whether different values have different encodings. The
+// documentation of idempotent.Wrap has the rules.
+package jsontypes
 
 import (
-	"crypto/sha256"
 	"encoding"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/big"
 	"reflect"
 	"runtime"
-	"slices"
-	"strings"
-	"sync"
 	"time"
-	"unicode"
 )
 
-// typeInfo describes how values of a type are encoded as JSON. It is computed
-// once per type.
-type typeInfo struct {
-	// result is why a replay would not return a stored value as it was.
-	result error
-	// request is why two different values could have the same encoding.
-	request error
+// Info describes how values of a type are encoded as JSON.
+type Info struct {
+	// Result is why a decoded value would not be the value that was encoded; nil if it
+	// would.
+	Result error
+	// Request is why two different values could have the same encoding; nil if they
+	// could not.
+	Request error
 
-	addressed bool   // json.Marshal needs a pointer: a value has a marshaler with a pointer receiver
-	untyped   bool   // it can hold an interface value, whose Go type is not stored
-	unproven  bool   // its own methods decide whether it decodes to the same value
-	shape     string // see shapeOf
+	Addressed bool   // json.Marshal needs a pointer: a value has a marshaler with a pointer receiver
+	Untyped   bool   // it can hold an interface value, whose Go type is not encoded
+	Unproven  bool   // its own methods decide whether it decodes to the same value
+	Shape     string // see shapeOf
 }
 
-var typeInfos sync.Map // reflect.Type → *typeInfo
-
-func infoOf(t reflect.Type) *typeInfo {
-	if known, ok := typeInfos.Load(t); ok {
-		return known.(*typeInfo)
-	}
-	var info typeInfo
-	stored := walk{stored: true, seen: map[visit]bool{}, info: new(typeInfo)}
-	info.result = stored.value(t, placeTop)
+// Inspect returns how values of type t are encoded. It visits every type that such a
+// value can hold, so the caller keeps the result.
+func Inspect(t reflect.Type) *Info {
+	var info Info
+	stored := walk{stored: true, seen: map[visit]bool{}, info: new(Info)}
+	info.Result = stored.value(t, placeTop)
 	sent := walk{seen: map[visit]bool{}, info: &info}
-	info.request = sent.value(t, placeTop)
-	info.shape = hashShape(t)
-	known, _ := typeInfos.LoadOrStore(t, &info)
-	return known.(*typeInfo)
+	info.Request = sent.value(t, placeTop)
+	info.Shape = shapeOf(t)
+	return &info
 }
-
-// checkResult returns an error if a value of type t could not be stored as JSON
-// and replayed unchanged. [Wrap] documents the rules.
-func checkResult(t reflect.Type) error { return infoOf(t).result }
-
-// checkRequest returns an error if two different values of type t could have the
-// same JSON encoding, and so the same fingerprint.
-func checkRequest(t reflect.Type) error { return infoOf(t).request }
 
 // place is where encoding/json finds a value. It calls a marshaler with a pointer
 // receiver only if it can take the value's address.
@@ -75,7 +61,7 @@ type visit struct {
 type walk struct {
 	stored bool // the value is also decoded
 	seen   map[visit]bool
-	info   *typeInfo
+	info   *Info
 }
 
 func (w *walk) value(t reflect.Type, at place) error {
@@ -93,7 +79,7 @@ func (w *walk) value(t reflect.Type, at place) error {
 		if t.NumMethod() > 0 {
 			return fmt.Errorf("%s is an interface with methods: its JSON does not contain the type of the value; use a struct", t)
 		}
-		w.info.untyped = true
+		w.info.Untyped = true
 	case reflect.Pointer, reflect.Slice:
 		return w.value(t.Elem(), placeAddressed)
 	case reflect.Array:
@@ -195,9 +181,9 @@ func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
 		if at == placeFixed {
 			return true, fmt.Errorf("%s encodes itself through its pointer, which encoding/json does not do in a map; use a map of *%s", t, t)
 		}
-		w.info.addressed = w.info.addressed || at == placeTop
+		w.info.Addressed = w.info.Addressed || at == placeTop
 	}
-	w.info.unproven = w.info.unproven || !exact[t]
+	w.info.Unproven = w.info.Unproven || !exact[t]
 	return true, nil
 }
 
@@ -280,7 +266,7 @@ func (w *walk) key(t reflect.Type) error {
 	case w.stored && !writes && m.unmarshalText:
 		return fmt.Errorf("keys of type %s are decoded with UnmarshalText but not encoded with MarshalText, which must have a value receiver", t)
 	case writes:
-		w.info.unproven = true // two keys may have the same text
+		w.info.Unproven = true // two keys may have the same text
 		return nil
 	}
 	switch t.Kind() {
@@ -289,170 +275,4 @@ func (w *walk) key(t reflect.Type) error {
 		return nil
 	}
 	return fmt.Errorf("a map with keys of type %s cannot be encoded as JSON", t)
-}
-
-// jsonField is a field that encoding/json encodes, of a struct or of a struct
-// embedded in it.
-type jsonField struct {
-	name   string // of the JSON member
-	path   string // in Go
-	typ    reflect.Type
-	quoted bool // ",string" applies
-
-	behindPointer bool // a pointer itself, or in a struct that is embedded by pointer
-	unsettable    bool // in a struct that is embedded by pointer and not exported
-}
-
-// fieldsOf returns the fields of the struct t, sorted by name. It refuses a
-// struct from which encoding/json would omit a field that is not tagged
-// `json:"-"`.
-func fieldsOf(t reflect.Type) ([]jsonField, error) {
-	c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}}
-	if err := c.add(t, jsonField{}); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(c.fields, func(a, b jsonField) int { return strings.Compare(a.name, b.name) })
-	return c.fields, nil
-}
-
-type collector struct {
-	outer     reflect.Type
-	fields    []jsonField
-	paths     map[string]string // of the fields, by their JSON names
-	embedding map[reflect.Type]bool
-}
-
-// add collects the fields of t, which is embedded in outer at the path of at.
-func (c *collector) add(t reflect.Type, at jsonField) error {
-	if c.embedding[t] {
-		return fmt.Errorf("%s embeds itself, and encoding/json drops the inner one", t)
-	}
-	c.embedding[t] = true
-	defer delete(c.embedding, t)
-	for i := range t.NumField() {
-		sf := t.Field(i)
-		tag, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-		if sf.Tag.Get("json") == "-" || sf.Name == "_" {
-			continue
-		}
-		f := at
-		f.path, f.typ = strings.TrimPrefix(at.path+"."+sf.Name, "."), sf.Type
-		elem := sf.Type
-		if elem.Kind() == reflect.Pointer && elem.Name() == "" {
-			elem = elem.Elem()
-		}
-		isStruct := elem.Kind() == reflect.Struct
-		if !sf.IsExported() && !(sf.Anonymous && isStruct) {
-			if sf.Type.Size() == 0 {
-				continue
-			}
-			return fmt.Errorf("%s.%s is not exported, so it would be lost; export it, tag it `json:\"-\"` if it may be lost, or use a type with MarshalJSON and UnmarshalJSON", c.outer, f.path)
-		}
-		if elem != sf.Type {
-			f.behindPointer = true
-			f.unsettable = f.unsettable || !sf.IsExported()
-		}
-		named := isTagName(tag)
-		if sf.Anonymous && isStruct && !named {
-			if err := c.add(elem, f); err != nil {
-				return err
-			}
-			continue
-		}
-		f.name = sf.Name
-		if named {
-			f.name = tag
-		}
-		f.quoted = slices.Contains(strings.Split(options, ","), "string") && isQuotable(elem.Kind())
-		if other, found := c.paths[f.name]; found {
-			return fmt.Errorf("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name)
-		}
-		c.paths[f.name] = f.path
-		c.fields = append(c.fields, f)
-	}
-	return nil
-}
-
-// isTagName reports whether encoding/json accepts s as a name in a tag. It
-// ignores other names.
-func isTagName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
-	})
-}
-
-// isQuotable reports whether ",string" has an effect on a value of that kind.
-func isQuotable(k reflect.Kind) bool {
-	return k == reflect.String || k <= reflect.Float64
-}
-
-// shapeOf returns a short hash of how values of type t are encoded: kinds, field
-// names in any order, and the names of types that encode themselves. Types with
-// the same shape can decode each other's values. A field that only one type has
-// changes the shape. Number sizes do not: a number that does not fit is an error,
-// not another value.
-func shapeOf(t reflect.Type) string { return infoOf(t).shape }
-
-func hashShape(t reflect.Type) string {
-	var b strings.Builder
-	writeShape(&b, t, nil)
-	sum := sha256.Sum256([]byte(b.String()))
-	return hex.EncodeToString(sum[:8])
-}
-
-// writeShape writes the shape of t, which is nested in the types around.
-func writeShape(b *strings.Builder, t reflect.Type, around []reflect.Type) {
-	if i := slices.Index(around, t); i >= 0 {
-		fmt.Fprintf(b, "^%d", len(around)-i)
-		return
-	}
-	around = append(slices.Clip(around), t)
-	inner := func(open string, of reflect.Type) {
-		b.WriteString(open)
-		writeShape(b, of, around)
-	}
-	if encodingsOf(t) != (methods{}) {
-		fmt.Fprintf(b, "own %q", t)
-		return
-	}
-	switch t.Kind() {
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		b.WriteString("int")
-	case reflect.Float32, reflect.Float64:
-		b.WriteString("float")
-	case reflect.String:
-		if t == numberType {
-			b.WriteString("number")
-			return
-		}
-		b.WriteString("string")
-	case reflect.Pointer:
-		inner("*", t.Elem())
-	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
-			b.WriteString("bytes")
-			return
-		}
-		inner("[]", t.Elem())
-	case reflect.Array:
-		inner(fmt.Sprintf("[%d]", t.Len()), t.Elem())
-	case reflect.Map:
-		inner("map[", t.Key())
-		inner("]", t.Elem())
-	case reflect.Struct:
-		fields, _ := fieldsOf(t) // a refused struct is never stored
-		b.WriteByte('{')
-		for _, f := range fields {
-			quoted := ""
-			if f.quoted {
-				quoted = "quoted "
-			}
-			inner(fmt.Sprintf("%q:%s", f.name, quoted), f.typ)
-			b.WriteByte(';')
-		}
-		b.WriteByte('}')
-	default:
-		b.WriteString(t.Kind().String())
-	}
 }

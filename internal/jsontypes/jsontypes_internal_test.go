@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package idempotent
+package jsontypes
 
 import (
 	"encoding"
@@ -159,7 +159,7 @@ func TestRefusedTypes(t *testing.T) {
 		for what, c := range map[string]struct {
 			err  error
 			want string
-		}{"result": {checkResult(row.typ), row.result}, "request": {checkRequest(row.typ), row.request}} {
+		}{"result": {Inspect(row.typ).Result, row.result}, "request": {Inspect(row.typ).Request, row.request}} {
 			if c.want == "" && c.err != nil || c.want != "" && (c.err == nil || !strings.Contains(c.err.Error(), c.want)) {
 				t.Errorf("%s as a %s: got error %v, want %q", row.typ, what, c.err, c.want)
 			}

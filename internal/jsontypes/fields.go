@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jsontypes
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Members returns the names of the JSON members of the struct type t, sorted, and
+// no names if Inspect refuses one of its fields.
+func Members(t reflect.Type) (names []string) {
+	fields, _ := fieldsOf(t)
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// jsonField is a field that encoding/json encodes, of a struct or of a struct
+// embedded in it.
+type jsonField struct {
+	name   string // of the JSON member
+	path   string // in Go
+	typ    reflect.Type
+	quoted bool // ",string" applies
+
+	behindPointer bool // a pointer itself, or in a struct that is embedded by pointer
+	unsettable    bool // in a struct that is embedded by pointer and not exported
+}
+
+// fieldsOf returns the fields of the struct t, sorted by name. It refuses a
+// struct from which encoding/json would omit a field that is not tagged
+// `json:"-"`.
+func fieldsOf(t reflect.Type) ([]jsonField, error) {
+	c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}}
+	if err := c.add(t, jsonField{}); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(c.fields, func(a, b jsonField) int { return strings.Compare(a.name, b.name) })
+	return c.fields, nil
+}
+
+type collector struct {
+	outer     reflect.Type
+	fields    []jsonField
+	paths     map[string]string // of the fields, by their JSON names
+	embedding map[reflect.Type]bool
+}
+
+// add collects the fields of t, which is embedded in outer at the path of at.
+func (c *collector) add(t reflect.Type, at jsonField) error {
+	if c.embedding[t] {
+		return fmt.Errorf("%s embeds itself, and encoding/json drops the inner one", t)
+	}
+	c.embedding[t] = true
+	defer delete(c.embedding, t)
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		tag, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		if sf.Tag.Get("json") == "-" || sf.Name == "_" {
+			continue
+		}
+		f := at
+		f.path, f.typ = strings.TrimPrefix(at.path+"."+sf.Name, "."), sf.Type
+		elem := sf.Type
+		if elem.Kind() == reflect.Pointer && elem.Name() == "" {
+			elem = elem.Elem()
+		}
+		isStruct := elem.Kind() == reflect.Struct
+		if !sf.IsExported() && !(sf.Anonymous && isStruct) {
+			if sf.Type.Size() == 0 {
+				continue
+			}
+			return fmt.Errorf("%s.%s is not exported, so it would be lost; export it, tag it `json:\"-\"` if it may be lost, or use a type with MarshalJSON and UnmarshalJSON", c.outer, f.path)
+		}
+		if elem != sf.Type {
+			f.behindPointer = true
+			f.unsettable = f.unsettable || !sf.IsExported()
+		}
+		named := isTagName(tag)
+		if sf.Anonymous && isStruct && !named {
+			if err := c.add(elem, f); err != nil {
+				return err
+			}
+			continue
+		}
+		f.name = sf.Name
+		if named {
+			f.name = tag
+		}
+		f.quoted = slices.Contains(strings.Split(options, ","), "string") && isQuotable(elem.Kind())
+		if other, found := c.paths[f.name]; found {
+			return fmt.Errorf("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name)
+		}
+		c.paths[f.name] = f.path
+		c.fields = append(c.fields, f)
+	}
+	return nil
+}
+
+// isTagName reports whether encoding/json accepts s as a name in a tag. It
+// ignores other names.
+func isTagName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	})
+}
+
+// isQuotable reports whether ",string" has an effect on a value of that kind.
+func isQuotable(k reflect.Kind) bool {
+	return k == reflect.String || k <= reflect.Float64
+}
