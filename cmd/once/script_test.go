@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -320,8 +321,8 @@ func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
 	watch := &watched{desk: d, next: n, cancel: cancel}
 	w.stdout, w.stderr = watch.on(stdout), watch.on(stderr)
 	if n.progress {
-		now := d.now
-		w.stderrTTY, w.now = true, func() time.Time { now = now.Add(time.Second); return now }
+		start, seconds := d.now, &atomic.Int64{}
+		w.stderrTTY, w.now = true, func() time.Time { return start.Add(time.Duration(seconds.Add(1)) * time.Second) }
 	}
 	if n.full > 0 {
 		w.stdout = &fullDisk{stdout, n.full}
