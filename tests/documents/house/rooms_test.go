@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/once-lambda/once/internal/kit/engine"
@@ -75,29 +76,38 @@ type sources struct {
 	info  types.Info
 }
 
-// loadPackage parses and checks the package in dir, without its tests. The types
-// of its imports come from the compiler's export data.
+var loaded sync.Map // by folder: of func() (*sources, error)
+
+// loadPackage returns the package in dir, without its tests. Several tests share it.
 func loadPackage(t *testing.T, dir string) *sources {
 	t.Helper()
-	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}}
-	dir = filepath.Join(engine.Root(), dir)
-	list, imports, err := exports.List(s.fset, dir, ".")
+	load, _ := loaded.LoadOrStore(dir, sync.OnceValues(func() (*sources, error) { return newSources(filepath.Join(engine.Root(), dir)) }))
+	s, err := load.(func() (*sources, error))()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return s
+}
+
+// newSources parses and checks a package. The types of its imports come from the
+// compiler's export data.
+func newSources(dir string) (*sources, error) {
+	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}}
+	list, imports, err := exports.List(s.fset, dir, ".")
+	if err != nil {
+		return nil, err
 	}
 	self := list[len(list)-1]
 	for _, name := range self.GoFiles {
 		file, err := parser.ParseFile(s.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		s.files = append(s.files, file)
 	}
 	config := types.Config{Importer: imports}
-	if s.pkg, err = config.Check(self.ImportPath, s.fset, s.files, &s.info); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	s.pkg, err = config.Check(self.ImportPath, s.fset, s.files, &s.info)
+	return s, err
 }
 
 func (s *sources) fileOf(pos token.Pos) string { return filepath.Base(s.fset.Position(pos).Filename) }
