@@ -124,7 +124,7 @@ func (e *Execution) mayCommit() error {
 		return ErrExecutionEnded
 	}
 	if e.work.doubtedStep() != nil {
-		return fmt.Errorf("%w: call CommitStep again before", ErrNotApplied)
+		return fmt.Errorf("%w: the result of a step's transaction is not known: call CommitStep again first", ErrNotApplied)
 	}
 	return nil
 }

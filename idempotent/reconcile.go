@@ -63,10 +63,10 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // find such records: if it is a [driver.AbandonedLister], each run continues that
 // scan, for at most half of its time. It processes the ends of leases of all
 // operations, as their records declare. Listing what is due takes at most half of
-// the rest. ReconcileDue then calls resolve and writes its answer. Every write is a compare-and-swap, so any number
-// of reconcilers, handlers and webhooks can work on one table. Before ReconcileDue
-// asks about a record, it writes that the record is due again later. So no two
-// reconcilers ask about one record at the same time.
+// the rest. ReconcileDue then calls resolve and writes its answer. Every write is a
+// compare-and-swap, so any number of reconcilers, handlers and webhooks can work on
+// one table. Before ReconcileDue asks about a record, it writes that the record is
+// due again later. So no two reconcilers ask about one record at the same time.
 //
 // If five calls for records of one operation fail in a row, the run leaves the
 // other records of that operation to the next run, unchanged. So a provider that
@@ -77,9 +77,9 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // Timeout in proportion. It begins no record that does not fit.
 //
 // ReconcileDue returns an error if the guard's store is not a [driver.DueLister],
-// if the list or the scan fails, or if the time ended before it began the first record. A
-// failure of one record is counted and reported to the observer, and does not stop
-// the others.
+// if the list or the scan fails, or if the time ended before it began the first
+// record. A failure of one record is counted and reported to the observer, and does
+// not stop the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
 	var resolverOf func(string) ResolveFunc
 	if resolve != nil {

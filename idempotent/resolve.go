@@ -177,11 +177,10 @@ type evidence struct {
 // results.
 func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Resolution) (*evidence, error) {
 	e := &evidence{Resolution: r, guard: g, version: record.ResultVersion, retention: max(record.DeclaredRetention(), g.opts.Retention)}
-	var seals bool
-	e.codec, seals = record.DeclaredCodec()
+	e.codec, e.seals = record.DeclaredCodec()
 	var err error
 	switch {
-	case r.what != claimsNotExecuted && !r.none && seals && g.opts.Seal == nil:
+	case r.what != claimsNotExecuted && !r.none && e.seals && g.opts.Seal == nil:
 		return nil, fmt.Errorf("idempotent: %s: the operation seals its results, and this guard has no Options.Seal; set it, or use ResolvedWithoutResult or ProvenNotExecuted", short(record.ID))
 	case r.what == claimsStep || r.what == claimsCorrection:
 		if err := checkStepName(r.step); err != nil {
@@ -210,7 +209,7 @@ func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Res
 		e.codec = with.Name()
 		e.out.encoding, e.out.result, err = encodeResult(with, r.value)
 	}
-	e.seals = seals || g.opts.Seal != nil
+	e.seals = e.seals || g.opts.Seal != nil
 	return e, err
 }
 

@@ -750,17 +750,3 @@ func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
 		t.Errorf("after the evidence it is %s, expires %s, due %s", r.State, r.Expires, r.Due)
 	}
 }
-
-// Evidence that came first agrees with a late handler: its outcome is stored.
-func TestEvidenceAgreesWithALateHandler(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop()
-	g := w.guard(t)
-	out, err := w.do(t, g, func(context.Context) (string, error) {
-		w.clock.Advance(time.Hour)
-		return "x", g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved("x"))
-	})
-	if r := w.record(t); err != nil || !out.Stored || !out.Expires.Equal(r.Expires) {
-		t.Errorf("the outcome is %+v, %v; the record expires %s", out, err, r.Expires)
-	}
-}
