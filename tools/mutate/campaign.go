@@ -66,14 +66,7 @@ func (c *campaign) run() (ok bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		verdicts, err := c.judge(b)
-		for _, v := range verdicts {
-			sum[v.outcome]++
-			if !c.survivors || !v.fine() {
-				fmt.Fprintln(c.out, v)
-			}
-		}
-		if err != nil {
+		if err := c.judge(b, &sum); err != nil {
 			return false, err
 		}
 	}
@@ -99,15 +92,24 @@ func (c *campaign) sources() (sources []*source, err error) {
 // controlEvery is the number of mutants per run of the intact code.
 const controlEvery = 100
 
-// judge runs the mutants of a package, several at once. Now and then it also
-// runs the intact code: if that fails, the result is an error too, because the
-// failures may not be caused by the mutants. A survivor stays one.
-func (c *campaign) judge(b *binary) ([]verdict, error) {
+// judge runs the mutants of a package, several at once, and counts and prints each
+// verdict when it is known. Now and then it also runs the intact code: if that
+// fails, the result is an error too, because the failures may not be caused by the
+// mutants. A survivor stays one.
+func (c *campaign) judge(b *binary, sum *summary) error {
 	tests, err := b.rehearse()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	verdicts := make([]verdict, len(b.mutants))
+	var mu sync.Mutex
+	note := func(v verdict) {
+		mu.Lock()
+		defer mu.Unlock()
+		sum[v.outcome]++
+		if !c.survivors || !v.fine() {
+			fmt.Fprintln(c.out, v)
+		}
+	}
 	controls := make([]fate, 1+len(b.mutants)/controlEvery)
 	slots := make(chan struct{}, 2*runtime.NumCPU()) // tests also wait
 	var wg sync.WaitGroup
@@ -125,13 +127,13 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 		switch {
 		case !c.only.MatchString(m.name()):
 		case b.refused[m.id]:
-			verdicts[i] = verdict{mutant: m, outcome: refused}
+			note(verdict{mutant: m, outcome: refused})
 		default:
 			var without []string
 			if m.condition {
 				without = b.quoting
 			}
-			start(func() { verdicts[i] = c.verdict(m, c.try(b, m, tests, without)) })
+			start(func() { note(c.verdict(m, c.try(b, m, tests, without))) })
 		}
 	}
 	wg.Wait()
@@ -140,7 +142,7 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 			err = b.unsound(f)
 		}
 	}
-	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), err
+	return err
 }
 
 // try runs the tests that can notice the mutant m. A test that does not end

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -161,19 +162,32 @@ func pattern(tests []test) string {
 func (b *binary) exec(id int, limit time.Duration, flag string, entries ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)
 	defer stop()
+	// What the tests leave in the temporary folder goes with it.
+	temp, err := os.MkdirTemp(filepath.Dir(b.path), "temp")
+	if err != nil {
+		return "", fate{noticed: true, by: err.Error()}
+	}
+	defer os.RemoveAll(temp)
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
 	cmd := exec.CommandContext(ctx, b.path, "-test.v=test2json", "-test.failfast", "-test.timeout="+limit.String(), flag)
 	cmd.Dir = b.dir
 	// One processor each, because several runs are active at once.
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp)
 	for _, path := range entries {
 		cmd.Env = append(cmd.Env, entered+"="+path)
 	}
 	cmd.WaitDelay = time.Second
 	out := &transcript{failed: stop}
 	cmd.Stdout, cmd.Stderr = out, out
-	err := cmd.Run()
+	// Processes that the tests started end with them.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = end
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = end() // an error if all have ended
+	}
 	return out.String(), fateOf(out.String(), err)
 }
 
