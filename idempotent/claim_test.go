@@ -33,10 +33,10 @@ func TestTheLastMillisecond(t *testing.T) {
 			{1249 * time.Microsecond, true, false},
 			{1250 * time.Microsecond, true, true},
 		} {
-			s := watch()
-			g, events := newGuardOver(t, s, fixed(now()))
+			s, clock := watch(), new(idempotenttest.Clock)
+			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
 			ran := false
-			_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
+			_, err := idempotent.Do(clock.Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
 				ran = true
 				return "", nil
 			})
@@ -401,10 +401,10 @@ func TestRetryAfterIsNeverNegative(t *testing.T) {
 func TestUnreleasedClaimIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := watch()
+		s, clock := watch(), new(idempotenttest.Clock)
 		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
-		g, events := newGuardOver(t, s, fixed(now()))
-		_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
+		g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+		_, err := idempotent.Do(clock.Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
 		if !errors.As(err, new(*idempotent.NoTimeError)) {
 			t.Errorf("got error %v, want NoTimeError", err)
 		}
@@ -425,7 +425,9 @@ func waits(t *testing.T, s *watched, left time.Duration, optFns ...func(*idempot
 		return s.record(t, key), nil
 	}
 	g, _ := newGuardOver(t, s, optFns...)
-	_, err = idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), left), g, key, forbidden(t))
+	ctx, cancel := context.WithTimeout(t.Context(), left)
+	defer cancel()
+	_, err = idempotent.Do(ctx, g, key, forbidden(t))
 	return looks, time.Since(start), err
 }
 

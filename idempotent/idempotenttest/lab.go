@@ -45,7 +45,7 @@ type lab struct {
 
 // newLab returns a lab without faults.
 func newLab(t testing.TB, f Fixture) *lab {
-	store, clock := f.Open(t), &Clock{still: time.Now()}
+	store, clock := f.Open(t), &Clock{}
 	return &lab{TB: t, fixture: f, store: store, line: store, weather: newWeather(nil, clock, 0),
 		clock: clock, key: newKey(), events: &Recorder{}, history: newHistory()}
 }
