@@ -441,7 +441,7 @@ func (w *world) waits(takes, deadline, least, most time.Duration) (second reply)
 			if second, err = w.send(ctx, charge()); err != nil {
 				w.t.Error(err)
 			}
-			if waited := time.Since(begun); waited < least || waited > most {
+			if waited := time.Since(begun).Truncate(time.Millisecond); waited < least || waited > most {
 				w.t.Errorf("the response took %s, want %s to %s", waited, least, most)
 			}
 		}()
