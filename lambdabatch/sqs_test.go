@@ -439,10 +439,10 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 			w := newWorld(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options())
 			w.on("o-1", returns(outcome))
-			w.fault = idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostRequest)
+			w.fault = idempotenttest.On(driver.OpReplace, idempotenttest.LostRequest)
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
 			w.wantState("o-1", "in_progress")
-			w.fault = idempotenttest.On(idempotenttest.OpInsert, idempotenttest.LostRequest)
+			w.fault = idempotenttest.On(driver.OpInsert, idempotenttest.LostRequest)
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
 			w.fault = nil
 			w.clock.Advance(2 * timeout)

@@ -187,40 +187,17 @@ func wired() Fixture {
 	s := newChunkShelf()
 	return Fixture{
 		Open: func(testing.TB) driver.Store { return s },
-		Wire: func(_ testing.TB, f *Faults) driver.Store { return persistent{f.Store(s).(chunkStore)} },
+		Wire: func(_ testing.TB, f *Faults) driver.Store { return Intercept(f.Store(s), persistent) },
 	}
 }
 
 // persistent sends a call again that failed with a fault.
-type persistent struct{ chunkStore }
-
-func again[T any](call func() (T, error)) (v T, err error) {
+func persistent(ctx context.Context, c *StoreCall) {
 	for range 6 {
-		if v, err = call(); !errors.Is(err, ErrInjected) {
+		if c.Do(ctx); !errors.Is(c.Err, ErrInjected) {
 			break
 		}
 	}
-	return v, err
-}
-
-func (p persistent) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
-}
-
-func (p persistent) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
-}
-
-func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Get(ctx, id) })
-}
-
-func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	return again(func() (int, error) { return p.chunkStore.PutChunks(ctx, id, v, data, expires) })
-}
-
-func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	return again(func() ([]byte, error) { return p.chunkStore.GetChunks(ctx, id, v, count) })
 }
 
 // A failure of the run itself is reported with the run, and ends nothing else.
