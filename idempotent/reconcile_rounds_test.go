@@ -380,10 +380,10 @@ func TestReconcilePauses(t *testing.T) {
 			id := b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
 			writes := 0
-			g, _ := newGuardOver(t, &failing{b.Store, func(driver.Record) (*driver.Record, error) {
+			g, _ := newGuardOver(t, answering(b.Store, driver.OpReplace, func(driver.Record) (*driver.Record, error) {
 				writes++
 				return nil, nil
-			}})
+			}))
 			report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(c.later)), func(o *idempotent.ReconcileOptions) { o.Backoff = c.backoff })
 			r, getErr := b.Store.Get(t.Context(), id)
 			if err != nil || getErr != nil || report.Postponed != 1 || writes != c.writes || time.Until(r.Due) != c.due {
@@ -476,7 +476,10 @@ func TestReconcileScan_DryRunGoesOn(t *testing.T) {
 	if err != nil || report.String() != "7 due, 6 marked unknown, 1 stale" {
 		t.Errorf("%s, %v", report, err)
 	}
-	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
+	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
+		s.clock.Advance(20 * time.Second)
+		return nil, nil
+	})
 	g, _ = newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err = idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 100*time.Second), g, nil, dry)
 	if err != nil || report.Due != 4 || report.MarkedUnknown != 3 {
@@ -499,8 +502,7 @@ func TestReconcilerErrors(t *testing.T) {
 		t.Errorf("a list that fails: %v", err)
 	}
 	s.clock.Advance(time.Hour)
-	clock := &idempotenttest.Clock{}
-	_, err = idempotent.ReconcileDue(invocation{t.Context(), clock.Now().Add(time.Second)}, s.guard, answer(notExecuted))
+	_, err = idempotent.ReconcileDue(new(idempotenttest.Clock).Invocation(t.Context(), time.Second), s.guard, answer(notExecuted))
 	if err == nil || !strings.Contains(err.Error(), "a run needs at least 1s,") {
 		t.Errorf("no time: %v", err)
 	}

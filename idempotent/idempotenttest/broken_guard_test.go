@@ -232,14 +232,14 @@ func judgesLate(now func() time.Time) func(context.Context, *StoreCall) {
 func remembers(func() time.Time) func(context.Context, *StoreCall) {
 	var met *driver.Record
 	return func(ctx context.Context, c *StoreCall) {
-		switch {
-		case c.Op == driver.OpInsert && met != nil:
+		if c.Op != driver.OpInsert || met == nil {
+			c.Do(ctx)
+		}
+		if c.Op == driver.OpInsert && met == nil {
+			met = c.Current
+		}
+		if c.Op == driver.OpInsert && met != nil {
 			c.Current = met.Clone()
-		case c.Op == driver.OpInsert:
-			c.Do(ctx)
-			met = c.Current.Clone()
-		default:
-			c.Do(ctx)
 		}
 	}
 }
