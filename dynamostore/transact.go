@@ -79,13 +79,21 @@ func CommitStep[T any](ctx context.Context, name string, result T, items ...type
 }
 
 func storeOf(e *idempotent.Execution) (*Store, error) {
-	if s, ok := e.Store().(interface{ itself() *Store }); ok {
-		return s.itself(), nil
+	for s := e.Store(); s != nil; {
+		if s, ok := s.(interface{ itself() *Store }); ok {
+			return s.itself(), nil
+		}
+		wrapper, ok := s.(interface{ Unwrap() driver.Store })
+		if !ok {
+			break
+		}
+		s = wrapper.Unwrap()
 	}
 	return nil, fmt.Errorf("%w: a transaction needs a guard with a *dynamostore.Store, not a %T", driver.ErrNotApplied, e.Store())
 }
 
-// itself identifies a Store, and types that embed one, to storeOf.
+// itself identifies a Store, and types that embed one, to storeOf. A wrapper has a
+// method Unwrap instead, as that of idempotenttest.Intercept.
 func (s *Store) itself() *Store { return s }
 
 const (

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
@@ -466,14 +467,16 @@ func TestTransact_Elsewhere(t *testing.T) {
 	}
 }
 
-// wrapped embeds a store, as tests and tools do.
+// wrapped embeds a store, as tests and tools do. Others have a method Unwrap.
 type wrapped struct{ *dynamostore.Store }
+
+func passOn(ctx context.Context, c *idempotenttest.StoreCall) { c.Do(ctx) }
 
 // A step and its items are one write, and a later attempt gets the stored result.
 func TestCommitStep(t *testing.T) {
 	t.Parallel()
 	fake, key := newFake(), aKey()
-	g, err := idempotent.New(wrapped{newStore(t, fake)}, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
+	g, err := idempotent.New(idempotenttest.Intercept(wrapped{newStore(t, fake)}, passOn), func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
 	if err != nil {
 		t.Fatal(err)
 	}

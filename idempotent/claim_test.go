@@ -33,10 +33,10 @@ func TestTheLastMillisecond(t *testing.T) {
 			{1249 * time.Microsecond, true, false},
 			{1250 * time.Microsecond, true, true},
 		} {
-			s := watch()
-			g, events := newGuardOver(t, s, fixed(now()))
+			s, clock := watch(), new(idempotenttest.Clock)
+			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
 			ran := false
-			_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
+			_, err := idempotent.Do(clock.Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
 				ran = true
 				return "", nil
 			})
@@ -170,7 +170,7 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, key := watch(), newKey()
 				s.insert = func(r driver.Record) (*driver.Record, error) {
-					if met, err := s.Store.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
+					if met, err := s.inner.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
 						t.Error(met, err)
 					}
 					return nil, down
@@ -180,7 +180,7 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 						t.Errorf("the release may take until %v, want two seconds", deadline)
 					}
 					if releaseErr == nil {
-						return s.Store.Replace(ctx, r, s.record(t, key).Version)
+						return s.inner.Replace(ctx, r, s.record(t, key).Version)
 					}
 					return nil, releaseErr
 				}
@@ -247,10 +247,12 @@ func TestRecordTellsByWhomAndWhen(t *testing.T) {
 // The end of a lease is stored in whole milliseconds, as stores keep it.
 func TestLeaseEndsOnAMillisecond(t *testing.T) {
 	t.Parallel()
-	s, key, at := watch(), newKey(), now()
-	g, _ := newGuardOver(t, s, fixed(at))
-	deadline := at.Add(time.Minute + 1234567*time.Nanosecond)
-	_, err := idempotent.Do(invocation{t.Context(), deadline}, g, key, func(context.Context) (string, error) {
+	s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+	clock.Advance(clock.Now().Truncate(time.Millisecond).Sub(clock.Now()))
+	ctx := clock.Invocation(t.Context(), time.Minute+1234567*time.Nanosecond)
+	deadline, _ := ctx.Deadline()
+	_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) {
 		if r := s.record(t, key); r.LeaseEnd != r.LeaseEnd.Truncate(time.Millisecond) || deadline.Sub(r.LeaseEnd) > time.Millisecond {
 			t.Errorf("the lease ends at %s, the deadline is at %s", r.LeaseEnd, deadline)
 		}
@@ -401,10 +403,10 @@ func TestRetryAfterIsNeverNegative(t *testing.T) {
 func TestUnreleasedClaimIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := watch()
+		s, clock := watch(), new(idempotenttest.Clock)
 		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
-		g, events := newGuardOver(t, s, fixed(now()))
-		_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
+		g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+		_, err := idempotent.Do(clock.Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
 		if !errors.As(err, new(*idempotent.NoTimeError)) {
 			t.Errorf("got error %v, want NoTimeError", err)
 		}
@@ -425,7 +427,9 @@ func waits(t *testing.T, s *watched, left time.Duration, optFns ...func(*idempot
 		return s.record(t, key), nil
 	}
 	g, _ := newGuardOver(t, s, optFns...)
-	_, err = idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), left), g, key, forbidden(t))
+	ctx, cancel := context.WithTimeout(t.Context(), left)
+	defer cancel()
+	_, err = idempotent.Do(ctx, g, key, forbidden(t))
 	return looks, time.Since(start), err
 }
 
@@ -478,7 +482,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		for _, k := range []idempotent.Key{key, other} {
 			s.holds(t, k, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
 		}
-		g, _ := newGuardOver(t, s.Store, waitFor(time.Minute)) // s supports one request at a time
+		g, _ := newGuardOver(t, s.inner, waitFor(time.Minute)) // s supports one request at a time
 		ask := func(k idempotent.Key) (waited time.Duration) {
 			start := time.Now()
 			if _, err := idempotent.Do(t.Context(), g, k, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) {

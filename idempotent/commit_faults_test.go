@@ -252,7 +252,7 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 	}
 
 	s := newChunked()
-	w := &watched{Store: s}
+	w := watchOver(s)
 	g, _ = newGuardOver(t, struct {
 		*watched
 		driver.ChunkStore

@@ -406,7 +406,7 @@ func TestPanicAfterCommit(t *testing.T) {
 		defer func() { recover() }()
 		idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 			e, _ := idempotent.FromContext(ctx)
-			if err := e.Commit(ctx, "ch_1", s.Store.Replace); err != nil {
+			if err := e.Commit(ctx, "ch_1", s.inner.Replace); err != nil {
 				t.Error(err)
 			}
 			panic("afterwards")
@@ -425,7 +425,7 @@ func TestCommitIsStored(t *testing.T) {
 	g, _ := newGuardOver(t, s)
 	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
 		e, _ := idempotent.FromContext(ctx)
-		return "ch_1", e.Commit(ctx, "ch_1", s.Store.Replace)
+		return "ch_1", e.Commit(ctx, "ch_1", s.inner.Replace)
 	})
 	if err != nil || !out.Stored || out.Replayed || out.Value != "ch_1" {
 		t.Errorf("got %+v, %v", out, err)

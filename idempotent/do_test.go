@@ -195,7 +195,11 @@ func TestCancelledRequestIsSettled(t *testing.T) {
 func TestCancelledWhileClaiming(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &scripted{Store: memstore.New(), afterInsert: cancel}
+	s := idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Op == driver.OpInsert {
+			cancel()
+		}
+	})
 	g, _ := newGuardOver(t, s)
 	key := newKey()
 	_, err := idempotent.Do(ctx, g, key, func(context.Context) (int, error) {
@@ -346,7 +350,7 @@ func TestResultOmitted(t *testing.T) {
 	}{
 		"not encodable":   {memstore.New(), func(*idempotent.Options) {}, math.NaN()},
 		"codec panics":    {memstore.New(), func(o *idempotent.Options) { o.Codec = panics{} }, "x"},
-		"store too small": {&scripted{Store: memstore.New(), limit: 100}, func(*idempotent.Options) {}, strings.Repeat("x", 101)},
+		"store too small": {small(memstore.New(), 100), func(*idempotent.Options) {}, strings.Repeat("x", 101)},
 	} {
 		g, events := newGuardOver(t, row.store, row.option)
 		key := newKey()
@@ -385,13 +389,10 @@ func TestOmittedIsNotStored(t *testing.T) {
 // A Final error that the store does not take is not reported as stored.
 func TestFinalIsNotStored(t *testing.T) {
 	t.Parallel()
-	s, declined := &scripted{Store: memstore.New()}, idempotent.Final("declined", "")
-	g, events := newGuardOver(t, s)
+	declined := idempotent.Final("declined", "")
+	g, events := newGuardOver(t, failing(memstore.New(), driver.OpReplace, errDown))
 	key := newKey()
-	out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (string, error) {
-		s.replaceErr = errDown
-		return "", declined
-	})
+	out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (string, error) { return "", declined })
 	if err != declined || out != (idempotent.Outcome[string]{RecordID: key.RecordID()}) || events.Count(event.CompletionFailed) != 1 {
 		t.Errorf("got %+v and error %v, events %s", out, err, events.Kinds())
 	}
@@ -459,57 +460,6 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
-// scripted is a store that fails on demand.
-type scripted struct {
-	driver.Store
-	afterInsert func()
-	insertErr   error
-	replaceErr  error
-	getErr      error
-	limit       int            // of a result, in bytes; 0: no limit
-	standing    *driver.Record // returned by every write
-	writes      int
-}
-
-func (s *scripted) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	s.writes++
-	if s.insertErr != nil {
-		return nil, s.insertErr
-	}
-	if s.standing != nil {
-		return s.standing.Clone(), nil
-	}
-	met, err := s.Store.Insert(ctx, r, now)
-	if s.afterInsert != nil {
-		s.afterInsert()
-	}
-	return met, err
-}
-
-func (s *scripted) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.writes++
-	if s.replaceErr != nil {
-		return nil, s.replaceErr
-	}
-	if s.standing != nil {
-		return s.standing.Clone(), nil
-	}
-	if s.limit > 0 && len(r.Result) > s.limit {
-		return nil, fmt.Errorf("scripted: %w", driver.ErrTooLarge)
-	}
-	return s.Store.Replace(ctx, r, was)
-}
-
-func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	if s.getErr != nil {
-		return nil, s.getErr
-	}
-	if s.standing != nil {
-		return s.standing.Clone(), nil
-	}
-	return s.Store.Get(ctx, id)
-}
-
 // The claim gives up on a record that changes at every attempt: the handler does
 // not run, and the claim ends.
 func TestContention(t *testing.T) {
@@ -524,14 +474,19 @@ func TestContention(t *testing.T) {
 		"always ended":     {driver.Record{State: driver.StateInProgress}, 1 + 8},
 	} {
 		row.standing.ID, row.standing.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
-		s := &scripted{Store: memstore.New(), standing: &row.standing}
-		g, events := newGuardOver(t, s)
+		writes := 0
+		g, events := newGuardOver(t, idempotenttest.Intercept(memstore.New(), func(_ context.Context, c *idempotenttest.StoreCall) {
+			c.Current = row.standing.Clone()
+			if c.Op != driver.OpGet {
+				writes++
+			}
+		}))
 		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
 			t.Error("the handler was entered")
 			return 0, nil
 		})
-		if !errors.As(err, new(*idempotent.StoreError)) || s.writes != row.writes || events.Count(event.StoreError) != 1 {
-			t.Errorf("%s: got error %v after %d writes, want StoreError after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
+		if !errors.As(err, new(*idempotent.StoreError)) || writes != row.writes || events.Count(event.StoreError) != 1 {
+			t.Errorf("%s: got error %v after %d writes, want StoreError after %d; events %v", name, err, writes, row.writes, events.Kinds())
 		}
 	}
 }
@@ -540,16 +495,22 @@ func TestContention(t *testing.T) {
 // the caller gets its value.
 func TestOutcomeContention(t *testing.T) {
 	t.Parallel()
-	s := &scripted{Store: memstore.New()}
-	g, events := newGuardOver(t, s)
+	s, standing := memstore.New(), (*driver.Record)(nil)
+	g, events := newGuardOver(t, idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if standing == nil {
+			c.Do(ctx)
+			return
+		}
+		c.Current = standing.Clone()
+	}))
 	key := newKey()
 	out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
-		r, err := s.Store.Get(ctx, key.RecordID())
+		r, err := s.Get(ctx, key.RecordID())
 		if err != nil {
 			return "", err
 		}
 		r.State, r.Version = driver.StateUnknown, driver.Version{1}
-		s.standing = r
+		standing = r
 		return "ch_1", nil
 	})
 	if err != nil || out.Value != "ch_1" || out.Stored {
@@ -567,33 +528,34 @@ func TestStoreErrors(t *testing.T) {
 	ended := driver.Record{State: driver.StateInProgress, LeaseEnd: time.Unix(1, 0)}
 	retryable := driver.Record{State: driver.StateRetryable}
 	for name, row := range map[string]struct {
-		script   scripted
-		existing *driver.Record
 		op       driver.Op
+		err      error
+		existing *driver.Record
 	}{
-		"insert":           {scripted{insertErr: down}, nil, "insert"},
-		"insert too large": {scripted{insertErr: driver.ErrTooLarge}, nil, "insert"},
-		"takeover":         {scripted{replaceErr: down}, &retryable, "replace"},
-		"mark unknown":     {scripted{replaceErr: down}, &ended, "replace"},
+		"insert":           {driver.OpInsert, down, nil},
+		"insert too large": {driver.OpInsert, driver.ErrTooLarge, nil},
+		"takeover":         {driver.OpReplace, down, &retryable},
+		"mark unknown":     {driver.OpReplace, down, &ended},
 	} {
-		s := row.script
-		s.Store = memstore.New()
-		key := newKey()
+		s, key, calls := memstore.New(), newKey(), 0
 		if row.existing != nil {
 			r := *row.existing
 			r.ID, r.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
-			if _, err := s.Store.Insert(t.Context(), r, time.Now()); err != nil {
+			if _, err := s.Insert(t.Context(), r, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		g, events := newGuardOver(t, &s)
+		g, events := newGuardOver(t, idempotenttest.Intercept(failing(s, row.op, row.err), func(ctx context.Context, c *idempotenttest.StoreCall) {
+			calls++
+			c.Do(ctx)
+		}))
 		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
 			t.Errorf("%s: the handler was entered", name)
 			return 0, nil
 		})
 		var failed *idempotent.StoreError
-		if row.script.insertErr != nil && errors.Is(row.script.insertErr, driver.ErrTooLarge) && s.writes != 1 {
-			t.Errorf("%s: %d writes, want no release because nothing was written", name, s.writes)
+		if row.err == driver.ErrTooLarge && calls != 1 { //lint:ignore errorlint the row has the error itself
+			t.Errorf("%s: %d calls, want no release because nothing was written", name, calls)
 		}
 		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
@@ -611,26 +573,15 @@ func TestRecordDeletedWhileClaiming(t *testing.T) {
 	} {
 		key := newKey()
 		existing.ID, existing.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
-		s := &vanishing{Store: memstore.New(), seen: &existing}
-		g, _ := newGuardOver(t, s)
+		seen := &existing
+		g, _ := newGuardOver(t, answering(memstore.New(), driver.OpInsert, func(driver.Record) (met *driver.Record, err error) {
+			met, seen = seen, nil
+			return met, nil
+		}))
 		if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
 			t.Errorf("%s: got %d and error %v, want it to run", existing.State, got, err)
 		}
 	}
-}
-
-// vanishing returns a record once.
-type vanishing struct {
-	driver.Store
-	seen *driver.Record
-}
-
-func (s *vanishing) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	if met := s.seen; met != nil {
-		s.seen = nil
-		return met, nil
-	}
-	return s.Store.Insert(ctx, r, now)
 }
 
 func TestHintIsLoggedOnce(t *testing.T) {

@@ -15,40 +15,12 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// stopped is a clock that only a test moves.
-type stopped struct{ at time.Time }
-
-func (c *stopped) now() time.Time { return c.at }
-
-// invocation is a context with a deadline on such a clock.
-type invocation struct {
-	context.Context
-	deadline time.Time
-}
-
-func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
-
-// slow is a store whose calls take time.
-type slow struct {
-	*memstore.Store
-	clock *stopped
-}
-
+// How long calls take, by the clock.
 const (
 	insertTakes  = 10 * time.Millisecond
 	replaceTakes = 30 * time.Millisecond
 	handlerTakes = 200 * time.Millisecond
 )
-
-func (s slow) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	s.clock.at = s.clock.at.Add(insertTakes)
-	return s.Store.Insert(ctx, r, now)
-}
-
-func (s slow) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.clock.at = s.clock.at.Add(replaceTakes)
-	return s.Store.Replace(ctx, r, was)
-}
 
 // The last event of every request with a key has the durations of its phases.
 func TestRequestEnded(t *testing.T) {
@@ -57,6 +29,7 @@ func TestRequestEnded(t *testing.T) {
 		e, _ := idempotent.FromContext(ctx)
 		return "ok", e.Commit(ctx, "ok", e.Store().Replace)
 	}
+	takes := map[driver.Op]time.Duration{driver.OpInsert: insertTakes, driver.OpReplace: replaceTakes}
 	first := event.Durations{Claim: insertTakes, Handler: handlerTakes, Settle: replaceTakes}
 	for _, c := range []struct {
 		name    string
@@ -84,15 +57,19 @@ func TestRequestEnded(t *testing.T) {
 		{"a refusal", func(context.Context) (string, error) { return "", errors.New("no") }, nil, time.Minute, event.Durations{Claim: insertTakes}},
 		{"no time", nil, nil, time.Millisecond, event.Durations{Claim: insertTakes + replaceTakes}},
 	} {
-		clock, events := &stopped{time.Now()}, new(idempotenttest.Recorder)
+		clock, events := new(idempotenttest.Clock), new(idempotenttest.Recorder)
 		observer := event.ObserverFunc(func(ctx context.Context, e event.Event) {
 			if e.Kind == event.Contradicted {
-				clock.at = clock.at.Add(time.Hour) // after the handler
+				clock.Advance(time.Hour) // after the handler
 			}
 			events.Observe(ctx, e)
 		})
-		g, err := idempotent.New(slow{memstore.New(), clock}, func(o *idempotent.Options) {
-			o.Now, o.Observer, o.Logger, o.RequestID = clock.now, observer, quiet, func(context.Context) string { return "request-1" }
+		slow := idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
+			clock.Advance(takes[c.Op])
+			c.Do(ctx)
+		})
+		g, err := idempotent.New(slow, func(o *idempotent.Options) {
+			o.Now, o.Observer, o.Logger, o.RequestID = clock.Now, observer, quiet, func(context.Context) string { return "request-1" }
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +77,8 @@ func TestRequestEnded(t *testing.T) {
 		key := newKey()
 		do := func(h func(context.Context) (string, error), left time.Duration) {
 			defer func() { _ = recover() }()
-			_, _ = idempotent.Do(invocation{t.Context(), clock.at.Add(left)}, g, key, func(ctx context.Context) (string, error) {
-				clock.at = clock.at.Add(handlerTakes)
+			_, _ = idempotent.Do(clock.Invocation(t.Context(), left), g, key, func(ctx context.Context) (string, error) {
+				clock.Advance(handlerTakes)
 				return h(ctx)
 			})
 		}

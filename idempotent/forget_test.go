@@ -135,9 +135,7 @@ func TestForgetThenTheLostOutcome(t *testing.T) {
 	s := newStranded(t)
 	key := newKey()
 	var first driver.Version
-	store := &failing{Store: s.Store}
-	g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	store.replace = func(r driver.Record) (*driver.Record, error) {
+	store := answering(s.Store, driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
 		if r.State != driver.StateCompleted || first != (driver.Version{}) {
 			return nil, nil
 		}
@@ -150,7 +148,8 @@ func TestForgetThenTheLostOutcome(t *testing.T) {
 			t.Fatal(err)
 		}
 		return nil, nil
-	}
+	})
+	g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	if _, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), g, key, func(context.Context) (string, error) { return "late", nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +286,7 @@ func TestForgetStore(t *testing.T) {
 	} {
 		s := newStranded(t)
 		key, token := s.complete(t, "done")
-		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		g, events := newGuardOver(t, answering(s.Store, driver.OpReplace, c.met), func(o *idempotent.Options) { o.Now = s.clock.Now })
 		if err := g.Forget(t.Context(), key.RecordID(), wrong(token)); err == nil || !c.want(err) || events.Count(event.StoreError) != c.failed || events.Count(event.Forgotten) != 0 {
 			t.Errorf("%s: got error %v, events %s", name, err, events.Kinds())
 		}

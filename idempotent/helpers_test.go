@@ -103,6 +103,34 @@ func (c *chunked) GetChunks(_ context.Context, id idempotent.RecordID, v driver.
 	return data, nil
 }
 
+// answering returns s with a function that can answer calls of op instead of s: if it
+// returns neither a record nor an error, s gets the call.
+func answering(s driver.Store, op driver.Op, answer func(driver.Record) (*driver.Record, error)) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op == op {
+			c.Current, c.Err = answer(c.Record)
+		}
+		if c.Current == nil && c.Err == nil {
+			c.Do(ctx)
+		}
+	})
+}
+
+// failing returns s, whose calls of op fail with err.
+func failing(s driver.Store, op driver.Op, err error) driver.Store {
+	return answering(s, op, func(driver.Record) (*driver.Record, error) { return nil, err })
+}
+
+// small returns s, which holds no result of more than limit bytes.
+func small(s driver.Store, limit int) driver.Store {
+	return answering(s, driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
+		if len(r.Result) > limit {
+			return nil, fmt.Errorf("small: %w", driver.ErrTooLarge)
+		}
+		return nil, nil
+	})
+}
+
 // fixed sets the clock to a fixed time.
 func fixed(now time.Time) func(*idempotent.Options) {
 	return func(o *idempotent.Options) { o.Now = func() time.Time { return now } }
@@ -124,44 +152,40 @@ func charged(context.Context) (string, error) { return "ch_1", nil }
 // watched is a store that records its calls. A hook can answer instead of the
 // store. It supports one request at a time.
 type watched struct {
-	driver.Store
-	calls   []string // "insert", "replace" and "get", in order
-	insert  func(r driver.Record) (*driver.Record, error)
-	replace func(ctx context.Context, r driver.Record) (*driver.Record, error)
-	get     func() (*driver.Record, error)
+	driver.Store              // with the hooks
+	inner        driver.Store // without
+	calls        []string     // "insert", "replace" and "get", in order
+	insert       func(r driver.Record) (*driver.Record, error)
+	replace      func(ctx context.Context, r driver.Record) (*driver.Record, error)
+	get          func() (*driver.Record, error)
 }
 
-func watch() *watched { return &watched{Store: memstore.New()} }
+func watch() *watched { return watchOver(memstore.New()) }
 
-func (s *watched) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	s.calls = append(s.calls, "insert")
-	if s.insert != nil {
-		return s.insert(r)
-	}
-	return s.Store.Insert(ctx, r, now)
+func watchOver(inner driver.Store) *watched {
+	s := &watched{inner: inner}
+	s.Store = idempotenttest.Intercept(inner, s.hook)
+	return s
 }
 
-func (s *watched) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.calls = append(s.calls, "replace")
-	if s.replace != nil {
-		return s.replace(ctx, r)
+func (s *watched) hook(ctx context.Context, c *idempotenttest.StoreCall) {
+	switch s.calls = append(s.calls, string(c.Op)); {
+	case c.Op == driver.OpInsert && s.insert != nil:
+		c.Current, c.Err = s.insert(c.Record)
+	case c.Op == driver.OpReplace && s.replace != nil:
+		c.Current, c.Err = s.replace(ctx, c.Record)
+	case c.Op == driver.OpGet && s.get != nil:
+		c.Current, c.Err = s.get()
+	default:
+		c.Do(ctx)
 	}
-	return s.Store.Replace(ctx, r, was)
-}
-
-func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	s.calls = append(s.calls, "get")
-	if s.get != nil {
-		return s.get()
-	}
-	return s.Store.Get(ctx, id)
 }
 
 // holds inserts a record of key into the store, as written by another party.
 func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 	t.Helper()
 	r.ID, r.Fingerprint, r.Version = key.RecordID(), fingerprinttest.Stored(key), driver.Version{1}
-	if met, err := s.Store.Insert(t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
+	if met, err := s.inner.Insert(t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
 }
@@ -169,7 +193,7 @@ func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 // record returns the current record of key.
 func (s *watched) record(t *testing.T, key idempotent.Key) *driver.Record {
 	t.Helper()
-	r, err := s.Store.Get(t.Context(), key.RecordID())
+	r, err := s.inner.Get(t.Context(), key.RecordID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +207,7 @@ func (s *watched) change(t *testing.T, key idempotent.Key, f func(*driver.Record
 	was := r.Version
 	r.Version = driver.Version{0xff}
 	f(r)
-	if met, err := s.Store.Replace(t.Context(), *r, was); met != nil || err != nil {
+	if met, err := s.inner.Replace(t.Context(), *r, was); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
 	return r
@@ -198,7 +222,7 @@ func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*driver.R
 		if len(*ids) == 1 {
 			return s.change(t, key, f), nil
 		}
-		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+		return s.inner.Replace(ctx, r, s.record(t, key).Version)
 	}
 	return ids
 }

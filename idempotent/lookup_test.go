@@ -19,8 +19,7 @@ import (
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
-	store := watch()
-	store.Store = s.Store
+	store := watchOver(s.Store)
 	g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	do := func(key idempotent.Key, h func(context.Context) (string, error), optFns ...func(*idempotent.Options)) {
 		_, _ = idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, h, optFns...) // the record shows what happened

@@ -22,6 +22,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -106,7 +107,7 @@ type trial struct {
 	transactions []fate // of the coming transactions
 	landing      func() // a transaction that may still be applied
 	cancel       context.CancelFunc
-	now          time.Time
+	clock        idempotenttest.Clock
 	guard        *idempotent.Guard
 	key          idempotent.Key
 	handler      func(context.Context) (string, error)
@@ -129,13 +130,14 @@ const (
 
 func newTrial(recovery idempotent.Recovery) *trial {
 	tr := &trial{
-		Store: memstore.New(), cancel: func() {}, now: time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC), keys: map[string]int{},
+		Store: memstore.New(), cancel: func() {}, keys: map[string]int{},
 		key: idempotent.Key{Operation: "charge", Scope: "acme", ID: "1", Fingerprint: idempotent.FingerprintBytes([]byte("request"))},
 	}
+	tr.clock.Advance(1000 * time.Hour) // no context ends at its deadline
 	var err error
-	tr.guard, err = idempotent.New(plannedStore{tr}, func(o *idempotent.Options) {
+	tr.guard, err = idempotent.New(idempotenttest.Intercept(tr.Store, tr.planned), func(o *idempotent.Options) {
 		o.Recovery, o.Steps = recovery, []string{"charge"}
-		o.Now, o.Logger = func() time.Time { return tr.now }, slog.New(slog.DiscardHandler)
+		o.Now, o.Logger = tr.clock.Now, slog.New(slog.DiscardHandler)
 		o.ReconcileAfter = time.Second
 	})
 	if err != nil {
@@ -144,19 +146,12 @@ func newTrial(recovery idempotent.Recovery) *trial {
 	return tr
 }
 
-// plannedStore is the store of a trial as its guard uses it.
-type plannedStore struct{ *trial }
-
-func (p plannedStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return p.call(true, errDown, func() (*driver.Record, error) { return p.Store.Insert(ctx, r, now) })
-}
-
-func (p plannedStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return p.call(true, errDown, func() (*driver.Record, error) { return p.Store.Replace(ctx, r, was) })
-}
-
-func (p plannedStore) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return p.call(false, errDown, func() (*driver.Record, error) { return p.Store.Get(ctx, id) })
+// planned is a store call of the guard.
+func (tr *trial) planned(ctx context.Context, c *idempotenttest.StoreCall) {
+	c.Current, c.Err = tr.call(c.Op != driver.OpGet, errDown, func() (*driver.Record, error) {
+		c.Do(ctx)
+		return c.Current, c.Err
+	})
 }
 
 // call makes one store call according to the plan.
@@ -246,7 +241,7 @@ func (tr *trial) invoke() (idempotent.Outcome[string], error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	tr.cancel = cancel
-	out, err := idempotent.DoOutcome(planInvocation{ctx, tr.now.Add(trialTimeout)}, tr.guard, tr.key, func(ctx context.Context) (string, error) {
+	out, err := idempotent.DoOutcome(tr.clock.Invocation(ctx, trialTimeout), tr.guard, tr.key, func(ctx context.Context) (string, error) {
 		tr.entries++
 		if tr.told != "" {
 			tr.fail("the handler was entered after a caller got %q as stored", tr.told)
@@ -262,15 +257,6 @@ func (tr *trial) invoke() (idempotent.Outcome[string], error) {
 	}
 	return out, err
 }
-
-// planInvocation has a deadline in the trial's time, at which the context does
-// not end.
-type planInvocation struct {
-	context.Context
-	deadline time.Time
-}
-
-func (i planInvocation) Deadline() (time.Time, bool) { return i.deadline, true }
 
 func (tr *trial) fail(format string, args ...any) {
 	if tr.wrong == "" {
@@ -290,10 +276,10 @@ func (tr *trial) reconcile(resolve idempotent.ResolveFunc) {
 func (tr *trial) recover(resolve idempotent.ResolveFunc) {
 	tr.calls, tr.transactions = nil, nil
 	for range 6 {
-		tr.now = tr.now.Add(trialLease)
+		tr.clock.Advance(trialLease)
 		if resolve != nil {
 			tr.reconcile(resolve)
-			tr.now = tr.now.Add(time.Minute)
+			tr.clock.Advance(time.Minute)
 		}
 		if _, err := tr.invoke(); err == nil {
 			break
@@ -402,9 +388,9 @@ func TestEveryPlanOfFiveStoreCalls(t *testing.T) {
 func (tr *trial) survive(resolve idempotent.ResolveFunc) {
 	_, _ = tr.invoke()
 	_, _ = tr.invoke()
-	tr.now = tr.now.Add(trialLease)
+	tr.clock.Advance(trialLease)
 	_, _ = tr.invoke()
-	tr.now = tr.now.Add(trialLease)
+	tr.clock.Advance(trialLease)
 	tr.reconcile(resolve)
 	tr.recover(resolve)
 }
@@ -491,7 +477,7 @@ func everyTransaction(t *testing.T, try func(*testing.T, func(transactions, call
 							resolve = evidence["about the whole"](tr)
 						}
 						_, _ = tr.invoke()
-						tr.now = tr.now.Add(trialLease)
+						tr.clock.Advance(trialLease)
 						_, _ = tr.invoke()
 						tr.recover(resolve)
 						want := 1

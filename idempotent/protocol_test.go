@@ -93,7 +93,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	s := newStranded(t)
 	key := newKey()
 	guard := func(name string) *idempotent.Guard {
-		g, err := idempotent.New(&road{Store: s.Store, name: name, crossing: c}, func(o *idempotent.Options) {
+		g, err := idempotent.New(idempotenttest.Intercept(s.Store, c.call(name)), func(o *idempotent.Options) {
 			o.Now, o.Logger, o.Observer = s.clock.Now, quiet, event.ObserverFunc(func(_ context.Context, e event.Event) { c.note(string(e.Kind)) })
 		})
 		if err != nil {
@@ -201,37 +201,25 @@ func (c *crossing) direct() {
 	}
 }
 
-// road is the store of one party. Its lists take no turn: a list is only a hint.
-type road struct {
-	*memstore.Store
-	name     string
-	crossing *crossing
-}
-
-func (s *road) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return s.write(func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) })
-}
-
-func (s *road) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return s.write(func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) })
-}
-
-// write writes, and writes a second time if the reply is lost.
-func (s *road) write(f func() (*driver.Record, error)) (*driver.Record, error) {
-	s.crossing.stop(s.name)
-	met, err := f()
-	s.crossing.mu.Lock()
-	lost := s.crossing.cut && s.crossing.dice.IntN(2) == 0
-	s.crossing.mu.Unlock()
-	if !lost {
-		return met, err
+// call is a call of one party to the store. A write is sent a second time if its reply
+// is lost. A list takes no turn, because it is only a hint.
+func (c *crossing) call(name string) func(context.Context, *idempotenttest.StoreCall) {
+	return func(ctx context.Context, call *idempotenttest.StoreCall) {
+		if call.Op == driver.OpListDue {
+			call.Do(ctx)
+			return
+		}
+		c.stop(name)
+		if call.Do(ctx); call.Op == driver.OpGet {
+			return
+		}
+		c.mu.Lock()
+		lost := c.cut && c.dice.IntN(2) == 0
+		c.mu.Unlock()
+		if lost {
+			c.note("cut")
+			c.stop(name)
+			call.Do(ctx)
+		}
 	}
-	s.crossing.note("cut")
-	s.crossing.stop(s.name)
-	return f()
-}
-
-func (s *road) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	s.crossing.stop(s.name)
-	return s.Store.Get(ctx, id)
 }

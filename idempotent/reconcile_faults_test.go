@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -71,21 +72,6 @@ func TestReconcileListErrors(t *testing.T) {
 	if records != 1 || lists != 1 {
 		t.Errorf("%d events about the record that cannot be read, and %d about the list, want 1 and 1", records, lists)
 	}
-}
-
-// failing is a store with a hook that can answer instead of Replace.
-type failing struct {
-	*memstore.Store
-	replace func(r driver.Record) (*driver.Record, error)
-}
-
-func (f *failing) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if f.replace != nil {
-		if met, err := f.replace(r); met != nil || err != nil {
-			return met, err
-		}
-	}
-	return f.Store.Replace(ctx, r, was)
 }
 
 // unknowns leaves n records unknown and due, and returns the first one's key.
@@ -242,12 +228,12 @@ func TestReconcileWrites(t *testing.T) {
 			s.clock.Advance(time.Minute)
 		}
 		writes := 0
-		g, events := newGuardOver(t, &failing{s.Store, func(r driver.Record) (*driver.Record, error) {
+		g, events := newGuardOver(t, answering(s.Store, driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
 			if writes++; writes < c.write {
 				return nil, nil
 			}
 			return c.met(r)
-		}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		}), func(o *idempotent.Options) { o.Now = s.clock.Now })
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(c.answer))
 		if got := report.String(); err != nil || got != c.want || report.Pending != c.waits {
 			t.Errorf("%s: %s, %v, %d pending; want %s, %d", name, got, err, report.Pending, c.want, c.waits)
@@ -522,12 +508,12 @@ func TestReconcileGivesUpNothing(t *testing.T) {
 		s := newStranded(t)
 		s.unknowns(t, 1)
 		writes := 0
-		g, events := newGuardOver(t, &failing{s.Store, func(r driver.Record) (*driver.Record, error) {
+		g, events := newGuardOver(t, answering(s.Store, driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
 			if writes++; writes == c.write {
 				return another(r)
 			}
 			return nil, nil
-		}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		}), func(o *idempotent.Options) { o.Now = s.clock.Now })
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.GiveUpAfter = c.age })
 		if err != nil || report.String() != "1 due, 1 stale" || len(events.Kinds()) != 0 || report.Pending != 1 {
 			t.Errorf("%s: %s, %v, events %s, %d pending", name, report, err, events.Kinds(), report.Pending)
@@ -653,7 +639,7 @@ func TestReportCoversAllThatWait(t *testing.T) {
 	}
 	want("nothing is due", report, 2, first)
 	s.clock.Advance(24 * time.Hour)
-	report, err = idempotent.ReconcileDue(invocation{t.Context(), s.clock.Now().Add(400 * time.Millisecond)}, s.guard, later)
+	report, err = idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 400*time.Millisecond), s.guard, later)
 	if err == nil || !report.Incomplete {
 		t.Fatal(report, err)
 	}
@@ -674,7 +660,7 @@ func TestReportCoversFailedWrites(t *testing.T) {
 			s.reconcile(t, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true })
 			s.clock.Advance(time.Hour)
 		}
-		g, _ := newGuardOver(t, &failing{s.Store, down}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		g, _ := newGuardOver(t, answering(s.Store, driver.OpReplace, down), func(o *idempotent.Options) { o.Now = s.clock.Now })
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
 		if err != nil || report.Failed != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
 			t.Errorf("%s: %s, %v, %d pending since %s; want 1 since %s", name, report, err, report.Pending, report.Oldest, ended)
@@ -760,11 +746,9 @@ func TestReconcileListOfOtherOperations(t *testing.T) {
 // A list takes at most half of the time, by the clock of the guard.
 func TestReconcileListEndsByTheClock(t *testing.T) {
 	t.Parallel()
-	at, read := time.Now(), 0
-	g, _ := newGuardOver(t, &slowList{memstore.New(), func() { at, read = at.Add(time.Second), read+1 }}, func(o *idempotent.Options) {
-		o.Now = func() time.Time { return at }
-	})
-	report, err := idempotent.ReconcileDue(invocation{t.Context(), at.Add(10 * time.Second)}, g, answer(notExecuted))
+	clock, read := new(idempotenttest.Clock), 0
+	g, _ := newGuardOver(t, &slowList{memstore.New(), func() { clock.Advance(time.Second); read++ }}, func(o *idempotent.Options) { o.Now = clock.Now })
+	report, err := idempotent.ReconcileDue(clock.Invocation(t.Context(), 10*time.Second), g, answer(notExecuted))
 	if !report.Incomplete || err == nil || read != 5 {
 		t.Errorf("%s, %v; %d entries were read", report, err, read)
 	}

@@ -25,8 +25,9 @@ import (
 // down, slow or broken. All of it runs in synctest bubbles, whose clock takes no
 // time.
 
-// bureau is a provider that reconcilers ask, and the store of the records.
-type bureau struct {
+// workload has records that wait, in a store whose calls take time, and the provider
+// that reconcilers ask about them.
+type workload struct {
 	*memstore.Store
 	latency time.Duration // of each call of the store
 	takes   time.Duration // of each call of the provider
@@ -41,15 +42,15 @@ type bureau struct {
 	conflicts int // writes that were refused
 }
 
-func newBureau() *bureau {
-	return &bureau{
+func newWorkload() *workload {
+	return &workload{
 		Store: memstore.New(), latency: 5 * time.Millisecond, takes: 80 * time.Millisecond, back: time.Now(),
 		asking: map[idempotent.RecordID]bool{}, answered: map[idempotent.RecordID]bool{},
 	}
 }
 
 // unknown adds n records that are unknown since now and due in a minute.
-func (b *bureau) unknown(t *testing.T, operation string, n int) (last idempotent.RecordID) {
+func (b *workload) unknown(t *testing.T, operation string, n int) (last idempotent.RecordID) {
 	t.Helper()
 	for range n {
 		last = b.add(t, operation, func(*driver.Record) {})
@@ -58,7 +59,7 @@ func (b *bureau) unknown(t *testing.T, operation string, n int) (last idempotent
 }
 
 // add inserts a record that differs from an unknown one, which is due in a minute.
-func (b *bureau) add(t *testing.T, operation string, change func(*driver.Record)) driver.RecordID {
+func (b *workload) add(t *testing.T, operation string, change func(*driver.Record)) driver.RecordID {
 	t.Helper()
 	key := newKey()
 	key.Operation = operation
@@ -70,12 +71,12 @@ func (b *bureau) add(t *testing.T, operation string, change func(*driver.Record)
 	return r.ID
 }
 
-func (b *bureau) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+func (b *workload) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	time.Sleep(b.latency)
 	return b.Store.Get(ctx, id)
 }
 
-func (b *bureau) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+func (b *workload) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	time.Sleep(b.latency)
 	met, err := b.Store.Replace(ctx, r, was)
 	if met != nil {
@@ -87,7 +88,7 @@ func (b *bureau) Replace(ctx context.Context, r driver.Record, was driver.Versio
 }
 
 // resolve is a resolver that asks the provider.
-func (b *bureau) resolve(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+func (b *workload) resolve(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	b.mu.Lock()
 	b.calls++
 	if b.asking[r.ID] || b.answered[r.ID] {
@@ -108,7 +109,7 @@ func (b *bureau) resolve(_ context.Context, r idempotent.PendingRecord) (idempot
 }
 
 // waiting returns how many records wait for evidence, and how many were given up.
-func (b *bureau) waiting(t *testing.T) (due, exhausted int) {
+func (b *workload) waiting(t *testing.T) (due, exhausted int) {
 	t.Helper()
 	for _, err := range b.Due(t.Context()) {
 		if err != nil {
@@ -122,7 +123,7 @@ func (b *bureau) waiting(t *testing.T) (due, exhausted int) {
 	return due, exhausted
 }
 
-func (b *bureau) guard(t *testing.T) *idempotent.Guard {
+func (b *workload) guard(t *testing.T) *idempotent.Guard {
 	t.Helper()
 	g, _ := newGuardOver(t, b)
 	return g
@@ -130,7 +131,7 @@ func (b *bureau) guard(t *testing.T) *idempotent.Guard {
 
 // schedule runs n reconcilers at once, with a time-out of a minute, at the given
 // interval, until stop returns true after a run.
-func (b *bureau) schedule(t *testing.T, n int, every time.Duration, stop func() bool) {
+func (b *workload) schedule(t *testing.T, n int, every time.Duration, stop func() bool) {
 	t.Helper()
 	reconcile := idempotent.Reconciler(b.guard(t), map[string]idempotent.ResolveFunc{"charge": b.resolve})
 	for {
@@ -152,7 +153,7 @@ func (b *bureau) schedule(t *testing.T, n int, every time.Duration, stop func() 
 }
 
 // settled reports whether no record waits.
-func (b *bureau) settled(t *testing.T) func() bool {
+func (b *workload) settled(t *testing.T) func() bool {
 	return func() bool {
 		if time.Now().Before(b.back) {
 			return false
@@ -178,7 +179,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const records, reconcilers, outage = 100_000, 4, 6 * time.Hour
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", records)
 		b.back = time.Now().Add(outage)
 		runs := 0
@@ -208,7 +209,7 @@ func TestReconcileHangs(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{3 * time.Second, 10 * time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.unknown(t, "refund", 100) // these have been due for longer
 			time.Sleep(time.Minute)
 			b.unknown(t, "charge", 100)
@@ -286,7 +287,7 @@ func TestReconcileBrokenResolver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBureau()
+				b := newWorkload()
 				b.unknown(t, "charge", 3)
 				broken := b.unknown(t, "charge", 1)
 				b.unknown(t, "charge", 4)
@@ -332,7 +333,7 @@ func (explosive) MarshalJSON() ([]byte, error) { panic("no such customer") }
 func TestReconcileStopsAndRecovers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", 1000)
 		time.Sleep(time.Minute)
 		reconcile := idempotent.Reconciler(b.guard(t), map[string]idempotent.ResolveFunc{"charge": b.resolve})
@@ -397,7 +398,7 @@ func TestReconcileShortTimeouts(t *testing.T) {
 		{400 * time.Millisecond, time.Millisecond, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.takes = c.takes
 			b.unknown(t, "charge", 100)
 			time.Sleep(time.Minute)
@@ -427,7 +428,7 @@ func TestReconcileTimeOfResolver(t *testing.T) {
 		0: 10 * time.Second, time.Minute: 10 * time.Second, 24 * time.Second: 10 * time.Second, 12 * time.Second: 5 * time.Second, 3 * time.Second: 1250 * time.Millisecond,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
 			ctx := t.Context()
@@ -459,7 +460,7 @@ func TestReconcileClaims(t *testing.T) {
 		time.Hour:   {time.Hour, time.Hour - 2*time.Second}, // MaxBackoff
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.latency = 0
 			id := b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
@@ -490,10 +491,10 @@ func TestReconcileLongList(t *testing.T) {
 	t.Parallel()
 	for each, listed := range map[time.Duration]bool{100 * time.Millisecond: true, time.Second: false} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.unknown(t, "charge", 100)
 			time.Sleep(time.Minute)
-			g, _ := newGuardOver(t, &observed{bureau: b, list: func(int, driver.Listed) error {
+			g, _ := newGuardOver(t, &observed{workload: b, list: func(int, driver.Listed) error {
 				time.Sleep(each)
 				return nil
 			}})
@@ -515,7 +516,7 @@ func TestReconcileLongList(t *testing.T) {
 func TestReconcileListsAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", 10_000)
 		b.unknown(t, "refund", 3)
 		time.Sleep(time.Minute)
@@ -539,7 +540,7 @@ func TestReconcileListsAgain(t *testing.T) {
 func TestReconcileOutdatedList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", 5000)
 		time.Sleep(time.Minute)
 		var frozen []driver.Listed
@@ -556,7 +557,7 @@ func TestReconcileOutdatedList(t *testing.T) {
 
 // frozenList is a store whose list does not change.
 type frozenList struct {
-	*bureau
+	*workload
 	entries []driver.Listed
 }
 
@@ -577,7 +578,7 @@ func TestReconcilersShareTheWork(t *testing.T) {
 	took := map[int]time.Duration{}
 	for _, n := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.unknown(t, "charge", 4000)
 			time.Sleep(time.Minute)
 			g := b.guard(t)
@@ -613,7 +614,7 @@ func TestReconcileBrokenOnExhausted(t *testing.T) {
 		"hangs":              func() { time.Sleep(time.Hour) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.unknown(t, "charge", 2)
 			id := b.unknown(t, "charge", 1)
 			time.Sleep(time.Hour)
@@ -647,7 +648,7 @@ func TestReconcilerCountsOperations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		b := newBureau()
+		b := newWorkload()
 		g, _ := newGuardOver(t, b, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(io.Writer(&log), nil)) })
 		first := now()
 		b.unknown(t, "charge", 2)

@@ -25,9 +25,9 @@ import (
 // How a run lists, what it counts, and when it ends, to the moment. All of it runs
 // in synctest bubbles, whose clock only moves when a test sleeps.
 
-// observed is a bureau whose lists and reads a test sees and can change.
+// observed is a workload whose lists and reads a test sees and can change.
 type observed struct {
-	*bureau
+	*workload
 	lists int
 	list  func(list int, e driver.Listed) error // called before each entry; its error is the entry's, and fails the list without an id
 	get   func(id driver.RecordID) error        // called before each read
@@ -37,7 +37,7 @@ func (o *observed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	o.lists++
 	list := o.lists
 	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range o.bureau.Due(ctx) {
+		for e, err := range o.workload.Due(ctx) {
 			if o.list != nil && err == nil {
 				if err = o.list(list, e); errors.Is(err, errLost) {
 					yield(driver.Listed{}, err)
@@ -60,7 +60,7 @@ func (o *observed) Get(ctx context.Context, id driver.RecordID) (*driver.Record,
 			return nil, err
 		}
 	}
-	return o.bureau.Get(ctx, id)
+	return o.workload.Get(ctx, id)
 }
 
 const oneList = 4096 // records of an operation
@@ -69,8 +69,8 @@ const oneList = 4096 // records of an operation
 func TestReconcileRoundsCountOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
-		o := &observed{bureau: b}
+		b := newWorkload()
+		o := &observed{workload: b}
 		b.unknown(t, "charge", oneList)
 		later := func(r *driver.Record) { r.Due = r.Due.Add(time.Second) } // after those that fit
 		b.add(t, "charge", later)
@@ -99,8 +99,8 @@ func TestReconcileRoundsCountOnce(t *testing.T) {
 func TestReconcileSecondListFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
-		o := &observed{bureau: b, list: func(list int, _ driver.Listed) error {
+		b := newWorkload()
+		o := &observed{workload: b, list: func(list int, _ driver.Listed) error {
 			if list == 2 {
 				return errLost
 			}
@@ -135,7 +135,7 @@ func TestReconcileListsNoMore(t *testing.T) {
 		"no deadline, the resolver keeps failing": {0, 0, true, 1, 0, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.latency, b.takes = 0, 0
 			b.unknown(t, "charge", oneList+1)
 			if c.down {
@@ -143,7 +143,7 @@ func TestReconcileListsNoMore(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			reads := 0
-			o := &observed{bureau: b, get: func(driver.RecordID) error {
+			o := &observed{workload: b, get: func(driver.RecordID) error {
 				if reads++; reads == oneList {
 					time.Sleep(c.last)
 				}
@@ -170,7 +170,7 @@ func TestReconcileListsNoMore(t *testing.T) {
 func TestReconcileLeavesBrokenResolvers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", oneList+1)
 		b.unknown(t, "mail", 20)
 		b.unknown(t, "refund", 20)
@@ -195,11 +195,11 @@ func TestReconcileLeavesBrokenResolvers(t *testing.T) {
 func TestReconcileListsForHalfOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		b.unknown(t, "charge", 5)
 		time.Sleep(time.Minute)
 		entries := 0
-		o := &observed{bureau: b, list: func(int, driver.Listed) error {
+		o := &observed{workload: b, list: func(int, driver.Listed) error {
 			if entries++; entries > 1 {
 				time.Sleep(15 * time.Second)
 			}
@@ -225,7 +225,7 @@ func TestReconcileBeginsWhatFits(t *testing.T) {
 		completed int
 	}{"exactly enough": {0, false, 2}, "too little": {1, false, 1}, "an ended context": {0, true, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.latency, b.takes = 0, 0
 			b.unknown(t, "charge", 2)
 			time.Sleep(time.Minute)
@@ -233,7 +233,7 @@ func TestReconcileBeginsWhatFits(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*share)
 			defer cancel()
 			reads := 0
-			g, _ := newGuardOver(t, &observed{bureau: b, get: func(driver.RecordID) error {
+			g, _ := newGuardOver(t, &observed{workload: b, get: func(driver.RecordID) error {
 				if reads++; reads == 1 && c.ends {
 					cancel()
 				} else if reads == 1 {
@@ -260,7 +260,7 @@ func TestReconcileSweepsWithAllWorkers(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{1, 8} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			for _, operation := range []string{"charge", "mail", "refund", "ship"} {
 				for range 10 {
 					b.add(t, operation, func(r *driver.Record) { r.State, r.Due = driver.StateInProgress, r.LeaseEnd })
@@ -269,7 +269,7 @@ func TestReconcileSweepsWithAllWorkers(t *testing.T) {
 			time.Sleep(time.Minute)
 			var mu sync.Mutex
 			reading, most := 0, 0
-			g, _ := newGuardOver(t, &observed{bureau: b, get: func(driver.RecordID) error {
+			g, _ := newGuardOver(t, &observed{workload: b, get: func(driver.RecordID) error {
 				mu.Lock()
 				reading++
 				most = max(most, reading)
@@ -301,11 +301,11 @@ func TestReconcileReads(t *testing.T) {
 		"the store fails": {errDown, "2 due, 1 completed, 1 failed", 1, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			first := b.unknown(t, "charge", 1)
 			b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
-			g, events := newGuardOver(t, &observed{bureau: b, get: func(id driver.RecordID) error {
+			g, events := newGuardOver(t, &observed{workload: b, get: func(id driver.RecordID) error {
 				if id == first {
 					return c.get
 				}
@@ -331,7 +331,7 @@ func TestReconcileOutdatedEntries(t *testing.T) {
 		"another run has swept its lease": {0, true, "1 due"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			id := b.unknown(t, "charge", 1)
 			since := now()
 			time.Sleep(time.Minute)
@@ -375,15 +375,15 @@ func TestReconcilePauses(t *testing.T) {
 		"a part of a millisecond":             {time.Minute + time.Microsecond, 0, time.Minute, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			b.latency = 0
 			id := b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
 			writes := 0
-			g, _ := newGuardOver(t, &failing{b.Store, func(driver.Record) (*driver.Record, error) {
+			g, _ := newGuardOver(t, answering(b.Store, driver.OpReplace, func(driver.Record) (*driver.Record, error) {
 				writes++
 				return nil, nil
-			}})
+			}))
 			report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(c.later)), func(o *idempotent.ReconcileOptions) { o.Backoff = c.backoff })
 			r, getErr := b.Store.Get(t.Context(), id)
 			if err != nil || getErr != nil || report.Postponed != 1 || writes != c.writes || time.Until(r.Due) != c.due {
@@ -411,7 +411,7 @@ func TestReconcileReportsReleases(t *testing.T) {
 func TestReportOldest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBureau()
+		b := newWorkload()
 		said := now().Add(time.Second)
 		b.add(t, "charge", func(r *driver.Record) { // due last
 			r.Since, r.LeaseEnd, r.Due = said, r.LeaseEnd.Add(time.Minute), r.Due.Add(48*time.Hour)
@@ -433,13 +433,13 @@ func TestReconcileAtTheEndOfTheLease(t *testing.T) {
 	t.Parallel()
 	for name, dry := range map[string]bool{"a list": false, "a scan in a dry run": true} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBureau()
+			b := newWorkload()
 			ended := now().Add(time.Minute)
 			b.add(t, "charge", func(r *driver.Record) {
 				r.State, r.Since, r.LeaseEnd, r.Due = driver.StateInProgress, time.Time{}, ended, ended
 			})
 			time.Sleep(time.Minute)
-			var store driver.Store = &observed{bureau: b, get: func(driver.RecordID) error { return errDown }}
+			var store driver.Store = &observed{workload: b, get: func(driver.RecordID) error { return errDown }}
 			if dry {
 				store = &scanned{Store: b.Store}
 			}
@@ -476,7 +476,10 @@ func TestReconcileScan_DryRunGoesOn(t *testing.T) {
 	if err != nil || report.String() != "7 due, 6 marked unknown, 1 stale" {
 		t.Errorf("%s, %v", report, err)
 	}
-	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
+	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
+		s.clock.Advance(20 * time.Second)
+		return nil, nil
+	})
 	g, _ = newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err = idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 100*time.Second), g, nil, dry)
 	if err != nil || report.Due != 4 || report.MarkedUnknown != 3 {
@@ -499,8 +502,7 @@ func TestReconcilerErrors(t *testing.T) {
 		t.Errorf("a list that fails: %v", err)
 	}
 	s.clock.Advance(time.Hour)
-	clock := &idempotenttest.Clock{}
-	_, err = idempotent.ReconcileDue(invocation{t.Context(), clock.Now().Add(time.Second)}, s.guard, answer(notExecuted))
+	_, err = idempotent.ReconcileDue(new(idempotenttest.Clock).Invocation(t.Context(), time.Second), s.guard, answer(notExecuted))
 	if err == nil || !strings.Contains(err.Error(), "a run needs at least 1s,") {
 		t.Errorf("no time: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -194,7 +195,10 @@ func TestReconcileScan_LeavesTime(t *testing.T) {
 		s.leave(t, atOnce)
 	}
 	s.clock.Advance(time.Hour)
-	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(100 * time.Millisecond) }}
+	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
+		s.clock.Advance(100 * time.Millisecond)
+		return nil, nil
+	})
 	g, events := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 10*time.Second), g, answer(idempotent.Resolved("x")),
 		func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
@@ -207,23 +211,29 @@ func TestReconcileScan_LeavesTime(t *testing.T) {
 // found again.
 func TestReconcileScan_IsCutOff(t *testing.T) {
 	t.Parallel()
-	for _, call := range []string{"get", "replace"} {
+	for _, call := range []driver.Op{driver.OpGet, driver.OpReplace} {
 		synctest.Test(t, func(t *testing.T) {
 			scan := &scanned{Store: memstore.New()}
 			key := newKey()
-			hang := &watched{Store: scan}
-			hangs := func(ctx context.Context) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			g, events := newGuardOver(t, &hangingScan{scan, hang, hangs, call})
+			entered := false
+			g, events := newGuardOver(t, idempotenttest.Intercept(scan, func(ctx context.Context, c *idempotenttest.StoreCall) {
+				switch {
+				case entered && c.Op == driver.OpReplace:
+					c.Err = errDown
+				case c.Op == call:
+					<-ctx.Done()
+					c.Err = ctx.Err()
+				default:
+					c.Do(ctx)
+				}
+			}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = idempotent.Do(ctx, g, key, func(context.Context) (string, error) {
-				hang.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
+				entered = true
 				return "", nil
 			})
 			cancel()
-			hang.replace = nil
+			entered = false
 			time.Sleep(time.Minute)
 			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -284,23 +294,15 @@ func TestReconcileScan_OutOfTime(t *testing.T) {
 	scan, s := newScanned(t, 4, "charge")
 	s.clock.Advance(time.Minute)
 	ctx := s.clock.Invocation(t.Context(), time.Minute)
-	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
+	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
+		s.clock.Advance(20 * time.Second)
+		return nil, nil
+	})
 	g, _ := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(ctx, g, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 	if err != nil || !scan.refused || report.MarkedUnknown != 2 || !report.Incomplete || report.Pending != 4 {
 		t.Errorf("%s, %v; the last page was refused: %t", report, err, scan.refused)
 	}
-}
-
-// slowStore takes time for each read.
-type slowStore struct {
-	*scanned
-	clock func()
-}
-
-func (s *slowStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
-	s.clock()
-	return s.scanned.Get(ctx, id)
 }
 
 // A position of the scan that was replaced is reported each time, as an event and in
@@ -341,27 +343,4 @@ func TestReconciler_LogsALateScan(t *testing.T) {
 			t.Errorf("after run %d the log has %d lines", run, n)
 		}
 	}
-}
-
-// hangingScan is a store that hangs in one of its calls for a record that the scan
-// found.
-type hangingScan struct {
-	*scanned
-	calls *watched
-	hangs func(context.Context) error
-	call  string
-}
-
-func (s *hangingScan) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
-	if s.call == "get" {
-		return nil, s.hangs(ctx)
-	}
-	return s.calls.Get(ctx, id)
-}
-
-func (s *hangingScan) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if s.call == "replace" && s.calls.replace == nil {
-		return nil, s.hangs(ctx)
-	}
-	return s.calls.Replace(ctx, r, was)
 }

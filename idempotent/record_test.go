@@ -159,8 +159,7 @@ func (w *workshop) do(t *testing.T, g *idempotent.Guard, h func(context.Context)
 // during.
 func (w *workshop) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
 	t.Helper()
-	store := watch()
-	store.Store = w.Store
+	store := watchOver(w.Store)
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, optFn)
 	_, _ = idempotent.Do(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, func(ctx context.Context) (string, error) {
 		during(ctx)

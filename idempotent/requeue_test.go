@@ -164,7 +164,7 @@ func TestRequeueStore(t *testing.T) {
 	} {
 		s := newStranded(t)
 		key := s.unknowns(t, 1)
-		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		g, events := newGuardOver(t, answering(s.Store, driver.OpReplace, c.met), func(o *idempotent.Options) { o.Now = s.clock.Now })
 		if err := g.Requeue(t.Context(), key.RecordID()); err == nil || !c.want(err) || events.Count(event.StoreError) != c.told || events.Count(event.ReconcileScheduled) != 0 {
 			t.Errorf("%s: got error %v, events %s", name, err, events.Kinds())
 		}
@@ -213,12 +213,12 @@ func TestRequeueExhaustedFails(t *testing.T) {
 	if err := s.guard.Resolve(t.Context(), stale.RecordID(), idempotent.Resolved("x")); err != nil {
 		t.Fatal(err)
 	}
-	store := &failing{s.Store, func(r driver.Record) (*driver.Record, error) {
+	store := answering(s.Store, driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
 		if r.ID == failed.RecordID() {
 			return nil, errDown
 		}
 		return nil, nil
-	}}
+	})
 	damaged := []error{nil, nil, nil, errLost} // the list could not read it, and a read can
 	g, _ := newGuardOver(t, yields{store, list, damaged}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	n, err := g.RequeueExhausted(t.Context())
@@ -251,7 +251,7 @@ func TestRequeueExhaustedIsConcurrent(t *testing.T) {
 	meeting := make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	g, _ := newGuardOver(t, &failing{s.Store, func(driver.Record) (*driver.Record, error) {
+	g, _ := newGuardOver(t, answering(s.Store, driver.OpReplace, func(driver.Record) (*driver.Record, error) {
 		select {
 		case meeting <- struct{}{}:
 		case <-meeting:
@@ -259,7 +259,7 @@ func TestRequeueExhaustedIsConcurrent(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		return nil, nil
-	}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	}), func(o *idempotent.Options) { o.Now = s.clock.Now })
 	if n, err := g.RequeueExhausted(ctx); n != 2 || err != nil {
 		t.Errorf("requeued %d, %v", n, err)
 	}

@@ -609,8 +609,7 @@ func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
 			w.clock.Advance(time.Hour)
 		}
 		ctx, cancel := context.WithCancel(w.clock.Invocation(t.Context(), 10*time.Second))
-		store := watch()
-		store.Store = w.Store
+		store := watchOver(w.Store)
 		late, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
 		_ = g
 		store.insert = func(r driver.Record) (*driver.Record, error) { // the client disconnects during the claim

@@ -26,6 +26,10 @@ func TestResolveRefusals(t *testing.T) {
 	id := newKey().RecordID()
 	down := errors.New("store down")
 	unknown := driver.Record{ID: id, State: driver.StateUnknown, Expires: time.Time{}}
+	changing := answering(holding(t, unknown), driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
+		r = unknown
+		return &r, nil
+	})
 	for name, row := range map[string]struct {
 		store      driver.Store
 		id         idempotent.RecordID
@@ -37,11 +41,11 @@ func TestResolveRefusals(t *testing.T) {
 		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), new(idempotent.InvalidKeyError), "RecordID"},
 		"no evidence":     {memstore.New(), id, idempotent.Resolution{}, nil, "contains no evidence"},
 		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
-		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
-		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},
-		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
-		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), driver.ErrTooLarge, "evidence"},
-		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), new(idempotent.StoreError), "conflict persisted"},
+		"get fails":       {failing(memstore.New(), driver.OpGet, down), id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
+		"replace fails":   {failing(holding(t, unknown), driver.OpReplace, down), id, idempotent.Resolved(1), down, "replace"},
+		"record vanishes": {failing(holding(t, unknown), driver.OpReplace, idempotent.ErrNoRecord), id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
+		"too large":       {small(holding(t, unknown), 1), id, idempotent.Resolved("long"), driver.ErrTooLarge, "evidence"},
+		"changes forever": {changing, id, idempotent.Resolved(1), new(idempotent.StoreError), "conflict persisted"},
 		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
 		g, events := newGuardOver(t, row.store)

@@ -32,7 +32,7 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 		"Final error is damaged":   {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingFinal, Result: []byte("{")}},
 		"does not decode into a *": {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json", Result: []byte("{")}},
 	} {
-		s, key := &watched{Store: row.store}, newKey()
+		s, key := watchOver(row.store), newKey()
 		s.holds(t, key, row.record)
 		g, _ := newGuardOver(t, row.store)
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/sealtest"
 )
@@ -26,52 +27,32 @@ import (
 // private is the text that must not reach a store, a log or an error.
 const private = "4242 4242 4242 4242"
 
-// drawer is a chunked store that keeps a copy of all bytes it was ever given.
-type drawer struct {
-	*chunked
+// loggedStore has a chunked store that keeps a copy of all bytes it was ever given.
+type loggedStore struct {
+	driver.Store
 	reading error // of GetChunks
 	mu      sync.Mutex
 	given   bytes.Buffer
 }
 
-func newDrawer() *drawer { return &drawer{chunked: newChunked()} }
-
-func (d *drawer) note(r driver.Record) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.given.Write(r.Result)
-	for _, s := range r.Steps {
-		d.given.Write(s.Result)
-	}
-	fmt.Fprintf(&d.given, "%+v", r)
-}
-
-func (d *drawer) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	d.note(r)
-	return d.chunked.Insert(ctx, r, now)
-}
-
-func (d *drawer) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	d.note(r)
-	return d.chunked.Replace(ctx, r, was)
-}
-
-func (d *drawer) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	d.mu.Lock()
-	d.given.Write(data)
-	d.mu.Unlock()
-	return d.chunked.PutChunks(ctx, id, v, data, expires)
-}
-
-func (d *drawer) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	if d.reading != nil {
-		return nil, d.reading
-	}
-	return d.chunked.GetChunks(ctx, id, v, count)
+func newLoggedStore(s *memstore.Store) *loggedStore {
+	l := &loggedStore{}
+	l.Store = idempotenttest.Intercept(&chunked{Store: s, chunks: map[string][]byte{}}, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		l.mu.Lock()
+		fmt.Fprintf(&l.given, "%s %s %+v", c.Record.Result, c.Data, c.Record)
+		for _, s := range c.Record.Steps {
+			l.given.Write(s.Result)
+		}
+		l.mu.Unlock()
+		if c.Err = l.reading; c.Op != driver.OpGetChunks || c.Err == nil {
+			c.Do(ctx)
+		}
+	})
+	return l
 }
 
 // wantPrivate fails the test if the store was given the private text.
-func (d *drawer) wantPrivate(t *testing.T, name string) {
+func (d *loggedStore) wantPrivate(t *testing.T, name string) {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +74,7 @@ func wordy() string {
 // evidence.
 var endings = map[string]struct {
 	optFns   []func(*idempotent.Options)
-	handler  func(ctx context.Context, d *drawer) (string, error)
+	handler  func(ctx context.Context, d *loggedStore) (string, error)
 	evidence idempotent.Resolution // after a handler without an answer
 	encoding string
 	value    string
@@ -102,13 +83,13 @@ var endings = map[string]struct {
 	"a result":        {handler: answers(private), encoding: "json+sealed", value: private},
 	"a large result":  {handler: answers(wordy()), encoding: "json+gzip+sealed", value: wordy()},
 	"of another kind": {optFns: []func(*idempotent.Options){func(o *idempotent.Options) { o.Codec = raw{} }}, handler: answers(private), encoding: "raw+sealed", value: private},
-	"Final": {handler: func(context.Context, *drawer) (string, error) {
+	"Final": {handler: func(context.Context, *loggedStore) (string, error) {
 		return "", idempotent.Final("declined", private)
 	}, encoding: "final+sealed", final: "declined: " + private},
-	"a transaction": {handler: func(ctx context.Context, d *drawer) (string, error) {
+	"a transaction": {handler: func(ctx context.Context, d *loggedStore) (string, error) {
 		return private, commit(ctx, private, d.Replace)
 	}, encoding: "json+sealed", value: private},
-	"a large result of a transaction": {handler: func(ctx context.Context, d *drawer) (string, error) {
+	"a large result of a transaction": {handler: func(ctx context.Context, d *loggedStore) (string, error) {
 		return wordy(), commit(ctx, wordy(), d.Replace)
 	}, encoding: "json+gzip+sealed", value: wordy()},
 	"evidence":                   {evidence: idempotent.Resolved(private), encoding: "json+sealed", value: private},
@@ -117,8 +98,8 @@ var endings = map[string]struct {
 	"Final as evidence":          {evidence: idempotent.ResolvedFinal("declined", private), encoding: "final+sealed", final: "declined: " + private},
 }
 
-func answers(value string) func(context.Context, *drawer) (string, error) {
-	return func(context.Context, *drawer) (string, error) { return value, nil }
+func answers(value string) func(context.Context, *loggedStore) (string, error) {
+	return func(context.Context, *loggedStore) (string, error) { return value, nil }
 }
 
 // G14: a guard with a Sealer gives its store no result in clear, and replays all of
@@ -128,11 +109,11 @@ func TestSealedResults(t *testing.T) {
 	for name, row := range endings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
-			g, _ := newGuardOver(t, d, append(row.optFns, sealer.Option)...)
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			g, _ := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
 			handler := row.handler
 			if handler == nil {
-				handler = func(context.Context, *drawer) (string, error) { return "", errDown }
+				handler = func(context.Context, *loggedStore) (string, error) { return "", errDown }
 			}
 			out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) { return handler(ctx, d) })
 			if row.handler != nil && (out.Value != row.value || !out.Stored || fmt.Sprint(err) != orNil(row.final)) {
@@ -157,7 +138,7 @@ func TestSealedResults(t *testing.T) {
 				t.Errorf("StoredOutcome returned %q, %q, %v", encoding, brief(string(data)), err)
 			}
 
-			without, _ := newGuardOver(t, d, row.optFns...)
+			without, _ := newGuardOver(t, d.Store, row.optFns...)
 			_, err = idempotent.Do(t.Context(), without, key, forbidden(t))
 			wantUnavailable(t, err, "it is sealed, and this guard has no Options.Seal to open it with")
 			encoding, data, err = without.StoredOutcome(t.Context(), *record(t, d, key))
@@ -193,8 +174,8 @@ func TestSealedSteps(t *testing.T) {
 	resume := func(o *idempotent.Options) {
 		o.Recovery, o.Steps, o.Now = idempotent.Resume, []string{"run", "big", "booked", "webhook"}, w.clock.Now
 	}
-	d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
-	g, _ := newGuardOver(t, d, resume, sealer.Option)
+	d := newLoggedStore(w.Store)
+	g, _ := newGuardOver(t, d.Store, resume, sealer.Option)
 	run := func(name, value string) func(context.Context) string {
 		return func(ctx context.Context) string {
 			v, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return value, nil })
@@ -438,13 +419,13 @@ func TestEvidenceAboutASealingOperation(t *testing.T) {
 	}
 
 	// A guard with the Sealer also seals evidence about an operation that did not.
-	d, w := newDrawer(), newWorkshop()
-	w.Store = d.Store
+	w := newWorkshop()
+	d := newLoggedStore(w.Store)
 	if _, err := w.do(t, w.guard(t), noAnswer); !errors.Is(err, errDown) {
 		t.Fatal(err)
 	}
 	w.clock.Advance(time.Hour)
-	g, _ := newGuardOver(t, d, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
+	g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved(private)); err != nil {
 		t.Fatal(err)
 	}
@@ -472,9 +453,9 @@ func TestSealingFails(t *testing.T) {
 		for ending, row := range endings {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				d, key, sealer := newDrawer(), newKey(), sealtest.New()
+				d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
 				sealer.BeforeSeal = fail
-				g, events := newGuardOver(t, d, append(row.optFns, sealer.Option)...)
+				g, events := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
 				g, err := g.With(func(o *idempotent.Options) {
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 					o.Observer = event.Observers(events, event.LogObserver(o.Logger))
@@ -484,7 +465,7 @@ func TestSealingFails(t *testing.T) {
 				}
 				handler := row.handler
 				if handler == nil {
-					handler = func(context.Context, *drawer) (string, error) { return "", errDown }
+					handler = func(context.Context, *loggedStore) (string, error) { return "", errDown }
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -548,9 +529,9 @@ func TestSealingAStepFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range brokenSeals {
 		synctest.Test(t, func(t *testing.T) {
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
 			sealer.BeforeSeal = fail
-			g, events := newGuardOver(t, d, sealer.Option)
+			g, events := newGuardOver(t, d.Store, sealer.Option)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
@@ -627,8 +608,8 @@ func TestOpeningFails(t *testing.T) {
 		}, true},
 	} {
 		for ending, end := range endings {
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
-			g, _ := newGuardOver(t, d, append(end.optFns, sealer.Option)...)
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			g, _ := newGuardOver(t, d.Store, append(end.optFns, sealer.Option)...)
 			if end.handler == nil {
 				continue
 			}
@@ -737,8 +718,8 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 		"a result and then not": {idempotent.Resolved(private), idempotent.ResolvedWithoutResult(), false},
 	} {
 		w, sealer := newWorkshop(), sealtest.New()
-		d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
-		g, events := newGuardOver(t, d, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
+		d := newLoggedStore(w.Store)
+		g, events := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
 			t.Fatal(err)
 		}
@@ -833,8 +814,8 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
 	} {
 		w, sealer := newWorkshop(), sealtest.New()
-		d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
-		g, _ := newGuardOver(t, d, func(o *idempotent.Options) {
+		d := newLoggedStore(w.Store)
+		g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) {
 			if o.Now = w.clock.Now; row.seals {
 				o.Seal = sealer
 			}
@@ -910,8 +891,8 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{"small": private, "large": wordy()} {
 		for _, cached := range []int{0, 10} {
-			s, key, sealer := newDrawer(), newKey(), sealtest.New()
-			g, _ := newGuardOver(t, s, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = cached })
+			s, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			g, _ := newGuardOver(t, s.Store, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = cached })
 			tries := 0
 			lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 				met, err := s.Replace(ctx, next, was)

@@ -224,7 +224,7 @@ func TestTimeToEnter(t *testing.T) {
 					s, key := watch(), newKey()
 					s.insert = func(r driver.Record) (*driver.Record, error) {
 						time.Sleep(row.call) // the bubble's clock
-						return s.Store.Insert(t.Context(), r, time.Now())
+						return s.inner.Insert(t.Context(), r, time.Now())
 					}
 					if takeover {
 						s.insert = nil
@@ -232,7 +232,7 @@ func TestTimeToEnter(t *testing.T) {
 						s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 							s.replace = nil
 							time.Sleep(row.call)
-							return s.Store.Replace(ctx, r, s.record(t, key).Version)
+							return s.inner.Replace(ctx, r, s.record(t, key).Version)
 						}
 					}
 					g, _ := newGuardOver(t, s)
@@ -278,7 +278,7 @@ func TestHungStepWriteLeavesTheReserve(t *testing.T) {
 				<-ctx.Done() // the reply never comes
 				return nil, ctx.Err()
 			}
-			return s.Store.Replace(ctx, r, s.record(t, key).Version)
+			return s.inner.Replace(ctx, r, s.record(t, key).Version)
 		}
 		g, _ := newGuardOver(t, s, resume("charge", "ship"))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -354,7 +354,7 @@ func TestStoreMayLookAtTheExecution(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+		return s.inner.Replace(ctx, r, s.record(t, key).Version)
 	}
 	g, _ := newGuardOver(t, s, resume("charge", "order"))
 	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
@@ -396,8 +396,7 @@ func TestOutcomeOfACommit(t *testing.T) {
 func TestLateOwnerWritesTheStepsItKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
-	store := watch()
-	store.Store = w.Store
+	store := watchOver(w.Store)
 	declare := resume("charge", "ship")
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
 	_, _ = idempotent.Do(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, func(ctx context.Context) (string, error) {

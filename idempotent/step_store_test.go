@@ -178,7 +178,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 	s, key := watch(), newKey()
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		s.replace = nil
-		if met, err := s.Store.Replace(ctx, r, s.record(t, key).Version); met != nil || err != nil {
+		if met, err := s.inner.Replace(ctx, r, s.record(t, key).Version); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
 		return nil, errDown
@@ -250,7 +250,7 @@ func TestStepWriteWithoutAReply(t *testing.T) {
 		was := driver.Version{}
 		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 			s.replace = nil
-			if met, err := s.Store.Replace(ctx, r, was); met != nil || err != nil {
+			if met, err := s.inner.Replace(ctx, r, was); met != nil || err != nil {
 				t.Fatal(met, err)
 			}
 			return c.lost(&r)
@@ -325,7 +325,7 @@ func TestStepTooLargeForTheStore(t *testing.T) {
 		if len(finished(r.Steps)) > 0 {
 			return nil, driver.ErrTooLarge
 		}
-		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+		return s.inner.Replace(ctx, r, s.record(t, key).Version)
 	}
 	_, err := s.do(t, key, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "a", value("x")) })
 	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "larger than the store can hold") {
@@ -362,7 +362,7 @@ func TestStepAfterCommit(t *testing.T) {
 	s, key := watch(), newKey()
 	v, err := s.do(t, key, func(ctx context.Context) (string, error) {
 		_, err := idempotent.Step(ctx, "a", func(ctx context.Context) (string, error) {
-			return "x", commit(ctx, "done", s.Store.Replace)
+			return "x", commit(ctx, "done", s.inner.Replace)
 		})
 		if err != idempotent.ErrExecutionEnded {
 			t.Errorf("the step: %v", err)
@@ -386,7 +386,7 @@ func TestStepLeftBehind(t *testing.T) {
 			<-left
 			return s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown }), nil
 		}
-		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+		return s.inner.Replace(ctx, r, s.record(t, key).Version)
 	}
 	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
 		go func() {
@@ -569,7 +569,7 @@ func TestStepsAreNotShared(t *testing.T) {
 	var seen []driver.Record // as the store got them, not copied
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		seen = append(seen, r)
-		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+		return s.inner.Replace(ctx, r, s.record(t, key).Version)
 	}
 	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
 		_, _ = idempotent.Step(ctx, "b", value("b"), atMostOnce)

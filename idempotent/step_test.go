@@ -504,7 +504,7 @@ func TestWritesOfARunDoNotOverlap(t *testing.T) {
 				if writes.Add(1) == 1 {
 					<-held
 				}
-				return s.Store.Replace(ctx, r, was)
+				return s.inner.Replace(ctx, r, was)
 			}
 			waits := func(what string) {
 				synctest.Wait()
@@ -552,7 +552,7 @@ func TestStepBegunAtTheEnd(t *testing.T) {
 			default:
 				<-held
 			}
-			return s.Store.Replace(ctx, r, was)
+			return s.inner.Replace(ctx, r, was)
 		}
 		g, _ := newGuardOver(t, s)
 		var ended sync.WaitGroup

@@ -229,7 +229,8 @@ func TestOutOfTimeIsSaidOnce(t *testing.T) {
 				id := fmt.Sprintf("o-%d", i)
 				ids = append(ids, id)
 				w.on(id, func(context.Context) error {
-					time.Sleep(timeout + time.Duration(i)*time.Second)
+					time.Sleep(time.Second) // the second handler begins, too
+					w.clock.Advance(timeout)
 					return nil
 				})
 			}
@@ -245,14 +246,9 @@ func TestOutOfTimeIsSaidOnce(t *testing.T) {
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	frozen := w.clock.Now()
 	begin := func(reserve func(*lambdabatch.Options)) []string {
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(reserve, func(o *lambdabatch.Options) {
-			o.Guard = func(g *idempotent.Options) { g.Now = func() time.Time { return frozen } }
-		}))
-		ctx, cancel := context.WithDeadline(t.Context(), frozen.Add(5*time.Second))
-		defer cancel()
-		response, err := h(ctx, messages("o-1"))
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(reserve))
+		response, err := h(w.clock.Invocation(t.Context(), 5*time.Second), messages("o-1"))
 		return failed(t, response, err)
 	}
 	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5*time.Second + 1 }), "m1")
@@ -443,10 +439,10 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 			w := newWorld(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options())
 			w.on("o-1", returns(outcome))
-			w.fault = idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostRequest)
+			w.fault = idempotenttest.On(driver.OpReplace, idempotenttest.LostRequest)
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
 			w.wantState("o-1", "in_progress")
-			w.fault = idempotenttest.On(idempotenttest.OpInsert, idempotenttest.LostRequest)
+			w.fault = idempotenttest.On(driver.OpInsert, idempotenttest.LostRequest)
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
 			w.fault = nil
 			w.clock.Advance(2 * timeout)

@@ -248,6 +248,7 @@ func TestHide_Hanging(t *testing.T) {
 				ctx := w.clock.Invocation(t.Context(), timeout)
 				w.on("o-2", func(context.Context) error { // the last to end
 					time.Sleep(timeout - left)
+					w.clock.Advance(timeout - left)
 					return nil
 				})
 				began := time.Now()

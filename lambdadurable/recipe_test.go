@@ -91,7 +91,7 @@ func (w *world) play(l *ledger, killed bool) (c charge, log []string) {
 		}
 		before := len(l.log)
 		status, next, err := execution.Invoke(ctx, func(ctx durable.Context) (err error) {
-			c, err = chargeOnce(ctx, w.guard(&mortalStore{w.store, p}), l, book)
+			c, err = chargeOnce(ctx, w.guard(p.store(w.store)), l, book)
 			return err
 		})
 		cancel()

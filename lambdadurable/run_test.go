@@ -162,7 +162,7 @@ func TestPrice(t *testing.T) {
 	for i, want := range []struct{ writes, calls int }{{3, 1}, {3, 1}, {3, 1}} {
 		const enough = 100
 		p, calls := &process{left: enough}, w.lambda.calls["Invoke"]+w.lambda.calls["Get"]
-		if _, err := w.serve(&mortalStore{w.store, p}, w.orders)(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
+		if _, err := w.serve(p.store(w.store), w.orders)(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
 			t.Errorf("got %v", err)
 		}
 		calls = w.lambda.calls["Invoke"] + w.lambda.calls["Get"] - calls

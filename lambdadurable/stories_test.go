@@ -16,7 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdadurable"
 )
 
@@ -56,24 +56,20 @@ func through[T any](p *process, call func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// mortalStore and mortalClient are what a process reaches.
-type mortalStore struct {
-	store   *memstore.Store
-	process *process
+// store returns what the process reaches of s.
+func (p *process) store(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		effect, arrives := p.call()
+		if effect {
+			c.Do(ctx)
+		}
+		if !arrives {
+			c.Err = errKilled
+		}
+	})
 }
 
-func (s *mortalStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return through(s.process, func() (*driver.Record, error) { return s.store.Insert(ctx, r, now) })
-}
-
-func (s *mortalStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return through(s.process, func() (*driver.Record, error) { return s.store.Replace(ctx, r, was) })
-}
-
-func (s *mortalStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
-	return through(s.process, func() (*driver.Record, error) { return s.store.Get(ctx, id) })
-}
-
+// mortalClient is what a process reaches of Lambda.
 type mortalClient struct {
 	lambdadurable.Client
 	process *process
@@ -175,7 +171,7 @@ func (s *story) faults(call string) fault {
 func (s *story) send(o order, p *process) bool {
 	s.t.Helper()
 	f := s.function(&mortalClient{s.client, p}, "orders:live")
-	got, err := s.serve(&mortalStore{s.store, p}, f)(s.t.Context(), o)
+	got, err := s.serve(p.store(s.store), f)(s.t.Context(), o)
 	if p.dead {
 		s.seen[fmt.Sprint("kill at a call, with its effect: ", p.effect)] = true
 		return false // no caller saw the answer

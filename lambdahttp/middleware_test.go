@@ -16,6 +16,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -517,22 +518,20 @@ func TestMiddlewareDeadlines(t *testing.T) {
 		if !ok {
 			t.Error("the handler's context has no deadline")
 		}
-		left = time.Until(deadline)
+		left = deadline.Sub(w.clock.Now())
 	}))
 	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left < 14*time.Minute || left > 15*time.Minute-2*time.Second || lease < 14*time.Minute || lease > 15*time.Minute {
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 15*time.Minute-2500*time.Millisecond || lease.Round(10*time.Millisecond) != 15*time.Minute {
 		t.Errorf("the handler has %s and the lease %s", left, lease)
 	}
 
 	w = newWorld(t, wires[0])
 	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
-		left = time.Until(deadline)
+		left = deadline.Sub(w.clock.Now())
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(ctx))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left > 29500*time.Millisecond || left < 20*time.Second || lease > 32*time.Second || lease < 22*time.Second {
+	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(w.clock.Invocation(t.Context(), 30*time.Second)))
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 29500*time.Millisecond || lease.Round(10*time.Millisecond) != 32*time.Second {
 		t.Errorf("with a deadline in 30 s the handler has %s and the lease %s", left, lease)
 	}
 }
@@ -549,22 +548,24 @@ func TestSilenceAfterTheDeadline(t *testing.T) {
 		"silent":   {false, driver.StateUnknown, 0},
 		"answered": {true, driver.StateCompleted, 200},
 	} {
-		w := newWorld(t, wires[0])
-		var told error
-		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
-			o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
-		})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			if c.write {
-				_, _ = rw.Write([]byte("late"))
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, wires[0])
+			var told error
+			h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
+				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
+			})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				if c.write {
+					_, _ = rw.Write([]byte("late"))
+				}
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			out := &plainWriter{header: http.Header{}}
+			h.ServeHTTP(out, keyed(ctx))
+			if got := w.store.record(t).State; got != c.state || out.status != c.status || errors.Is(told, context.DeadlineExceeded) == c.write {
+				t.Errorf("%s: the record is %s, the status %d, the error %v", name, got, out.status, told)
 			}
-		}))
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		out := &plainWriter{header: http.Header{}}
-		h.ServeHTTP(out, keyed(ctx))
-		cancel()
-		if got := w.store.record(t).State; got != c.state || out.status != c.status || errors.Is(told, context.DeadlineExceeded) == c.write {
-			t.Errorf("%s: the record is %s, the status %d, the error %v", name, got, out.status, told)
-		}
+		})
 	}
 }

@@ -10,37 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdahttp"
 )
-
-// keeper is a store that collects every written record as text.
-type keeper struct {
-	driver.Store
-	mu   sync.Mutex
-	kept bytes.Buffer
-}
-
-func (k *keeper) keep(r driver.Record) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	fmt.Fprintf(&k.kept, "%+v %s\n", r, r.Result)
-}
-
-func (k *keeper) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	k.keep(r)
-	return k.Store.Insert(ctx, r, now)
-}
-
-func (k *keeper) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	k.keep(r)
-	return k.Store.Replace(ctx, r, was)
-}
 
 // F11, F25: the key, the caller, the path and the content of a request are
 // identified by their hashes. No record, log line or event contains them,
@@ -56,8 +31,16 @@ func TestRequestsAreNotKept(t *testing.T) {
 				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)
 			}))
 		}), func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
-		k := &keeper{Store: memstore.New()}
-		w.store.set(func(s *faultyStore) { s.Store = k })
+		var mu sync.Mutex
+		var kept bytes.Buffer
+		w.store.set(func(s *faultyStore) {
+			s.Store = idempotenttest.Intercept(s.Store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+				mu.Lock()
+				fmt.Fprintf(&kept, "%+v %s\n", c.Record, c.Record.Result)
+				mu.Unlock()
+				c.Do(ctx)
+			})
+		})
 
 		private := func(r *request) {
 			r.query = "promo=private-query"
@@ -82,7 +65,7 @@ func TestRequestsAreNotKept(t *testing.T) {
 		w.post(again("fourth-key-of-the-test"))
 
 		for what, text := range map[string]struct{ holds, has string }{
-			"the store":  {k.kept.String(), "ch_1"},
+			"the store":  {kept.String(), "ch_1"},
 			"the log":    {log.String(), "event=mismatch"},
 			"the events": {told.String(), string(event.Unresolved)},
 		} {

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -49,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world {
 	t.Helper()
 	w := &world{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
-	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
+	guard, err := idempotent.New(idempotenttest.Intercept(w.store, w.store.hook), func(o *idempotent.Options) {
 		o.Now = w.clock.Now
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.Observer = &w.seen
@@ -135,7 +134,8 @@ func answers(status int, err error) handler {
 
 var errDown = errors.New("the store is down")
 
-// faultyStore is a Store that can fail and remembers the id of its last record.
+// faultyStore is a store whose calls by a guard can fail. It remembers the id of the last
+// record that was inserted.
 type faultyStore struct {
 	driver.Store
 
@@ -153,30 +153,22 @@ func (s *faultyStore) set(f func(*faultyStore)) {
 	f(s)
 }
 
-func (s *faultyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+func (s *faultyStore) hook(ctx context.Context, c *idempotenttest.StoreCall) {
 	s.mu.Lock()
-	s.calls++
-	s.last = r.ID
-	err := s.insertErr
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.Store.Insert(ctx, r, now)
-}
-
-func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.mu.Lock()
-	s.calls++
-	err := s.replaceErr
-	if s.noResults && len(r.Result) > 0 {
-		err = driver.ErrTooLarge
+	switch {
+	case c.Op == driver.OpInsert:
+		s.calls++
+		s.last, c.Err = c.Record.ID, s.insertErr
+	case c.Op == driver.OpReplace:
+		s.calls++
+		if c.Err = s.replaceErr; s.noResults && len(c.Record.Result) > 0 {
+			c.Err = driver.ErrTooLarge
+		}
 	}
 	s.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if c.Err == nil {
+		c.Do(ctx)
 	}
-	return s.Store.Replace(ctx, r, was)
 }
 
 // record returns the record that was last requested, or nil.

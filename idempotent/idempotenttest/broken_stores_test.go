@@ -115,8 +115,8 @@ func forgetfulStores() []broken {
 		}
 		stores = append(stores, broken{name: "Replace retains the old " + field, caught: []string{"ReplaceWrites"},
 			spoil: func(s *shelf) {
-				s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
-					if old == nil || op == OpInsert {
+				s.write = func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record {
+					if old == nil || op == driver.OpInsert {
 						return r.Clone()
 					}
 					return keep(old, r)
@@ -124,8 +124,8 @@ func forgetfulStores() []broken {
 			}},
 			broken{name: "Insert retains the expired " + field, caught: []string{"InsertReplacesExpired"},
 				spoil: func(s *shelf) {
-					s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
-						if old == nil || op != OpInsert {
+					s.write = func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record {
+						if old == nil || op != driver.OpInsert {
 							return r.Clone()
 						}
 						return keep(old, r)
@@ -147,26 +147,26 @@ func forgetfulStores() []broken {
 // twoLocks uses one lock for Inserts and another one for Replaces, so that an
 // Insert and a Replace do not exclude each other.
 func twoLocks(s *shelf) {
-	locks := map[Op]*sync.Mutex{OpInsert: {}, OpReplace: {}}
+	locks := map[driver.Op]*sync.Mutex{driver.OpInsert: {}, driver.OpReplace: {}}
 	right := s.begin
-	s.begin = func(ctx context.Context, op Op) error {
-		if err := right(ctx, op); err != nil || op == OpGet {
+	s.begin = func(ctx context.Context, op driver.Op) error {
+		if err := right(ctx, op); err != nil || op == driver.OpGet {
 			return err
 		}
 		locks[op].Lock()
 		return nil
 	}
-	s.end = func(_ context.Context, op Op) error {
+	s.end = func(_ context.Context, op driver.Op) error {
 		locks[op].Unlock()
 		return nil
 	}
-	s.unsafely(func(_ Op, old, _ *driver.Record) bool { return old != nil })
+	s.unsafely(func(_ driver.Op, old, _ *driver.Record) bool { return old != nil })
 }
 
 // ignoring returns a begin hook that checks the context, except for the given
 // operations. Without any, it never checks.
-func ignoring(ops ...Op) func(context.Context, Op) error {
-	return func(ctx context.Context, op Op) error {
+func ignoring(ops ...driver.Op) func(context.Context, driver.Op) error {
+	return func(ctx context.Context, op driver.Op) error {
 		if len(ops) == 0 || slices.Contains(ops, op) {
 			return nil
 		}
@@ -188,9 +188,9 @@ func reading(give func(*driver.Record) *driver.Record) func(*driver.Record) (*dr
 // and the write, a writer waits until another one has passed its own check. It
 // stops waiting after a while, or earlier if no other writer is active, but
 // only after other goroutines had a chance to run.
-func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
+func (s *shelf) unsafely(writes func(op driver.Op, old, r *driver.Record) bool) {
 	var arrived atomic.Int32
-	s.gap = func(op Op, old, r *driver.Record) {
+	s.gap = func(op driver.Op, old, r *driver.Record) {
 		if !writes(op, old, r) {
 			return
 		}
@@ -214,7 +214,7 @@ func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
 // kept changes every record before it is stored.
 func kept(spoil func(*driver.Record)) func(*shelf) {
 	return func(s *shelf) {
-		s.write = func(_ Op, _ *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(_ driver.Op, _ *driver.Record, r driver.Record) *driver.Record {
 			c := r.Clone()
 			spoil(c)
 			return c
@@ -248,8 +248,8 @@ func merged(old *driver.Record, r driver.Record) *driver.Record {
 // did not win.
 var brokenInserts = []broken{
 	{name: "Insert fails after its write", spoil: func(s *shelf) {
-		s.end = func(_ context.Context, op Op) error {
-			if op == OpInsert {
+		s.end = func(_ context.Context, op driver.Op) error {
+			if op == driver.OpInsert {
 				return errors.New("connection reset")
 			}
 			return nil
@@ -308,27 +308,27 @@ var brokenInserts = []broken{
 		}
 	}, caught: []string{"OneInserterWins", "NoExpiryNeverExpires", "FM01_TakeoverReplyLost"}},
 	{name: "A refused Insert returns no record", spoil: func(s *shelf) {
-		s.loser = func(Op, *driver.Record, driver.Record) (*driver.Record, error) { return nil, nil }
+		s.loser = func(driver.Op, *driver.Record, driver.Record) (*driver.Record, error) { return nil, nil }
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins"}},
 	{name: "A refused Insert returns its own record", spoil: func(s *shelf) {
-		s.loser = func(_ Op, _ *driver.Record, r driver.Record) (*driver.Record, error) {
+		s.loser = func(_ driver.Op, _ *driver.Record, r driver.Record) (*driver.Record, error) {
 			return r.Clone(), nil
 		}
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins", "FM10_CrashBeforeCompletion"}},
 	{name: "A refused Insert returns an error", spoil: func(s *shelf) {
-		s.loser = func(Op, *driver.Record, driver.Record) (*driver.Record, error) {
+		s.loser = func(driver.Op, *driver.Record, driver.Record) (*driver.Record, error) {
 			return nil, errors.New("conditional check failed")
 		}
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins"}},
 	{name: "A refused Insert returns the record without its result", spoil: func(s *shelf) {
-		s.loser = func(_ Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+		s.loser = func(_ driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			head := old.Clone()
 			head.Result = nil
 			return head, nil
 		}
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses"}},
 	{name: "A repeated Insert returns an error", spoil: func(s *shelf) {
-		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
+		s.loser = func(_ driver.Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && old.Attempt == 1 {
 				return nil, errors.New("duplicate write id")
 			}
@@ -336,13 +336,13 @@ var brokenInserts = []broken{
 		}
 	}, caught: []string{"InsertAgain", "FM01_InsertReplyLost"}},
 	{name: "Insert checks and writes in two steps", spoil: func(s *shelf) {
-		s.unsafely(func(op Op, old, r *driver.Record) bool {
-			return op == OpInsert && old == nil && r.State == driver.StateInProgress
+		s.unsafely(func(op driver.Op, old, r *driver.Record) bool {
+			return op == driver.OpInsert && old == nil && r.State == driver.StateInProgress
 		})
 	}, caught: []string{"OneInserterWins", "FM05_SimultaneousRequests", "FM51_ManyLoopsOneProcess", "FM51_ManyLoopsOneProcessWithACache"}},
 	{name: "Insert over an expired record checks and writes in two steps", spoil: func(s *shelf) {
-		s.unsafely(func(op Op, old, _ *driver.Record) bool {
-			return op == OpInsert && old != nil && old.State == driver.StateCompleted
+		s.unsafely(func(op driver.Op, old, _ *driver.Record) bool {
+			return op == driver.OpInsert && old != nil && old.State == driver.StateCompleted
 		})
 	}, caught: []string{"OneInserterReplacesExpired", "FM21_SimultaneousReplacersOfAnExpiredRecord"}},
 	{name: "Insert and Replace have separate locks", spoil: twoLocks, caught: []string{"OneWriterWins"}},
@@ -383,24 +383,24 @@ var brokenReplaces = []broken{
 	}, caught: []string{"ReplaceIgnoresExpiry"}},
 	{name: "Replace creates a missing record", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates", "FM20_RecordDeletedMeanwhile"}},
 	{name: "Replace only adds fields", spoil: func(s *shelf) {
-		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
-			if old == nil || op == OpInsert {
+		s.write = func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record {
+			if old == nil || op == driver.OpInsert {
 				return r.Clone()
 			}
 			return merged(old, r)
 		}
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "Replace retains a result that the new record does not have", spoil: func(s *shelf) {
-		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record {
 			c := r.Clone()
-			if op == OpReplace && old != nil && c.Result == nil {
+			if op == driver.OpReplace && old != nil && c.Result == nil {
 				c.Result = old.Result
 			}
 			return c
 		}
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "A repeated Replace returns an error", spoil: func(s *shelf) {
-		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
+		s.loser = func(_ driver.Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && (old.Attempt > 1 || old.State != driver.StateInProgress) {
 				return nil, errors.New("conditional check failed")
 			}
@@ -408,16 +408,16 @@ var brokenReplaces = []broken{
 		}
 	}, caught: []string{"ReplaceAgain", "FM01_TakeoverReplyLost", "FM08_CompletionReplyLost"}},
 	{name: "Replace checks and writes in two steps", spoil: func(s *shelf) {
-		s.unsafely(func(op Op, old, _ *driver.Record) bool {
-			return op == OpReplace && old != nil && (old.Expires.IsZero() || old.State == driver.StateRetryable)
+		s.unsafely(func(op driver.Op, old, _ *driver.Record) bool {
+			return op == driver.OpReplace && old != nil && (old.Expires.IsZero() || old.State == driver.StateRetryable)
 		})
 	}, caught: []string{"OneReplacerWins", "FM33_SimultaneousTakeovers"}},
 }
 
 // forgets makes the selected writes lose what is in Record.Extra.
-func forgets(writes func(op Op, r *driver.Record) bool) func(*shelf) {
+func forgets(writes func(op driver.Op, r *driver.Record) bool) func(*shelf) {
 	return func(s *shelf) {
-		s.write = func(op Op, _ *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(op driver.Op, _ *driver.Record, r driver.Record) *driver.Record {
 			if writes(op, &r) {
 				r.SetExtra(nil)
 			}
@@ -428,14 +428,14 @@ func forgets(writes func(op Op, r *driver.Record) bool) func(*shelf) {
 
 // brokenKeeping are faults in how a store holds records.
 var brokenKeeping = []broken{
-	{name: "Insert loses attributes of a later version", spoil: forgets(func(op Op, _ *driver.Record) bool {
-		return op == OpInsert
+	{name: "Insert loses attributes of a later version", spoil: forgets(func(op driver.Op, _ *driver.Record) bool {
+		return op == driver.OpInsert
 	}), caught: []string{"LaterAttributesAreKept"}},
-	{name: "Replace loses attributes of a later version", spoil: forgets(func(op Op, _ *driver.Record) bool {
-		return op == OpReplace
+	{name: "Replace loses attributes of a later version", spoil: forgets(func(op driver.Op, _ *driver.Record) bool {
+		return op == driver.OpReplace
 	}), caught: []string{"LaterAttributesAreKept"}},
-	{name: "A completion loses attributes of a later version", spoil: forgets(func(op Op, r *driver.Record) bool {
-		return op == OpReplace && r.State == driver.StateCompleted
+	{name: "A completion loses attributes of a later version", spoil: forgets(func(op driver.Op, r *driver.Record) bool {
+		return op == driver.OpReplace && r.State == driver.StateCompleted
 	}), caught: []string{"LaterAttributesAreKept"}},
 	{name: "Attributes of a later version in steps are lost", spoil: kept(func(r *driver.Record) {
 		if extra := r.Extra(); extra != nil {
@@ -443,14 +443,14 @@ var brokenKeeping = []broken{
 		}
 	}), caught: []string{"LaterAttributesAreKept"}},
 	{name: "A refused write returns no attributes of a later version", spoil: func(s *shelf) {
-		s.loser = func(_ Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+		s.loser = func(_ driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			head := old.Clone()
 			head.SetExtra(nil)
 			return head, nil
 		}
 	}, caught: []string{"LaterAttributesAreKept"}},
 	{name: "A new record has the attributes of a later version of an expired one", spoil: func(s *shelf) {
-		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(_ driver.Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old != nil && r.Extra() == nil {
 				r.SetExtra(old.Extra())
 			}
@@ -492,7 +492,7 @@ var brokenKeeping = []broken{
 	}), caught: []string{"EveryFieldIsKept"}},
 	{name: "Get returns the previous write", spoil: func(s *shelf) {
 		before := map[string]*driver.Record{}
-		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(_ driver.Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old != nil {
 				before[s.name(r.ID)] = old
 			}
@@ -517,8 +517,8 @@ var brokenKeeping = []broken{
 	}, caught: []string{"GetExpired"}},
 	{name: "Get fails before the first write", spoil: func(s *shelf) {
 		var table atomic.Bool
-		s.begin = func(ctx context.Context, op Op) error {
-			if op != OpGet {
+		s.begin = func(ctx context.Context, op driver.Op) error {
+			if op != driver.OpGet {
 				table.Store(true)
 			}
 			if !table.Load() {
@@ -545,11 +545,11 @@ var brokenKeeping = []broken{
 		s.name = func(id idempotent.RecordID) string { return string(id)[:min(200, len(id))] }
 	}, caught: []string{"KeysAreApart"}},
 	{name: "Insert retains the caller's record", spoil: func(s *shelf) {
-		s.write = func(_ Op, _ *driver.Record, r driver.Record) *driver.Record { return &r }
+		s.write = func(_ driver.Op, _ *driver.Record, r driver.Record) *driver.Record { return &r }
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Replace retains the caller's record", spoil: func(s *shelf) {
-		s.write = func(op Op, _ *driver.Record, r driver.Record) *driver.Record {
-			if op == OpInsert {
+		s.write = func(op driver.Op, _ *driver.Record, r driver.Record) *driver.Record {
+			if op == driver.OpInsert {
 				return r.Clone()
 			}
 			return &r
@@ -562,27 +562,27 @@ var brokenKeeping = []broken{
 		s.read = reading(func(r *driver.Record) *driver.Record { c := *r; return &c })
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Insert returns the stored record without a copy", spoil: func(s *shelf) {
-		s.loser = func(op Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
-			if op == OpInsert {
+		s.loser = func(op driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+			if op == driver.OpInsert {
 				return old, nil
 			}
 			return old.Clone(), nil
 		}
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Replace returns the stored record without a copy", spoil: func(s *shelf) {
-		s.loser = func(op Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
-			if op == OpInsert {
+		s.loser = func(op driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+			if op == driver.OpInsert {
 				return old.Clone(), nil
 			}
 			return old, nil
 		}
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "The context is ignored", spoil: func(s *shelf) { s.begin = ignoring() }, caught: []string{"ContextEnds"}},
-	{name: "Insert ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpInsert) }, caught: []string{"ContextEnds"}},
-	{name: "Replace ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpReplace) }, caught: []string{"ContextEnds"}},
-	{name: "Get ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpGet) }, caught: []string{"ContextEnds"}},
+	{name: "Insert ignores the context", spoil: func(s *shelf) { s.begin = ignoring(driver.OpInsert) }, caught: []string{"ContextEnds"}},
+	{name: "Replace ignores the context", spoil: func(s *shelf) { s.begin = ignoring(driver.OpReplace) }, caught: []string{"ContextEnds"}},
+	{name: "Get ignores the context", spoil: func(s *shelf) { s.begin = ignoring(driver.OpGet) }, caught: []string{"ContextEnds"}},
 	{name: "Insert checks the context after the write", spoil: func(s *shelf) {
-		s.begin, s.end = ignoring(OpInsert), s.begin
+		s.begin, s.end = ignoring(driver.OpInsert), s.begin
 	}, caught: []string{"ContextEnds"}},
 	{name: "Errors contain the record", spoil: func(s *shelf) {
 		s.tell = func(err error, r *driver.Record) error { return fmt.Errorf("%w: %+v", err, *r) }
@@ -619,7 +619,7 @@ var brokenKeeping = []broken{
 	}, caught: []string{"Reopen"}},
 	{name: "Replaces are lost when the process ends", spoil: func(s *shelf) {
 		first := newShelf()
-		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
+		s.write = func(_ driver.Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old == nil {
 				first.records[s.name(r.ID)] = r.Clone()
 			}
@@ -833,6 +833,6 @@ var brokenChunks = []broken{
 			return right(pieces)
 		}
 	}, caught: []string{"ChunksAreCopies"}},
-	{name: "PutChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(OpPutChunks) }, caught: []string{"ChunksContextEnds"}},
-	{name: "GetChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(OpGetChunks) }, caught: []string{"ChunksContextEnds"}},
+	{name: "PutChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(driver.OpPutChunks) }, caught: []string{"ChunksContextEnds"}},
+	{name: "GetChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(driver.OpGetChunks) }, caught: []string{"ChunksContextEnds"}},
 }

@@ -4,29 +4,39 @@ package idempotenttest
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// Clock is a clock for [idempotent.Options.Now]. It runs with the real clock,
-// plus what it was advanced by: context deadlines are compared with real time,
-// so it starts there. It is safe for concurrent use; the zero Clock is ready.
+// Clock is a clock for [idempotent.Options.Now] that stands still until a test
+// advances it, so that no lease ends because the machine is slow. It starts at the
+// real time of its first use, because package context ends a context at its deadline
+// in real time. It is safe for concurrent use; the zero Clock is ready.
+//
+// A guard with a Clock that stands still waits for another request without a limit,
+// see [idempotent.Options.WaitFor]. Test code that waits in a bubble of
+// [testing/synctest], without a Clock.
 type Clock struct {
-	ahead atomic.Int64
-	still time.Time // the suites' clocks stand still here, because a slow machine must not end a lease
+	mu sync.Mutex
+	at time.Time // zero: not used yet
 }
 
-// Now returns the real time plus everything the clock was advanced by.
-func (c *Clock) Now() time.Time {
-	at := c.still
-	if at.IsZero() {
-		at = time.Now()
-	}
-	return at.Add(time.Duration(c.ahead.Load()))
-}
+// Now returns the real time of the first use, plus everything the clock was
+// advanced by.
+func (c *Clock) Now() time.Time { return c.move(0) }
 
 // Advance moves the clock by d. A negative d sets it back.
-func (c *Clock) Advance(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *Clock) Advance(d time.Duration) { c.move(d) }
+
+func (c *Clock) move(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		c.at = time.Now()
+	}
+	c.at = c.at.Add(d)
+	return c.at
+}
 
 // advanceTo moves the clock forward to t. It does nothing if t has passed.
 func (c *Clock) advanceTo(t time.Time) {

@@ -9,6 +9,9 @@
 // returns the context of an invocation with a deadline. [Recorder] is an observer
 // that stores all events.
 //
+// [Intercept] passes each call to a store through a function, which can stop a
+// process before a call or after it.
+//
 // [Faults] make calls fail: calls to a store ([Faults.Store]), or HTTP requests
 // of the AWS SDK ([Faults.Transport]). A [Plan] selects the calls: the n-th of a
 // kind ([On]), or random ones ([Seeded]). Faults counts what it injected.
@@ -53,5 +56,6 @@ package idempotenttest
 //	history.go                what happened, and the invariants
 //	fixture.go                Fixture: how the suites open a store
 //	faults.go                 Faults: lost, repeated, refused and slow calls
+//	intercept.go              Intercept: a function in place of each call to a store
 //	recorder.go               Recorder: an observer
 //	clock.go                  Clock

@@ -51,7 +51,7 @@ func ExampleRunFailureModesUnderFaults() {
 // lost. The outcome was stored all the same, so a retry gets it.
 func ExampleFaults_Store() {
 	faults := &idempotenttest.Faults{
-		Plan: idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostReply, 1),
+		Plan: idempotenttest.On(driver.OpReplace, idempotenttest.LostReply, 1),
 	}
 	guard, err := idempotent.New(faults.Store(memstore.New()))
 	if err != nil {
@@ -71,7 +71,37 @@ func ExampleFaults_Store() {
 	// charged
 	// ch_1 replayed: false error: <nil>
 	// ch_1 replayed: true error: <nil>
-	// map[{Replace lost reply}:1]
+	// map[{replace lost reply}:1]
+}
+
+// The process is killed while it stores the outcome: the write arrives, and the
+// process makes no other call. The next one replays the outcome.
+func ExampleIntercept() {
+	store, killed := memstore.New(), false
+	dying := idempotenttest.Intercept(store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if killed {
+			c.Err = errors.New("the process was killed")
+			return
+		}
+		c.Do(ctx)
+		killed = c.Op == driver.OpReplace
+	})
+	key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: idempotent.FingerprintBytes(nil)}
+	for _, s := range []driver.Store{dying, store} {
+		guard, err := idempotent.New(s)
+		if err != nil {
+			panic(err)
+		}
+		out, err := idempotent.DoOutcome(context.Background(), guard, key, func(context.Context) (string, error) {
+			fmt.Println("charged")
+			return "ch_1", nil
+		})
+		fmt.Println(out.Value, "replayed:", out.Replayed, "error:", err)
+	}
+	// Output:
+	// charged
+	// ch_1 replayed: false error: <nil>
+	// ch_1 replayed: true error: <nil>
 }
 
 // The reply to the claim is lost. The SDK retries, DynamoDB refuses the second
@@ -113,7 +143,7 @@ func ExampleFaults_Transport() {
 func ExampleSeeded() {
 	plan := func(seed uint64) idempotenttest.Plan {
 		return idempotenttest.Seeded(seed,
-			idempotenttest.Odds{Op: idempotenttest.OpInsert, Fault: idempotenttest.LostReply, P: 0.5},
+			idempotenttest.Odds{Op: driver.OpInsert, Fault: idempotenttest.LostReply, P: 0.5},
 			idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.2},
 		)
 	}

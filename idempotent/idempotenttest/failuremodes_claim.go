@@ -19,7 +19,7 @@ import (
 var claimScenarios = []scenario{
 	{"FM01_InsertReplyLost", func(l *lab) {
 		a := l.worker()
-		a.inject(On(OpInsert, Repeated))
+		a.inject(On(driver.OpInsert, Repeated))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Replayed || !out.Stored {
@@ -31,13 +31,13 @@ var claimScenarios = []scenario{
 	{"FM01_TakeoverReplyLost", func(l *lab) {
 		l.retryable()
 		b := l.worker()
-		b.inject(On(OpReplace, Repeated))
+		b.inject(On(driver.OpReplace, Repeated))
 		b.wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
 	{"FM02_InsertGivenUp_Released", func(l *lab) {
 		a := l.worker()
-		a.inject(On(OpInsert, LostReply))
+		a.inject(On(driver.OpInsert, LostReply))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
 		l.mustBe(err, ErrInjected)
@@ -47,7 +47,7 @@ var claimScenarios = []scenario{
 	}},
 	{"FM02_InsertGivenUp_NotReleased", func(l *lab) {
 		a := l.worker()
-		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
+		a.inject(On(driver.OpInsert, LostReply), On(driver.OpReplace, LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
 		l.worker().wantRefused(new(idempotent.InProgressError))
@@ -60,7 +60,7 @@ var claimScenarios = []scenario{
 			o.RequestID = func(context.Context) string { return "one-request-id" }
 		}
 		a := l.worker(sameID)
-		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
+		a.inject(On(driver.OpInsert, LostReply), On(driver.OpReplace, LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
 		// The retry has the same request id, but must not adopt the record
@@ -69,12 +69,12 @@ var claimScenarios = []scenario{
 	}},
 	{"FM04_OwnRecordBecameUnknownMeanwhile", func(l *lab) {
 		a := l.worker()
-		a.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
-			_, err := write()
-			l.must(err)
+		a.hooks[driver.OpInsert] = func(ctx context.Context, c *StoreCall) {
+			c.Do(ctx)
+			l.must(c.Err)
 			l.endLease()
 			l.worker().wantRefused(new(idempotent.UnresolvedError))
-			return write()
+			c.Do(ctx)
 		}
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.UnresolvedError))
@@ -82,7 +82,7 @@ var claimScenarios = []scenario{
 	}},
 	// F30: of several simultaneous requests exactly one executes.
 	{"FM05_SimultaneousRequests", func(l *lab) {
-		l.race(OpInsert)
+		l.race(driver.OpInsert)
 		l.wantEffects(1)
 	}},
 	{"FM06_OtherRequestWhileInProgress", func(l *lab) {
@@ -123,7 +123,7 @@ var claimScenarios = []scenario{
 		l.clock.advanceTo(l.record().Expires)
 		b := l.worker()
 		b.wantRuns("ch_2")
-		if n := b.tap.calls.Load(); n != 2 {
+		if n := b.calls.Load(); n != 2 {
 			l.Fatalf("%d calls to the store, want 2: the claim that replaces the expired record, and the outcome", n)
 		}
 		l.worker().wantReplay("ch_2")
@@ -135,13 +135,13 @@ var claimScenarios = []scenario{
 	{"FM21_SimultaneousReplacersOfAnExpiredRecord", func(l *lab) {
 		l.worker().wantRuns("ch_old")
 		l.clock.advanceTo(l.record().Expires)
-		l.race(OpInsert)
+		l.race(driver.OpInsert)
 		l.wantEffects(2)
 	}},
 	// F32: a takeover is one atomic step, too.
 	{"FM33_SimultaneousTakeovers", func(l *lab) {
 		l.retryable()
-		l.race(OpReplace)
+		l.race(driver.OpReplace)
 		l.wantEffects(1)
 	}},
 	{"FM51_ManyLoopsOneProcess", func(l *lab) { l.loops(l.worker()) }},
@@ -151,10 +151,9 @@ var claimScenarios = []scenario{
 		expires := l.record().Expires
 		l.clock.advanceTo(expires.Add(-time.Second))
 		b := l.worker()
-		b.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
-			met, err := write()
+		b.hooks[driver.OpInsert] = func(ctx context.Context, c *StoreCall) {
+			c.Do(ctx)
 			l.clock.advanceTo(expires.Add(time.Second))
-			return met, err
 		}
 		b.wantReplay("ch_1")
 		l.wantEffects(1)
@@ -162,11 +161,11 @@ var claimScenarios = []scenario{
 	{"FM66_ExpiryWhileTakingOver", func(l *lab) {
 		l.retryable()
 		b := l.worker()
-		b.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-			b.tap.onReplace = nil
+		b.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
+			delete(b.hooks, driver.OpReplace)
 			l.worker().wantRuns("ch_other")
 			l.clock.advanceTo(l.record().Expires)
-			return write()
+			c.Do(ctx)
 		}
 		// B's own deadline has passed with the clock, so it does not claim the
 		// key.
@@ -244,7 +243,7 @@ func (l *lab) loops(w *worker) {
 // of op proceeds before every request has reached its own, and the handler that
 // is called returns only when every other request was answered. All the others
 // must be refused.
-func (l *lab) race(op Op) {
+func (l *lab) race(op driver.Op) {
 	l.Helper()
 	var (
 		atTheStore sync.WaitGroup
@@ -259,17 +258,10 @@ func (l *lab) race(op Op) {
 			err := errNoAnswer
 			defer func() { arrive(); answers <- err }()
 			w := l.worker()
-			meet := func(write func() (*driver.Record, error)) (*driver.Record, error) {
+			w.hooks[op] = func(ctx context.Context, c *StoreCall) {
 				arrive()
 				atTheStore.Wait()
-				return write()
-			}
-			if op == OpInsert {
-				w.tap.onInsert = meet
-			} else {
-				w.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-					return meet(write)
-				}
+				c.Do(ctx)
 			}
 			_, err = w.do(func(ctx context.Context) (string, error) {
 				arrive() // without a call of op
@@ -321,13 +313,13 @@ var waitScenarios = []scenario{
 		}
 		b := l.worker(patient)
 		looks := 0
-		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+		b.hooks[driver.OpGet] = func(ctx context.Context, c *StoreCall) {
 			if looks++; looks == 2 {
 				release()
 				<-done
 				l.must(failed)
 			}
-			return read()
+			c.Do(ctx)
 		}
 		b.wantReplay("ch_a")
 		if looks < 2 {
@@ -338,10 +330,10 @@ var waitScenarios = []scenario{
 	{"FM37_TwinCrashes", func(l *lab) {
 		l.crashAfterEffect()
 		b := l.worker(patient)
-		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
-			b.tap.onGet = nil
+		b.hooks[driver.OpGet] = func(ctx context.Context, c *StoreCall) {
+			delete(b.hooks, driver.OpGet)
 			l.endLease()
-			return read()
+			c.Do(ctx)
 		}
 		// B's invocation lasts until after the end of A's lease.
 		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
@@ -351,9 +343,9 @@ var waitScenarios = []scenario{
 	{"FM37_TwinLeavesNothing", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(hasty)
-			b.tap.onGet = func(func() (*driver.Record, error)) (*driver.Record, error) {
+			b.hooks[driver.OpGet] = func(_ context.Context, c *StoreCall) {
 				b.looksSlowly()
-				return nil, idempotent.ErrNoRecord // deleted; the insert reads it again
+				c.Err = idempotent.ErrNoRecord // deleted; the insert reads it again
 			}
 			_, err := b.do(l.never())
 			return "", err
@@ -363,7 +355,7 @@ var waitScenarios = []scenario{
 	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(patient)
-			b.inject(On(OpGet, LostRequest))
+			b.inject(On(driver.OpGet, LostRequest))
 			_, err := b.do(l.never())
 			return "", err
 		})
@@ -390,10 +382,10 @@ var waitScenarios = []scenario{
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
 			ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), time.Hour))
 			looks := 0
-			b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+			b.hooks[driver.OpGet] = func(ctx context.Context, c *StoreCall) {
 				looks++
 				cancel()
-				return read()
+				c.Do(ctx)
 			}
 			_, err := b.doIn(ctx, l.key, l.never())
 			l.mustBe(err, new(idempotent.InProgressError))
@@ -408,9 +400,9 @@ var waitScenarios = []scenario{
 
 // looksSlowly lets each read of the worker take a quarter of a second.
 func (w *worker) looksSlowly() {
-	w.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+	w.hooks[driver.OpGet] = func(ctx context.Context, c *StoreCall) {
 		w.clock.Advance(250 * time.Millisecond)
-		return read()
+		c.Do(ctx)
 	}
 }
 
@@ -449,7 +441,7 @@ var timeScenarios = []scenario{
 		_, err := a.doIn(ctx, l.key, l.never())
 		l.mustBe(err, new(idempotent.NoTimeError))
 		l.mustBe(err, context.Canceled)
-		if n := a.tap.calls.Load(); n != 0 {
+		if n := a.calls.Load(); n != 0 {
 			l.Fatalf("%d calls to the store, want none", n)
 		}
 	}},
@@ -577,10 +569,9 @@ func (l *lab) invocation() (context.Context, time.Time) {
 func (l *lab) slowClaim(d time.Duration) {
 	l.Helper()
 	a := l.worker()
-	a.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
-		met, err := write()
+	a.hooks[driver.OpInsert] = func(ctx context.Context, c *StoreCall) {
+		c.Do(ctx)
 		l.clock.Advance(d)
-		return met, err
 	}
 	_, err := a.do(l.never())
 	l.mustBe(err, new(idempotent.NoTimeError))

@@ -16,10 +16,10 @@ var evidenceScenarios = []scenario{
 	{"FM46_TwoReconcilers_TwoResults", func(l *lab) {
 		l.unknown()
 		first, second := l.worker(), l.worker()
-		second.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-			second.tap.onReplace = nil
+		second.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
+			delete(second.hooks, driver.OpReplace)
 			l.must(first.found("ch_first"))
-			return write()
+			c.Do(ctx)
 		}
 		l.mustBe(second.found("ch_second"), new(idempotent.SettledError))
 		l.wantEvents(event.Resolved, event.Contradicted)
@@ -81,7 +81,7 @@ var evidenceScenarios = []scenario{
 		b := l.worker()
 		l.exits(b, func(context.Context) {
 			l.effects.Add(1)
-			b.inject(On(OpReplace, LostRequest))
+			b.inject(On(driver.OpReplace, LostRequest))
 		})
 		l.endLease()
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
@@ -335,8 +335,8 @@ func (l *lab) dies(during func(context.Context)) {
 	a := l.worker(resume)
 	l.exits(a, func(ctx context.Context) {
 		during(ctx)
-		a.tap.onReplace = func(driver.Record, func() (*driver.Record, error)) (*driver.Record, error) {
-			return nil, errors.New("the process is gone")
+		a.hooks[driver.OpReplace] = func(_ context.Context, c *StoreCall) {
+			c.Err = errors.New("the process is gone")
 		}
 	})
 }

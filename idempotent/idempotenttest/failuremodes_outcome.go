@@ -19,11 +19,11 @@ import (
 var outcomeScenarios = []scenario{
 	{"FM08_CompletionReplyLost", func(l *lab) {
 		a := l.worker()
-		a.inject(On(OpReplace, Repeated))
+		a.inject(On(driver.OpReplace, Repeated))
 		writes := 0
-		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
 			writes++
-			return write()
+			c.Do(ctx)
 		}
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
@@ -35,7 +35,7 @@ var outcomeScenarios = []scenario{
 	}},
 	{"FM09_CompletionRejected", func(l *lab) {
 		a := l.worker()
-		a.inject(On(OpReplace, Throttled))
+		a.inject(On(driver.OpReplace, Throttled))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Stored {
@@ -74,9 +74,7 @@ var outcomeScenarios = []scenario{
 	{"FM20_RecordDeletedMeanwhile", func(l *lab) {
 		a := l.worker()
 		if l.fixture.Remove == nil {
-			a.tap.onReplace = func(driver.Record, func() (*driver.Record, error)) (*driver.Record, error) {
-				return nil, idempotent.ErrNoRecord
-			}
+			a.hooks[driver.OpReplace] = func(_ context.Context, c *StoreCall) { c.Err = idempotent.ErrNoRecord }
 		}
 		out, err := a.do(func(ctx context.Context) (string, error) {
 			if l.fixture.Remove != nil {
@@ -226,12 +224,12 @@ var outcomeScenarios = []scenario{
 	{"FM62_SweptWhileTheCompletionIsOnTheWire", func(l *lab) {
 		a := l.worker()
 		writes := 0
-		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
 			if writes++; writes == 1 {
 				l.endLease()
 				l.worker().wantRefused(new(idempotent.UnresolvedError))
 			}
-			return write()
+			c.Do(ctx)
 		}
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
@@ -245,11 +243,11 @@ var outcomeScenarios = []scenario{
 	{"FM62_OwnUnknownMeetsTheSweepers", func(l *lab) {
 		own := errNoReply
 		a := l.worker()
-		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-			a.tap.onReplace = nil
+		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
+			delete(a.hooks, driver.OpReplace)
 			l.endLease()
 			l.worker().wantRefused(new(idempotent.UnresolvedError))
-			return write()
+			c.Do(ctx)
 		}
 		_, err := a.do(func(context.Context) (string, error) { return "", own })
 		if err != own { //lint:ignore errorlint the error is returned unchanged
@@ -274,15 +272,16 @@ var resultScenarios = []scenario{
 	{"FM34_ResultOf6MB", func(l *lab) { l.largeResult(6 << 20) }},
 	{"FM34_NoTimeForAllOfIt", func(l *lab) {
 		a := l.worker()
-		if a.chunks == nil {
-			a.tap.onReplace = func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-				if len(r.Result) > 0 {
-					return nil, driver.ErrTooLarge
+		if !a.chunks {
+			a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
+				if len(c.Record.Result) > 0 {
+					c.Err = driver.ErrTooLarge
+					return
 				}
-				return write()
+				c.Do(ctx)
 			}
 		} else {
-			a.inject(On(OpPutChunks, LostRequest))
+			a.inject(On(driver.OpPutChunks, LostRequest))
 		}
 		want := noise(400 << 10)
 		out, err := a.do(func(context.Context) (string, error) {
@@ -300,7 +299,7 @@ var resultScenarios = []scenario{
 	}},
 	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
 		a := l.worker(raw)
-		a.inject(On(OpReplace, LostRequest))
+		a.inject(On(driver.OpReplace, LostRequest))
 		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
 		l.must(err)
 		l.worker().wantRefused(new(idempotent.InProgressError))
@@ -316,11 +315,11 @@ var resultScenarios = []scenario{
 		_, err := l.worker(raw).do(func(context.Context) (string, error) { return want, nil })
 		l.must(err)
 		b := l.worker(raw)
-		if b.chunks == nil {
+		if !b.chunks {
 			b.wantReplay(want)
 			return // the result is part of the record, so there is no piece to delete
 		}
-		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, idempotent.ErrNoRecord }
+		b.hooks[driver.OpGetChunks] = func(_ context.Context, c *StoreCall) { c.Err = idempotent.ErrNoRecord }
 		b.wantRefused(new(idempotent.ReplayUnavailableError))
 		for _, alter := range []func([]byte) []byte{
 			func(d []byte) []byte { d[0] ^= 1; return d },
@@ -328,17 +327,15 @@ var resultScenarios = []scenario{
 			func(d []byte) []byte { return d[:len(d)-1] },
 			func(d []byte) []byte { return append(d, 0) },
 		} {
-			b.chunks.onGet = func(read func() ([]byte, error)) ([]byte, error) {
-				d, err := read()
-				if err != nil {
-					return nil, err
+			b.hooks[driver.OpGetChunks] = func(ctx context.Context, c *StoreCall) {
+				if c.Do(ctx); c.Err == nil {
+					c.Data = alter(c.Data)
 				}
-				return alter(d), nil
 			}
 			b.wantRefused(new(idempotent.ReplayUnavailableError))
 		}
-		b.chunks.onGet = nil
-		b.inject(On(OpGetChunks, LostReply))
+		delete(b.hooks, driver.OpGetChunks)
+		b.inject(On(driver.OpGetChunks, LostReply))
 		b.wantRefused(new(idempotent.StoreError)) // a retry may succeed
 		b.inject()
 		b.wantReplay(want)
@@ -402,9 +399,9 @@ var resultScenarios = []scenario{
 	{"FM38_CacheKnowsTheExpiry", func(l *lab) {
 		a := l.worker(cached, func(o *idempotent.Options) { o.CacheAge, o.Retention = 48*time.Hour, time.Hour })
 		a.wantRuns("ch_1")
-		calls := a.tap.calls.Load()
+		calls := a.calls.Load()
 		a.wantReplay("ch_1")
-		if a.tap.calls.Load() != calls {
+		if a.calls.Load() != calls {
 			l.Fatal("a cached replay called the store")
 		}
 		l.clock.advanceTo(l.record().Expires)
@@ -432,9 +429,9 @@ var resultScenarios = []scenario{
 		a := l.worker(cached)
 		a.wantRuns("ch_1")
 		l.clock.Advance(time.Minute)
-		calls := a.tap.calls.Load()
+		calls := a.calls.Load()
 		a.wantReplay("ch_1")
-		if a.tap.calls.Load() == calls {
+		if a.calls.Load() == calls {
 			l.Fatal("a record older than CacheAge was served from the cache")
 		}
 	}},
@@ -448,8 +445,8 @@ var resultScenarios = []scenario{
 			return late, nil
 		})
 		l.must(err)
-		if a.chunks != nil && len(a.chunks.puts) != 1 {
-			l.Fatalf("A put %d results beside the record, want its late one", len(a.chunks.puts))
+		if a.chunks && len(a.puts) != 1 {
+			l.Fatalf("A put %d results beside the record, want its late one", len(a.puts))
 		}
 		if out.Value != resolved || !out.Replayed {
 			l.Fatalf("A got %d bytes, want the resolver's", len(out.Value))
@@ -487,7 +484,7 @@ func (l *lab) largeResult(size int) {
 	if !out.Stored || out.Value != want {
 		l.Fatalf("A got %d bytes, stored %v; want its stored result", len(out.Value), out.Stored)
 	}
-	if beside := l.record().Chunks.Count > 0; beside != (a.chunks != nil && size > 4<<10) {
+	if beside := l.record().Chunks.Count > 0; beside != (a.chunks && size > 4<<10) {
 		l.Fatalf("a result of %d bytes stored beside its record: %t", size, beside)
 	}
 	l.worker(raw).wantReplay(want)
@@ -502,14 +499,14 @@ func (w *worker) piecesLive() {
 	if left := r.Expires.Sub(w.clock.Now()); left < time.Hour {
 		w.Fatalf("the record expires in %s, like its claim", left)
 	}
-	if w.chunks == nil {
+	if !w.chunks {
 		return // the result is part of the record
 	}
-	i := slices.IndexFunc(w.chunks.puts, func(p chunkPut) bool { return p.version == r.Version })
+	i := slices.IndexFunc(w.puts, func(p driver.Record) bool { return p.Version == r.Version })
 	if i < 0 {
 		w.Fatal("the current result was not put beside its record")
 	}
-	if put := w.chunks.puts[i]; !put.expires.Equal(r.Expires) {
-		w.Fatalf("the result expires at %s, but its record at %s", put.expires, r.Expires)
+	if put := w.puts[i]; !put.Expires.Equal(r.Expires) {
+		w.Fatalf("the result expires at %s, but its record at %s", put.Expires, r.Expires)
 	}
 }

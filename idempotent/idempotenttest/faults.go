@@ -29,7 +29,7 @@ var ErrInjected = errors.New("idempotenttest: injected fault: connection reset b
 // the requests of an AWS SDK, see [Faults.Transport]. Use it to test code under
 // an unreliable network:
 //
-//	faults := &idempotenttest.Faults{Plan: idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostReply, 1)}
+//	faults := &idempotenttest.Faults{Plan: idempotenttest.On(driver.OpReplace, idempotenttest.LostReply, 1)}
 //	guard, err := idempotent.New(faults.Store(memstore.New()))
 //
 // It counts what it injected, so that a test can check that the faults
@@ -47,13 +47,13 @@ type Faults struct {
 	planning sync.Mutex // plans one call at a time
 
 	mu       sync.Mutex
-	calls    map[Op]int
+	calls    map[driver.Op]int
 	injected map[Injection]int
 }
 
 // Injection is a fault that was injected into a call of an operation.
 type Injection struct {
-	Op    Op
+	Op    driver.Op
 	Fault Fault
 }
 
@@ -67,19 +67,19 @@ func (f *Faults) Injected() map[Injection]int {
 
 // Calls returns the number of calls of op, or of all operations if op is empty.
 // A repeated call counts once.
-func (f *Faults) Calls(op Op) int {
+func (f *Faults) Calls(op driver.Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
 // plan counts a call and returns its fault.
-func (f *Faults) plan(op Op) (Call, Fault) {
+func (f *Faults) plan(op driver.Op) (Call, Fault) {
 	f.planning.Lock()
 	defer f.planning.Unlock()
 	f.mu.Lock()
 	if f.calls == nil {
-		f.calls = make(map[Op]int)
+		f.calls = make(map[driver.Op]int)
 	}
 	f.calls[op]++
 	f.calls[""]++
@@ -123,7 +123,7 @@ type line[T any] struct {
 }
 
 // through makes one call of op, with its planned fault.
-func through[T any](ctx context.Context, f *Faults, op Op, l line[T]) (T, error) {
+func through[T any](ctx context.Context, f *Faults, op driver.Op, l line[T]) (T, error) {
 	c, fault := f.plan(op)
 	var none T
 	switch fault {
@@ -161,61 +161,25 @@ func through[T any](ctx context.Context, f *Faults, op Op, l line[T]) (T, error)
 // refused returns the error of a call that a fault refused by its name.
 func refused(fault Fault) error { return fmt.Errorf("%s: %w", fault, ErrInjected) }
 
-// Store returns s with the planned faults in its calls, by the names OpInsert,
-// OpReplace, OpGet, OpPutChunks and OpGetChunks. The result is a
-// [driver.ChunkStore] if and only if s is one. Several stores can share one
-// Faults: it counts their calls together.
+// Store returns s with the planned faults in its calls; see [Intercept]. Several
+// stores can share one Faults: it counts their calls together.
 //
 // A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and
 // ErrTooLarge are replies and can be lost. A call that fails with any other
 // error has no reply to lose.
 func (f *Faults) Store(s driver.Store) driver.Store {
-	records := &faultyStore{f, s}
-	if chunks, ok := s.(driver.ChunkStore); ok {
-		return &faultyChunkStore{records, chunks}
-	}
-	return records
-}
-
-type faultyStore struct {
-	faults *Faults
-	store  driver.Store
-}
-
-type faultyChunkStore struct {
-	*faultyStore
-	chunks driver.ChunkStore
-}
-
-func (s *faultyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return call(ctx, s.faults, OpInsert, func() (*driver.Record, error) { return s.store.Insert(ctx, r, now) })
-}
-
-func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return call(ctx, s.faults, OpReplace, func() (*driver.Record, error) { return s.store.Replace(ctx, r, was) })
-}
-
-func (s *faultyStore) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return call(ctx, s.faults, OpGet, func() (*driver.Record, error) { return s.store.Get(ctx, id) })
-}
-
-func (s *faultyChunkStore) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	return call(ctx, s.faults, OpPutChunks, func() (int, error) { return s.chunks.PutChunks(ctx, id, v, data, expires) })
-}
-
-func (s *faultyChunkStore) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	return call(ctx, s.faults, OpGetChunks, func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) })
-}
-
-// call makes a call to a store.
-func call[T any](ctx context.Context, f *Faults, op Op, make func() (T, error)) (T, error) {
-	return through(ctx, f, op, line[T]{
-		make: make,
-		heard: func(err error) bool {
-			return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
-		},
-		lose:   func(T) {},
-		refuse: func(fault Fault) (none T, err error) { return none, refused(fault) },
+	return Intercept(s, func(ctx context.Context, c *StoreCall) {
+		_, c.Err = through(ctx, f, c.Op, line[struct{}]{
+			make: func() (none struct{}, err error) {
+				c.Do(ctx)
+				return none, c.Err
+			},
+			heard: func(err error) bool {
+				return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
+			},
+			lose:   func(struct{}) {},
+			refuse: func(fault Fault) (none struct{}, err error) { return none, refused(fault) },
+		})
 	})
 }
 
@@ -254,12 +218,12 @@ func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // operation returns what comes after the dot in "DynamoDB_20120810.PutItem",
 // or the method of a request that names no operation.
-func operation(req *http.Request) Op {
+func operation(req *http.Request) driver.Op {
 	target := req.Header.Get("X-Amz-Target")
 	if target == "" {
-		return Op(req.Method)
+		return driver.Op(req.Method)
 	}
-	return Op(target[strings.LastIndexByte(target, '.')+1:])
+	return driver.Op(target[strings.LastIndexByte(target, '.')+1:])
 }
 
 // readBody reads and closes the body of a request. A RoundTripper must always close it.
@@ -334,22 +298,9 @@ const (
 	ReplicatedWriteConflict Fault = "ReplicatedWriteConflictException"
 )
 
-// Op is the name of a call: a method of a store, or an operation of a service,
-// for example "PutItem".
-type Op string
-
-// The methods of [driver.Store] and [driver.ChunkStore].
-const (
-	OpInsert    Op = "Insert"
-	OpReplace   Op = "Replace"
-	OpGet       Op = "Get"
-	OpPutChunks Op = "PutChunks"
-	OpGetChunks Op = "GetChunks"
-)
-
 // Call is one call that a [Plan] decides about.
 type Call struct {
-	Op  Op
+	Op  driver.Op
 	N   int // the number of this call among all calls, counted from 1
 	Nth int // its number among the calls of its Op
 }
@@ -361,7 +312,7 @@ type Plan func(Call) Fault
 // On returns a plan that gives fault to the numbered calls of op, counted from
 // 1, or to every call if no number is given. An empty op matches all operations
 // and counts their calls together.
-func On(op Op, fault Fault, calls ...int) Plan {
+func On(op driver.Op, fault Fault, calls ...int) Plan {
 	return func(c Call) Fault {
 		n := c.Nth
 		if op == "" {
@@ -389,7 +340,7 @@ func firstOf(plans ...Plan) Plan {
 
 // Odds is the probability of a fault.
 type Odds struct {
-	Op    Op // empty: any
+	Op    driver.Op // empty: any
 	Fault Fault
 	P     float64 // of all calls of Op, from 0 to 1
 }

@@ -25,7 +25,7 @@ import (
 
 // planned returns the faults that a plan gives to calls of these operations, in
 // order.
-func planned(plan Plan, ops ...Op) (faults []Fault) {
+func planned(plan Plan, ops ...driver.Op) (faults []Fault) {
 	f := &Faults{Plan: plan}
 	for _, op := range ops {
 		_, fault := f.plan(op)
@@ -36,18 +36,18 @@ func planned(plan Plan, ops ...Op) (faults []Fault) {
 
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	calls := []Op{OpInsert, OpGet, OpInsert, OpReplace, OpInsert}
+	calls := []driver.Op{driver.OpInsert, driver.OpGet, driver.OpInsert, driver.OpReplace, driver.OpInsert}
 	for name, row := range map[string]struct {
 		plan Plan
 		want []Fault
 	}{
 		"none":                {nil, []Fault{"", "", "", "", ""}},
-		"one operation":       {On(OpInsert, LostReply), []Fault{LostReply, "", LostReply, "", LostReply}},
-		"counted by itself":   {On(OpInsert, LostReply, 2, 3), []Fault{"", "", LostReply, "", LostReply}},
+		"one operation":       {On(driver.OpInsert, LostReply), []Fault{LostReply, "", LostReply, "", LostReply}},
+		"counted by itself":   {On(driver.OpInsert, LostReply, 2, 3), []Fault{"", "", LostReply, "", LostReply}},
 		"any operation":       {On("", LostReply, 2, 3), []Fault{"", LostReply, LostReply, "", ""}},
 		"every call":          {On("", LostReply), []Fault{LostReply, LostReply, LostReply, LostReply, LostReply}},
-		"the first plan wins": {firstOf(On(OpGet, Repeated), On("", Throttled, 1, 2)), []Fault{Throttled, Repeated, "", "", ""}},
-		"certain odds":        {Seeded(1, Odds{Op: OpGet, Fault: LostReply, P: 1}), []Fault{"", LostReply, "", "", ""}},
+		"the first plan wins": {firstOf(On(driver.OpGet, Repeated), On("", Throttled, 1, 2)), []Fault{Throttled, Repeated, "", "", ""}},
+		"certain odds":        {Seeded(1, Odds{Op: driver.OpGet, Fault: LostReply, P: 1}), []Fault{"", LostReply, "", "", ""}},
 		"no odds":             {Seeded(1, Odds{Fault: LostReply}), []Fault{"", "", "", "", ""}},
 	} {
 		if got := planned(row.plan, calls...); !slices.Equal(got, row.want) {
@@ -61,8 +61,8 @@ func TestPlans(t *testing.T) {
 func TestSeeded(t *testing.T) {
 	t.Parallel()
 	const calls = 10_000
-	ops := slices.Repeat([]Op{OpInsert, OpReplace}, calls/2)
-	odds := []Odds{{Op: OpInsert, Fault: LostRequest, P: 0.4}, {Fault: LostReply, P: 0.2}}
+	ops := slices.Repeat([]driver.Op{driver.OpInsert, driver.OpReplace}, calls/2)
+	odds := []Odds{{Op: driver.OpInsert, Fault: LostRequest, P: 0.4}, {Fault: LostReply, P: 0.2}}
 	first := planned(Seeded(7, odds...), ops...)
 	if !slices.Equal(first, planned(Seeded(7, odds...), ops...)) {
 		t.Error("equal seeds plan differently")
@@ -75,8 +75,8 @@ func TestSeeded(t *testing.T) {
 		met[Injection{ops[i], fault}] += 1 / (calls / 2.)
 	}
 	for injection, want := range map[Injection]float64{
-		{OpInsert, LostRequest}: 0.4, {OpInsert, LostReply}: 0.2, {OpInsert, NoFault}: 0.4,
-		{OpReplace, LostRequest}: 0, {OpReplace, LostReply}: 0.2, {OpReplace, NoFault}: 0.8,
+		{driver.OpInsert, LostRequest}: 0.4, {driver.OpInsert, LostReply}: 0.2, {driver.OpInsert, NoFault}: 0.4,
+		{driver.OpReplace, LostRequest}: 0, {driver.OpReplace, LostReply}: 0.2, {driver.OpReplace, NoFault}: 0.8,
 	} {
 		if got := met[injection]; got < want-0.03 || got > want+0.03 {
 			t.Errorf("%v: injected into %.3f of the calls, want %.1f", injection, got, want)
@@ -106,20 +106,20 @@ func TestFaultsOfAStore(t *testing.T) {
 			t.Parallel()
 			below := &Faults{} // counts the calls that arrive
 			slow := 0
-			f := &Faults{Plan: On(OpInsert, fault), Slow: func(context.Context, Call) { slow++ }}
+			f := &Faults{Plan: On(driver.OpInsert, fault), Slow: func(context.Context, Call) { slow++ }}
 			s := f.Store(below.Store(memstore.New()))
 			r := fullRecord()
 			met, err := s.Insert(t.Context(), r, now())
 			if (err != nil) != want.fails || want.fails && !errors.Is(err, ErrInjected) {
 				t.Errorf("the caller got error %v", err)
 			}
-			if got := below.Calls(OpInsert); got != want.arrives {
+			if got := below.Calls(driver.OpInsert); got != want.arrives {
 				t.Errorf("the call arrived %d times, want %d", got, want.arrives)
 			}
 			if (met != nil) != want.met || met != nil && met.Version != r.Version {
 				t.Errorf("the caller got %s", describe(met))
 			}
-			if got := f.Injected()[Injection{OpInsert, fault}]; got != one(fault != NoFault) {
+			if got := f.Injected()[Injection{driver.OpInsert, fault}]; got != one(fault != NoFault) {
 				t.Errorf("the fault was counted %d times", got)
 			}
 			if want := one(fault == SlowRequest || fault == SlowReply); slow != want {
@@ -129,8 +129,8 @@ func TestFaultsOfAStore(t *testing.T) {
 			if there := !errors.Is(err, idempotent.ErrNoRecord); there != (want.arrives > 0) {
 				t.Errorf("Get after it: error %v", err)
 			}
-			if f.Calls(OpInsert) != 1 || f.Calls(OpGet) != 1 || f.Calls("") != 2 {
-				t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(OpInsert), f.Calls(OpGet), f.Calls(""))
+			if f.Calls(driver.OpInsert) != 1 || f.Calls(driver.OpGet) != 1 || f.Calls("") != 2 {
+				t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(driver.OpInsert), f.Calls(driver.OpGet), f.Calls(""))
 			}
 		})
 	}
@@ -139,34 +139,34 @@ func TestFaultsOfAStore(t *testing.T) {
 // Every method gets its faults under its own name.
 func TestFaultsOfEveryMethod(t *testing.T) {
 	t.Parallel()
-	for op, call := range map[Op]func(context.Context, chunkStore, driver.Record) error{
-		OpInsert: func(ctx context.Context, s chunkStore, r driver.Record) error {
+	for op, call := range map[driver.Op]func(context.Context, chunkStore, driver.Record) error{
+		driver.OpInsert: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Insert(ctx, r, now())
 			return err
 		},
-		OpReplace: func(ctx context.Context, s chunkStore, r driver.Record) error {
+		driver.OpReplace: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Replace(ctx, r, r.Version)
 			return err
 		},
-		OpGet: func(ctx context.Context, s chunkStore, r driver.Record) error {
+		driver.OpGet: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Get(ctx, r.ID)
 			return err
 		},
-		OpPutChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
+		driver.OpPutChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires)
 			return err
 		},
-		OpGetChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
+		driver.OpGetChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.GetChunks(ctx, r.ID, r.Version, 1)
 			return err
 		},
 	} {
 		below, f := &Faults{}, &Faults{Plan: On(op, LostReply, 2)}
 		s, r := f.Store(below.Store(newChunkShelf())).(chunkStore), fullRecord()
-		if _, err := s.PutChunks(t.Context(), r.ID, r.Version, r.Result, r.Expires); err != nil && op != OpPutChunks {
+		if _, err := s.PutChunks(t.Context(), r.ID, r.Version, r.Result, r.Expires); err != nil && op != driver.OpPutChunks {
 			t.Fatal(err)
 		}
-		if op != OpPutChunks {
+		if op != driver.OpPutChunks {
 			if err := call(t.Context(), s, r); errors.Is(err, ErrInjected) {
 				t.Errorf("%s: the first call met the fault of the second", op)
 			}
@@ -183,18 +183,6 @@ func TestFaultsOfEveryMethod(t *testing.T) {
 	}
 }
 
-// Faults do not add chunk methods to a store that has no such methods.
-func TestFaultsKeepTheKindOfStore(t *testing.T) {
-	t.Parallel()
-	f := &Faults{}
-	if _, ok := f.Store(memstore.New()).(driver.ChunkStore); ok {
-		t.Error("a store without chunk methods got them")
-	}
-	if _, ok := f.Store(newChunkShelf()).(driver.ChunkStore); !ok {
-		t.Error("a store with chunk methods lost them")
-	}
-}
-
 // Only a reply can be lost: ErrNoRecord is a reply, other errors are not.
 func TestOnlyRepliesAreLost(t *testing.T) {
 	t.Parallel()
@@ -208,7 +196,7 @@ func TestOnlyRepliesAreLost(t *testing.T) {
 	if _, err := s.Get(ended, newKey().RecordID()); !errors.Is(err, context.Canceled) || errors.Is(err, ErrInjected) {
 		t.Errorf("got error %v, want the context's", err)
 	}
-	if got := f.Injected()[Injection{OpGet, LostReply}]; got != 1 {
+	if got := f.Injected()[Injection{driver.OpGet, LostReply}]; got != 1 {
 		t.Errorf("%d lost replies are counted, want 1", got)
 	}
 }
@@ -331,7 +319,7 @@ func TestFaultsOfATransport(t *testing.T) {
 func TestOperationOfARequest(t *testing.T) {
 	t.Parallel()
 	url, _ := service(t)
-	for target, op := range map[string]Op{"DynamoDB_20120810.GetItem": "GetItem", "GetItem": "GetItem", "": "POST"} {
+	for target, op := range map[string]driver.Op{"DynamoDB_20120810.GetItem": "GetItem", "GetItem": "GetItem", "": "POST"} {
 		f := &Faults{}
 		if _, _, err := send(t.Context(), t, f, http.DefaultTransport, url, target, nil); err != nil {
 			t.Error(err)

@@ -58,7 +58,7 @@ type Fixture struct {
 // traffic between it and the store, and the requests that it gets.
 type mutation struct {
 	options func(*idempotent.Options) // applied after those of the scenario
-	store   func(now func() time.Time, s driver.Store) driver.Store
+	calls   func(now func() time.Time) func(context.Context, *StoreCall)
 	request func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler)
 }
 

@@ -45,7 +45,7 @@ type lab struct {
 
 // newLab returns a lab without faults.
 func newLab(t testing.TB, f Fixture) *lab {
-	store, clock := f.Open(t), &Clock{still: time.Now()}
+	store, clock := f.Open(t), &Clock{}
 	return &lab{TB: t, fixture: f, store: store, line: store, weather: newWeather(nil, clock, 0),
 		clock: clock, key: newKey(), events: &Recorder{}, history: newHistory()}
 }
@@ -57,33 +57,30 @@ var errNoReply = errors.New("no reply from the provider")
 type worker struct {
 	*lab
 	faults *Faults
-	tap    *tap      // between the guard and the faults
-	chunks *chunkTap // nil: the store stores large results in the record
+	hooks  map[driver.Op]func(context.Context, *StoreCall) // between the guard and the faults
+	calls  atomic.Int32                                    // of the guard to its store
+	chunks bool                                            // whether the store is a driver.ChunkStore
+	puts   []driver.Record                                 // arguments of PutChunks
 	guard  *idempotent.Guard
 	process
 }
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	l.Helper()
-	w := &worker{lab: l, faults: &Faults{}}
-	line := w.faults.Store(l.witness(w, l.line))
-	w.tap = &tap{Store: line, by: w}
+	w := &worker{lab: l, faults: &Faults{}, hooks: map[driver.Op]func(context.Context, *StoreCall){}}
+	store := Intercept(w.faults.Store(Intercept(l.line, w.remember)), w.hook)
+	_, w.chunks = store.(driver.ChunkStore)
 	base := func(o *idempotent.Options) {
 		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
 		o.Logger = discard
-	}
-	var store driver.Store = w.tap
-	if chunks, ok := line.(driver.ChunkStore); ok {
-		w.chunks = &chunkTap{tap: w.tap, chunks: chunks}
-		store = w.chunks
 	}
 	optFns = append([]func(*idempotent.Options){base}, optFns...)
 	optFns = append(optFns, func(o *idempotent.Options) { w.now = o.Now })
 	if mutation := l.fixture.mutation; mutation.options != nil {
 		optFns = append(optFns, mutation.options)
 	}
-	if mutation := l.fixture.mutation; mutation.store != nil {
-		store = mutation.store(func() time.Time { return w.now() }, store)
+	if mutation := l.fixture.mutation; mutation.calls != nil {
+		store = Intercept(store, mutation.calls(func() time.Time { return w.now() }))
 	}
 	guard, err := idempotent.New(store, optFns...)
 	if err != nil {
@@ -278,7 +275,7 @@ func (w *worker) forget(token string) error {
 func (l *lab) crashAfterEffect() {
 	l.Helper()
 	a := l.worker()
-	a.inject(On(OpReplace, LostRequest))
+	a.inject(On(driver.OpReplace, LostRequest))
 	_, err := a.do(l.charge("ch_a"))
 	l.must(err)
 }
@@ -288,7 +285,7 @@ func (l *lab) crashAfterEffect() {
 func (l *lab) crash(during func(context.Context)) {
 	l.Helper()
 	a := l.worker()
-	a.inject(On(OpReplace, LostRequest))
+	a.inject(On(driver.OpReplace, LostRequest))
 	l.exits(a, during)
 }
 
@@ -363,88 +360,46 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 	l.worker(rerun).wantReplay("ch_b")
 }
 
-// tap is a store whose calls a scenario can change, for cases that [Faults]
-// does not cover. A nil hook passes the call through. It also records in the
-// history which claims were acknowledged to the guard.
-type tap struct {
-	driver.Store
-	by        *worker
-	onInsert  func(write func() (*driver.Record, error)) (*driver.Record, error)
-	onReplace func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error)
-	onGet     func(read func() (*driver.Record, error)) (*driver.Record, error)
-	calls     atomic.Int32
-}
-
-func (s *tap) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	s.calls.Add(1)
-	write := func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) }
-	return s.noted(r, func() (*driver.Record, error) {
-		if s.onInsert != nil {
-			return s.onInsert(write)
-		}
-		return write()
-	})
-}
-
-func (s *tap) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.calls.Add(1)
-	write := func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) }
-	return s.noted(r, func() (*driver.Record, error) {
-		if s.onReplace != nil {
-			return s.onReplace(r, write)
-		}
-		return write()
-	})
-}
-
-// noted makes a write and, if it is a claim, records the reply that the guard
-// gets.
-func (s *tap) noted(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-	if r.State != driver.StateInProgress {
-		return write()
+// hook passes a call of the guard to the scenario's hook, if there is one: for cases
+// that [Faults] does not cover. It also records in the history which claims were
+// acknowledged to the guard.
+func (w *worker) hook(ctx context.Context, c *StoreCall) {
+	w.calls.Add(1)
+	held := func() {}
+	switch {
+	case (c.Op == driver.OpInsert || c.Op == driver.OpReplace) && c.Record.State == driver.StateInProgress:
+		held = w.history.claims(&w.process, c.Record)
+	case c.Op == driver.OpPutChunks:
+		w.puts = append(w.puts, c.Record)
 	}
-	held := s.by.history.claims(&s.by.process, r)
-	met, err := write()
-	if err == nil && (met == nil || met.Version == r.Version) {
+	if hook := w.hooks[c.Op]; hook != nil {
+		hook(ctx, c)
+	} else {
+		c.Do(ctx)
+	}
+	if c.Err == nil && (c.Current == nil || c.Current.Version == c.Record.Version) {
 		held()
 	}
-	return met, err
 }
 
-func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	s.calls.Add(1)
-	read := func() (*driver.Record, error) { return s.Store.Get(ctx, id) }
-	if s.onGet != nil {
-		return s.onGet(read)
+// remember records a call in the history. It is above the unreliable part of the
+// connection, and notices when a call fails.
+func (w *worker) remember(ctx context.Context, c *StoreCall) {
+	made := write{by: &w.process, record: c.Record, insert: c.Op == driver.OpInsert, was: c.Was, at: c.Now}
+	switch c.Op {
+	case driver.OpReplace:
+		made.at = w.now()
+	case driver.OpPutChunks:
+		w.history.putsChunks(c.Record.Expires)
 	}
-	return read()
-}
-
-// chunkTap is a tap on a store that stores large results beside its records.
-type chunkTap struct {
-	*tap
-	chunks driver.ChunkStore
-	onGet  func(read func() ([]byte, error)) ([]byte, error)
-	puts   []chunkPut
-}
-
-// chunkPut is a result that was put beside a record.
-type chunkPut struct {
-	version driver.Version
-	expires time.Time
-}
-
-func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	s.puts = append(s.puts, chunkPut{v, expires})
-	return s.chunks.PutChunks(ctx, id, v, data, expires)
-}
-
-func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	read := func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) }
-	if s.onGet != nil {
-		return s.onGet(read)
+	c.Do(ctx)
+	switch c.Op {
+	case driver.OpInsert, driver.OpReplace:
+		w.history.wrote(made, c.Current, c.Err)
+	case driver.OpGet:
+		w.history.saw(c.Current)
 	}
-	return read()
+	w.weather.feel(c.Err)
 }
 
 // weather holds the faults of a lab's calls, until they are over.
@@ -481,15 +436,13 @@ func delay(seed uint64, c Call) time.Duration {
 	return delays[rand.New(rand.NewPCG(seed, uint64(c.N))).IntN(len(delays))]
 }
 
-// feel returns err, the error of a call, and records whether a fault caused it.
-// If the faults are below a client, any error may be the client's own form of
+// feel records whether a fault caused err, the error of a call. If the faults are below a client, any error may be the client's own form of
 // the fault; otherwise only the injected error counts.
-func (w *weather) feel(err error) error {
+func (w *weather) feel(err error) {
 	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
 	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
 		w.felt.Store(true)
 	}
-	return err
 }
 
 // getsOn checks that the key recovers after the faults: it has a stored outcome,
@@ -522,59 +475,6 @@ func (l *lab) getsOn() {
 		}
 	}
 	l.Fatal("the key does not recover, although the faults are over")
-}
-
-// witness is a store that records a worker's writes in a history. It sits above
-// the unreliable part of the connection, and notices when a call fails.
-type witness struct {
-	driver.Store
-	by *worker
-}
-
-// chunkWitness is a witness of a store that stores large results beside its
-// records.
-type chunkWitness struct {
-	witness
-	chunks driver.ChunkStore
-}
-
-func (l *lab) witness(by *worker, s driver.Store) driver.Store {
-	w := witness{s, by}
-	if chunks, ok := s.(driver.ChunkStore); ok {
-		return &chunkWitness{w, chunks}
-	}
-	return &w
-}
-
-func (s *witness) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	w := write{by: &s.by.process, record: r, insert: true, at: now}
-	met, err := s.Store.Insert(ctx, r, now)
-	s.by.history.wrote(w, met, err)
-	return met, s.by.weather.feel(err)
-}
-
-func (s *witness) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	w := write{by: &s.by.process, record: r, was: was, at: s.by.now()}
-	met, err := s.Store.Replace(ctx, r, was)
-	s.by.history.wrote(w, met, err)
-	return met, s.by.weather.feel(err)
-}
-
-func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	r, err := s.Store.Get(ctx, id)
-	s.by.history.saw(r)
-	return r, s.by.weather.feel(err)
-}
-
-func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	s.by.history.putsChunks(expires)
-	n, err := s.chunks.PutChunks(ctx, id, v, data, expires)
-	return n, s.by.weather.feel(err)
-}
-
-func (s *chunkWitness) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	data, err := s.chunks.GetChunks(ctx, id, v, count)
-	return data, s.by.weather.feel(err)
 }
 
 // rawCodec stores text unchanged. Compression or JSON would detect damage before

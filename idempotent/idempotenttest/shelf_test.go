@@ -28,7 +28,7 @@ type shelf struct {
 	name func(idempotent.RecordID) string
 	// begin is called before everything else, and end after a write that begin
 	// allowed.
-	begin, end func(context.Context, Op) error
+	begin, end func(context.Context, driver.Op) error
 	// Changes an error about r before it is returned.
 	tell func(err error, r *driver.Record) error
 	// admit refuses a record that cannot be stored.
@@ -39,11 +39,11 @@ type shelf struct {
 	// creates lets Replace write a missing record.
 	creates bool
 	// gap is called between a condition and the write.
-	gap func(op Op, old, r *driver.Record)
+	gap func(op driver.Op, old, r *driver.Record)
 	// write returns the record to store, loser what a refused writer gets, and
 	// read what Get makes of a record, or of nil.
-	write func(op Op, old *driver.Record, r driver.Record) *driver.Record
-	loser func(op Op, old *driver.Record, r driver.Record) (*driver.Record, error)
+	write func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record
+	loser func(op driver.Op, old *driver.Record, r driver.Record) (*driver.Record, error)
 	read  func(r *driver.Record) (*driver.Record, error)
 	// reopen returns the store that the next process opens.
 	reopen func() *shelf
@@ -53,8 +53,8 @@ func newShelf() *shelf {
 	s := &shelf{
 		records: map[string]*driver.Record{},
 		name:    func(id idempotent.RecordID) string { return string(id) },
-		begin:   func(ctx context.Context, _ Op) error { return ctx.Err() },
-		end:     func(context.Context, Op) error { return nil },
+		begin:   func(ctx context.Context, _ driver.Op) error { return ctx.Err() },
+		end:     func(context.Context, driver.Op) error { return nil },
 		tell:    func(err error, _ *driver.Record) error { return err },
 		admit:   func(driver.Record) error { return nil },
 		stands: func(old *driver.Record, _ driver.Record, now time.Time) bool {
@@ -63,9 +63,9 @@ func newShelf() *shelf {
 		fits: func(old *driver.Record, _ driver.Record, was driver.Version) bool {
 			return old.Version == was
 		},
-		gap:   func(Op, *driver.Record, *driver.Record) {},
-		write: func(_ Op, _ *driver.Record, r driver.Record) *driver.Record { return r.Clone() },
-		loser: func(_ Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
+		gap:   func(driver.Op, *driver.Record, *driver.Record) {},
+		write: func(_ driver.Op, _ *driver.Record, r driver.Record) *driver.Record { return r.Clone() },
+		loser: func(_ driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			return old.Clone(), nil
 		},
 		read: func(r *driver.Record) (*driver.Record, error) {
@@ -80,11 +80,11 @@ func newShelf() *shelf {
 }
 
 func (s *shelf) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return s.put(ctx, OpInsert, r, func(old *driver.Record) (bool, error) { return !s.stands(old, r, now), nil })
+	return s.put(ctx, driver.OpInsert, r, func(old *driver.Record) (bool, error) { return !s.stands(old, r, now), nil })
 }
 
 func (s *shelf) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return s.put(ctx, OpReplace, r, func(old *driver.Record) (bool, error) {
+	return s.put(ctx, driver.OpReplace, r, func(old *driver.Record) (bool, error) {
 		switch {
 		case old != nil:
 			return s.fits(old, r, was), nil
@@ -97,7 +97,7 @@ func (s *shelf) Replace(ctx context.Context, r driver.Record, was driver.Version
 }
 
 func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	if err := s.begin(ctx, OpGet); err != nil {
+	if err := s.begin(ctx, driver.OpGet); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -106,7 +106,7 @@ func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record
 }
 
 // put writes r if the condition holds.
-func (s *shelf) put(ctx context.Context, op Op, r driver.Record, condition func(old *driver.Record) (bool, error)) (met *driver.Record, err error) {
+func (s *shelf) put(ctx context.Context, op driver.Op, r driver.Record, condition func(old *driver.Record) (bool, error)) (met *driver.Record, err error) {
 	s.writers.Add(1)
 	defer s.writers.Add(-1)
 	defer func() {
@@ -173,7 +173,7 @@ func newChunkShelf() *chunkShelf {
 }
 
 func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, _ time.Time) (count int, err error) {
-	if err := s.begin(ctx, OpPutChunks); err != nil {
+	if err := s.begin(ctx, driver.OpPutChunks); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v dr
 }
 
 func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	if err := s.begin(ctx, OpGetChunks); err != nil {
+	if err := s.begin(ctx, driver.OpGetChunks); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -59,26 +58,18 @@ func scenarioNamed(t *testing.T, name string) scenario {
 	return scenarios[i]
 }
 
-// sanguine is a client that assumes that every write succeeded.
-type sanguine struct{ driver.Store }
-
-func (s sanguine) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	met, err := s.Store.Insert(ctx, r, now)
-	if errors.Is(err, ErrInjected) {
-		return nil, nil
+// sanguine is a client that assumes that every insert succeeded.
+func sanguine(ctx context.Context, c *StoreCall) {
+	if c.Do(ctx); c.Op == driver.OpInsert && errors.Is(c.Err, ErrInjected) {
+		c.Current, c.Err = nil, nil
 	}
-	return met, err
 }
 
-// doubting is a client that fails on a repeated write.
-type doubting struct{ driver.Store }
-
-func (s doubting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	met, err := s.Store.Insert(ctx, r, now)
-	if met != nil && met.Version == r.Version {
-		return nil, errors.New("the write already exists")
+// doubting is a client that fails on a repeated insert.
+func doubting(ctx context.Context, c *StoreCall) {
+	if c.Do(ctx); c.Op == driver.OpInsert && c.Current != nil && c.Current.Version == c.Record.Version {
+		c.Err = errors.New("the write already exists")
 	}
-	return met, err
 }
 
 // A client that is wrong only under faults fails only under faults.
@@ -86,20 +77,18 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
 		name string
-		line func(driver.Store) driver.Store
+		line func(context.Context, *StoreCall)
 		row  string
 		what string
 	}{
-		{"lost writes are taken as successful", func(s driver.Store) driver.Store { return sanguine{s} },
-			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request got a result as stored"},
-		{"a repeated write is an error", func(s driver.Store) driver.Store { return doubting{s} },
-			"FM07_OtherRequestAfterCompletion", "the write already exists"},
+		{"lost writes are taken as successful", sanguine, "FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request got a result as stored"},
+		{"a repeated write is an error", doubting, "FM07_OtherRequestAfterCompletion", "the write already exists"},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()
 			k := storeFaults
 			k.line = func(_ testing.TB, _ Fixture, s driver.Store, f *Faults) driver.Store {
-				return broken.line(f.Store(s))
+				return Intercept(f.Store(s), broken.line)
 			}
 			f := Fixture{Open: func(testing.TB) driver.Store { return memstore.New() }}
 			row := scenarioNamed(t, broken.row)
@@ -187,40 +176,17 @@ func wired() Fixture {
 	s := newChunkShelf()
 	return Fixture{
 		Open: func(testing.TB) driver.Store { return s },
-		Wire: func(_ testing.TB, f *Faults) driver.Store { return persistent{f.Store(s).(chunkStore)} },
+		Wire: func(_ testing.TB, f *Faults) driver.Store { return Intercept(f.Store(s), persistent) },
 	}
 }
 
 // persistent sends a call again that failed with a fault.
-type persistent struct{ chunkStore }
-
-func again[T any](call func() (T, error)) (v T, err error) {
+func persistent(ctx context.Context, c *StoreCall) {
 	for range 6 {
-		if v, err = call(); !errors.Is(err, ErrInjected) {
+		if c.Do(ctx); !errors.Is(c.Err, ErrInjected) {
 			break
 		}
 	}
-	return v, err
-}
-
-func (p persistent) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
-}
-
-func (p persistent) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
-}
-
-func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return again(func() (*driver.Record, error) { return p.chunkStore.Get(ctx, id) })
-}
-
-func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	return again(func() (int, error) { return p.chunkStore.PutChunks(ctx, id, v, data, expires) })
-}
-
-func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	return again(func() ([]byte, error) { return p.chunkStore.GetChunks(ctx, id, v, count) })
 }
 
 // A failure of the run itself is reported with the run, and ends nothing else.

@@ -20,6 +20,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -139,35 +140,22 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// refusing is a store that has another record, or fails.
-type refusing struct {
-	driver.Store
-	other *driver.Record
-	err   error
-}
-
-func (s refusing) Insert(context.Context, driver.Record, time.Time) (*driver.Record, error) {
-	return s.other, s.err
-}
-
-func (s refusing) Replace(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
-	return s.other, s.err
-}
-
 // Only what was written is in the history.
 func TestHistoryHasNoRefusedWrites(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{ID: charge.RecordIDOf("k"), State: driver.StateInProgress}
-	for _, s := range []refusing{{other: &r}, {err: errors.New("on fire")}, {}} {
-		h := NewHistory(s)
+	for _, reply := range []idempotenttest.StoreCall{{Current: &r}, {Err: errors.New("on fire")}, {}} {
+		h := NewHistory(idempotenttest.Intercept(memstore.New(), func(_ context.Context, c *idempotenttest.StoreCall) {
+			c.Current, c.Err = reply.Current, reply.Err
+		}))
 		h.By("").Insert(t.Context(), r, time.Now())
 		h.By("").Replace(t.Context(), r, driver.Version{})
 		want := 0
-		if s.other == nil && s.err == nil {
+		if reply.Current == nil && reply.Err == nil {
 			want = 2
 		}
 		if got := h.log.of(r.ID); len(got) != want {
-			t.Errorf("%+v: the history is %+v, want %d entries", s, got, want)
+			t.Errorf("%v, %v: the history is %+v, want %d entries", reply.Current, reply.Err, got, want)
 		}
 	}
 }

@@ -77,47 +77,21 @@ type world struct {
 
 var errBroken = errors.New("broken")
 
-// mortal is the store of a process that may die: after its death every call
-// fails.
-type mortal struct {
-	driver.Store
-	w *world
-}
-
-func (m mortal) alive() error {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	if m.w.dead {
-		return errors.New("the process is dead")
+// mortal is a call of a process that may die: after its death every call fails.
+func (w *world) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
+	w.mu.Lock()
+	if w.dead {
+		c.Err = errors.New("the process is dead")
 	}
-	return nil
-}
-
-func (m mortal) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
+	w.mu.Unlock()
+	if c.Err != nil {
+		return
 	}
-	return m.Store.Insert(ctx, r, now)
-}
-
-func (m mortal) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
+	if c.Do(ctx); c.Op == driver.OpReplace && c.Err == nil && c.Current == nil && c.Record.State == driver.StateRetryable {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.retryable[string(c.Record.ID)]++
 	}
-	current, err := m.Store.Replace(ctx, r, was)
-	if err == nil && current == nil && r.State == driver.StateRetryable {
-		m.w.mu.Lock()
-		defer m.w.mu.Unlock()
-		m.w.retryable[string(r.ID)]++
-	}
-	return current, err
-}
-
-func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
-	}
-	return m.Store.Get(ctx, id)
 }
 
 func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
@@ -132,7 +106,7 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 	option.ID = lambdabatch.Field("/order_id")
 	s.option(&option)
 	w.byOrder = option.ID != nil
-	w.handle = s.build(w.guard(w.faults.Store(mortal{w.store, w})), w.work, func(o *lambdabatch.Options) {
+	w.handle = s.build(w.guard(w.faults.Store(idempotenttest.Intercept(w.store, w.mortal))), w.work, func(o *lambdabatch.Options) {
 		*o = option
 		o.Operation = "fulfil"
 		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -76,9 +77,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.flying.Add(1)
 	defer p.flying.Done()
-	op := idempotenttest.Op(r.Header.Get("X-Amz-Target"))
+	op := driver.Op(r.Header.Get("X-Amz-Target"))
 	if _, name, ok := strings.Cut(string(op), "."); ok {
-		op = idempotenttest.Op(name)
+		op = driver.Op(name)
 	}
 	fault := p.draw(op)
 	switch fault {
@@ -172,7 +173,7 @@ func (p *proxy) send(method, path string, header http.Header, body []byte) *repl
 }
 
 // draw decides the fault of a request.
-func (p *proxy) draw(op idempotenttest.Op) idempotenttest.Fault {
+func (p *proxy) draw(op driver.Op) idempotenttest.Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++

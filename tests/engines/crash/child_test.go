@@ -11,13 +11,13 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -85,7 +85,7 @@ func child() {
 	s, err := dynamostore.New(client, os.Getenv(envTable))
 	if err == nil {
 		var g *idempotent.Guard
-		if g, err = p.guard(&barred{s, b}); err == nil {
+		if g, err = p.guard(b.store(s)); err == nil {
 			_, err = p.request(context.Background(), g, keyOf(p, os.Getenv(envKey)), reach)
 			reach("before the response")
 		}
@@ -104,12 +104,6 @@ type barriers struct {
 	writes atomic.Int32
 }
 
-// barred is a store with barriers around its writes, except transactions.
-type barred struct {
-	*dynamostore.Store
-	*barriers
-}
-
 // barredClient is a client with barriers around transactions.
 type barredClient struct {
 	*dynamodb.Client
@@ -122,16 +116,26 @@ func (c *barredClient) TransactWriteItems(ctx context.Context, in *dynamodb.Tran
 	})
 }
 
-func (b *barred) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return around(b.barriers, "the claim", func() (*driver.Record, error) { return b.Store.Insert(ctx, r, now) })
-}
-
-func (b *barred) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return around(b.barriers, b.nextWrite(), func() (*driver.Record, error) { return b.Store.Replace(ctx, r, was) })
-}
-
-func (b *barred) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
-	return around(b.barriers, "the pieces", func() (int, error) { return b.Store.PutChunks(ctx, id, v, data, expires) })
+// store returns s with barriers around its writes, except transactions.
+func (b *barriers) store(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		what := ""
+		switch c.Op {
+		case driver.OpInsert:
+			what = "the claim"
+		case driver.OpReplace:
+			what = b.nextWrite()
+		case driver.OpPutChunks:
+			what = "the pieces"
+		default:
+			c.Do(ctx)
+			return
+		}
+		around(b, what, func() (none struct{}, err error) {
+			c.Do(ctx)
+			return none, c.Err
+		})
+	})
 }
 
 // nextWrite names a write of the record.

@@ -28,6 +28,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -104,14 +105,13 @@ type requestKey struct{}
 // dead is set once a request of the new function has crashed: its writes are lost.
 type dead struct{ atomic.Bool }
 
-// mortal is a store whose writes are lost for a request that has crashed.
-type mortal struct{ *dynamostore.Store }
-
-func (s mortal) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if request, ok := ctx.Value(requestKey{}).(*running); ok && request.dead.Load() {
-		return nil, errors.New("killed")
+// mortal is a call of the new function: writes are lost for a request that has crashed.
+func mortal(ctx context.Context, c *idempotenttest.StoreCall) {
+	if request, ok := ctx.Value(requestKey{}).(*running); ok && c.Op == driver.OpReplace && request.dead.Load() {
+		c.Err = errors.New("killed")
+		return
 	}
-	return s.Store.Replace(ctx, r, was)
+	c.Do(ctx)
 }
 
 // running is a request in the context of the new function.
@@ -151,7 +151,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	now := func() time.Time { return time.Now().Add(time.Duration(w.now.Load())) }
-	guard, err := idempotent.New(mortal{w.store}, func(o *idempotent.Options) { o.Logger, o.Now = slog.New(slog.DiscardHandler), now })
+	guard, err := idempotent.New(idempotenttest.Intercept(w.store, mortal), func(o *idempotent.Options) { o.Logger, o.Now = slog.New(slog.DiscardHandler), now })
 	if err != nil {
 		t.Fatal(err)
 	}

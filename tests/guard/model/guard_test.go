@@ -195,7 +195,7 @@ var crowdPolicy = model.Policy{
 func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *tally.Tally) *crowd {
 	t.Helper()
 	c := &crowd{load: l, store: store, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
-	g, err := idempotent.New(withChunksOf(store, network{store}), func(o *idempotent.Options) {
+	g, err := idempotent.New(network(store), func(o *idempotent.Options) {
 		o.LeaseMargin = span(crowdPolicy.Margin)
 		o.Retention = span(crowdPolicy.Retention)
 		o.ReconcileAfter = span(crowdPolicy.ReconcileAfter)

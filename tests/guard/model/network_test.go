@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/tests/guard/model"
 )
 
@@ -67,39 +67,28 @@ func observe(ctx context.Context, e event.Event) { callerOf(ctx).watch(e) }
 
 func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
-// network is the connection to a store. The reply to a write may get lost
+// network returns the connection to a store. The reply to a write may get lost
 // there. The caller then sends the write again, as the client of a real store
 // does below the guard, and gets the answer to that. No call ends with its
 // context: a millisecond of the test's time is too short for a call on a busy
 // machine.
-type network struct{ driver.Store }
-
-// withChunksOf returns over, a store over s, with the chunk methods of s if s
-// has them.
-func withChunksOf(s, over driver.Store) driver.Store {
-	if chunks, ok := s.(driver.ChunkStore); ok {
-		return struct {
-			driver.Store
-			driver.ChunkStore
-		}{over, chunks}
-	}
-	return over
-}
-
-func (n network) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Insert(context.WithoutCancel(ctx), r, now) })
-}
-
-func (n network) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Replace(context.WithoutCancel(ctx), r, was) })
-}
-
-func (n network) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	c := callerOf(ctx)
-	c.waits()
-	r, err := n.Store.Get(context.WithoutCancel(ctx), id)
-	c.hears(sightOf(r), false)
-	return r, err
+func network(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		switch c.Op {
+		case driver.OpInsert, driver.OpReplace:
+			c.Current, c.Err = send(ctx, &c.Record, func() (*driver.Record, error) {
+				c.Do(context.WithoutCancel(ctx))
+				return c.Current, c.Err
+			})
+		case driver.OpGet:
+			by := callerOf(ctx)
+			by.waits()
+			c.Do(context.WithoutCancel(ctx))
+			by.hears(sightOf(c.Current), false)
+		default:
+			c.Do(ctx)
+		}
+	})
 }
 
 // send makes the write of r until its reply arrives.

@@ -123,7 +123,7 @@ type clients struct {
 }
 
 func newClients(s driver.Store, l load, seen *tally.Tally) *clients {
-	c := &clients{load: l, store: network{s}, mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
+	c := &clients{load: l, store: network(s), mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
 	for i := range c.last {
 		c.last[i] = make([]int, l.keys)
 	}

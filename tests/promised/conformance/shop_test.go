@@ -30,6 +30,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/lambdahttp/policy"
 )
@@ -130,7 +131,7 @@ func (s *shop) born(mods ...func(*life)) {
 	}
 	store, err := dynamostore.New(s.db, table)
 	s.c.must(err)
-	l.guard, err = idempotent.New(mortalStore{store, l}, func(o *idempotent.Options) {
+	l.guard, err = idempotent.New(l.store(store), func(o *idempotent.Options) {
 		o.Now, o.Logger, o.ResultVersion = s.clock.now, slog.New(slog.DiscardHandler), l.version
 	})
 	s.c.must(err)
@@ -400,43 +401,18 @@ func (s *shop) fingerprints() (all []string) {
 	return all
 }
 
-// mortalStore is the store of one process. After its death nothing is written any
-// more.
-type mortalStore struct {
-	*dynamostore.Store
-	life *life
-}
-
 var errDown = errors.New("the store does not answer")
 
-func (m mortalStore) down() error {
-	if m.life.ctx.Err() != nil || m.life.broken.Load() {
-		return errDown
-	}
-	return nil
-}
-
-func (m mortalStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	if err := m.down(); err != nil {
-		return nil, err
-	}
-	existing, err := m.Store.Insert(ctx, r, now)
-	if existing != nil {
-		signal(m.life.api.refused)
-	}
-	return existing, err
-}
-
-func (m mortalStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	if err := m.down(); err != nil {
-		return nil, err
-	}
-	return m.Store.Replace(ctx, r, was)
-}
-
-func (m mortalStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
-	if err := m.down(); err != nil {
-		return nil, err
-	}
-	return m.Store.Get(ctx, id)
+// store returns the store of one process. After its death nothing is written any
+// more.
+func (l *life) store(s *dynamostore.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if l.ctx.Err() != nil || l.broken.Load() {
+			c.Err = errDown
+			return
+		}
+		if c.Do(ctx); c.Op == driver.OpInsert && c.Current != nil {
+			signal(l.api.refused)
+		}
+	})
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/lambdahttp"
@@ -212,16 +213,15 @@ func (w *world) charge(id string, set func(*idempotent.Options), r receipt, end 
 func (w *world) killed(id string, set func(*idempotent.Options)) {
 	w.t.Helper()
 	alive := w.store
-	w.store = silenced{alive}
+	w.store = idempotenttest.Intercept(alive, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op == driver.OpReplace {
+			c.Err = errors.New("the process was killed")
+			return
+		}
+		c.Do(ctx)
+	})
 	w.charge(id, set, receipt{ID: "ch_lost"}, nil)
 	w.store = alive
-}
-
-// silenced is a store that only claims reach.
-type silenced struct{ driver.Store }
-
-func (silenced) Replace(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
-	return nil, errors.New("the process was killed")
 }
 
 // order charges and ships, and shipping ends with err.

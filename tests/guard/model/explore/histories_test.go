@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -275,7 +276,7 @@ func (h *history) party(name string, job func(*party)) *party {
 }
 
 func (h *history) guard(p *party) *idempotent.Guard {
-	g, err := idempotent.New(&historyStore{p, h.store}, func(o *idempotent.Options) {
+	g, err := idempotent.New(idempotenttest.Intercept(h.store, p.storeCall), func(o *idempotent.Options) {
 		o.Recovery, o.Steps, o.LeaseMargin = h.recovery, historySteps, margin
 		o.Logger, o.Now = discard, func() time.Time { return h.now }
 	})
@@ -575,45 +576,38 @@ func (h *history) fail(format string, args ...any) {
 	}
 }
 
-// historyStore is the store as a party sees it: another party can act before and
-// after each call, and requests and replies are lost.
-type historyStore struct {
-	p *party
-	*memstore.Store
-}
-
-func (s *historyStore) call(write func() (*driver.Record, error)) (*driver.Record, error) {
-	h := s.p.h
+// storeCall is a call of a party to the store: another party can act before and after each
+// write, and requests and replies are lost.
+func (p *party) storeCall(ctx context.Context, c *idempotenttest.StoreCall) {
+	h := p.h
+	if c.Op != driver.OpInsert && c.Op != driver.OpReplace {
+		c.Do(ctx)
+		return
+	}
 	lost := 99
 	if h.faults {
-		if !s.p.pause() {
-			return nil, errCrashed
+		if !p.pause() {
+			c.Err = errCrashed
+			return
 		}
 		lost = h.rng.IntN(30)
 	}
-	if s.p.dead {
-		return nil, errCrashed
-	}
-	if lost == 0 {
+	switch {
+	case p.dead:
+		c.Err = errCrashed
+		return
+	case lost == 0:
 		h.note("lost request")
-		return nil, errLost
+		c.Err = errLost
+		return
 	}
-	r, err := write()
-	h.wrote(s.p)
-	if h.faults && !s.p.pause() {
-		return nil, errCrashed
-	}
-	if lost == 1 {
+	c.Do(ctx)
+	h.wrote(p)
+	switch {
+	case h.faults && !p.pause():
+		c.Err = errCrashed
+	case lost == 1:
 		h.note("lost reply")
-		return nil, errLost
+		c.Err = errLost
 	}
-	return r, err
-}
-
-func (s *historyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return s.call(func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) })
-}
-
-func (s *historyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return s.call(func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) })
 }

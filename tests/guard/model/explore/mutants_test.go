@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
@@ -47,7 +48,7 @@ var mutants = []struct {
 		Scenario{Attempts: 1, Store: func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }},
 		[]string{"INV-3", "INV-9"}},
 	{"a handler is entered without a claim",
-		Scenario{Attempts: 2, Store: func(s driver.Store) driver.Store { return generous{s} }},
+		Scenario{Attempts: 2, Store: generous},
 		[]string{"INV-10", "INV-9"}},
 	{"fingerprints are not compared",
 		Scenario{Attempts: 1, Strangers: 1, Store: showing(func(r *driver.Record, asked driver.Record) { r.Fingerprint = asked.Fingerprint })},
@@ -134,10 +135,10 @@ var mutants = []struct {
 		[]string{"INV-2"}},
 	{"evidence of no effect does not name an attempt",
 		Scenario{Attempts: 2, Plans: []plan{succeed, fail}, Resolvers: 1, Couriers: 1, Clock: clock{WholeLease, WholeLease}, Faults: 1,
-			Seen: func(a *actor, s driver.Store) driver.Store { return &believing{Store: s, named: a.evidence.attempt} }},
+			Seen: func(a *actor, s driver.Store) driver.Store { return believing(s, a.evidence.attempt) }},
 		[]string{"INV-2"}},
 	{"evidence about the whole operation does not wait for the lease",
-		Scenario{Attempts: 1, Plans: []plan{succeed}, Resolvers: 1, Seen: func(_ *actor, s driver.Store) driver.Store { return &impatient{Store: s} }},
+		Scenario{Attempts: 1, Plans: []plan{succeed}, Resolvers: 1, Seen: func(_ *actor, s driver.Store) driver.Store { return impatient(s) }},
 		[]string{"FM48"}},
 	{"a record that was released under resume is not due",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Reapers: 1, Clock: clock{WholeLease}, Faults: 1, Store: keeping(func(r *driver.Record) {
@@ -235,101 +236,62 @@ func TestShortenedSchedules(t *testing.T) {
 	}
 }
 
-// believing shows to actors that submit evidence every record as one of the
-// attempt that they name.
-type believing struct {
-	driver.Store
-	named, stands driver.Owner
-}
-
-func (s *believing) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return s.shown(s.Store.Get(ctx, id))
-}
-
-func (s *believing) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	r.Owner = s.stands
-	return s.shown(s.Store.Replace(ctx, r, was))
-}
-
-func (s *believing) shown(r *driver.Record, err error) (*driver.Record, error) {
-	if r != nil {
-		s.stands = r.Owner
-		r = r.Clone()
-		r.Owner = s.named
-	}
-	return r, err
+// believing shows every record as one of the attempt named.
+func believing(s driver.Store, named driver.Owner) driver.Store {
+	var stands driver.Owner
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op == driver.OpReplace {
+			c.Record.Owner = stands
+		}
+		if c.Do(ctx); c.Op != driver.OpInsert && c.Current != nil {
+			stands, c.Current = c.Current.Owner, c.Current.Clone()
+			c.Current.Owner = named
+		}
+	})
 }
 
 // impatient shows every lease as ended.
-type impatient struct {
-	driver.Store
-	leaseEnd time.Time
-}
-
-func (s *impatient) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return s.shown(s.Store.Get(ctx, id))
-}
-
-func (s *impatient) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	r.LeaseEnd = s.leaseEnd
-	return s.shown(s.Store.Replace(ctx, r, was))
-}
-
-func (s *impatient) shown(r *driver.Record, err error) (*driver.Record, error) {
-	if r != nil {
-		s.leaseEnd = r.LeaseEnd
-		r = r.Clone()
-		r.LeaseEnd = began
-	}
-	return r, err
+func impatient(s driver.Store) driver.Store {
+	var leaseEnd time.Time
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op == driver.OpReplace {
+			c.Record.LeaseEnd = leaseEnd
+		}
+		if c.Do(ctx); c.Op != driver.OpInsert && c.Current != nil {
+			leaseEnd, c.Current = c.Current.LeaseEnd, c.Current.Clone()
+			c.Current.LeaseEnd = began
+		}
+	})
 }
 
 // generous returns success for every insert.
-type generous struct{ driver.Store }
-
-func (s generous) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	_, err := s.Store.Insert(ctx, r, now)
-	return nil, err
+func generous(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Op == driver.OpInsert {
+			c.Current = nil
+		}
+	})
 }
 
 // keeping is a store that changes a record before it stores it.
 func keeping(change func(*driver.Record)) func(driver.Store) driver.Store {
-	return func(s driver.Store) driver.Store {
-		return altered{s, change, func(*driver.Record, driver.Record) {}}
-	}
+	return altered(func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op != driver.OpGet {
+			change(&c.Record)
+		}
+		c.Do(ctx)
+	})
 }
 
 // showing is a store that changes a record before it returns it to a writer.
 func showing(change func(stands *driver.Record, asked driver.Record)) func(driver.Store) driver.Store {
-	return func(s driver.Store) driver.Store { return altered{s, func(*driver.Record) {}, change} }
+	return altered(func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Current != nil {
+			change(c.Current, c.Record)
+		}
+	})
 }
 
-type altered struct {
-	driver.Store
-	keep func(*driver.Record)
-	show func(stands *driver.Record, asked driver.Record)
-}
-
-func (s altered) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	s.keep(&r)
-	met, err := s.Store.Insert(ctx, r, now)
-	return s.shown(met, r), err
-}
-
-func (s altered) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	s.keep(&r)
-	met, err := s.Store.Replace(ctx, r, was)
-	return s.shown(met, r), err
-}
-
-func (s altered) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	met, err := s.Store.Get(ctx, id)
-	return s.shown(met, driver.Record{ID: id}), err
-}
-
-func (s altered) shown(met *driver.Record, asked driver.Record) *driver.Record {
-	if met != nil {
-		s.show(met, asked)
-	}
-	return met
+func altered(f func(context.Context, *idempotenttest.StoreCall)) func(driver.Store) driver.Store {
+	return func(s driver.Store) driver.Store { return idempotenttest.Intercept(s, f) }
 }

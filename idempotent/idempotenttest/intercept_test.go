@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+func passes(ctx context.Context, c *StoreCall) { c.Do(ctx) }
+
+func unwrapped(s driver.Store) driver.Store { return s.(interface{ Unwrap() driver.Store }).Unwrap() }
+
+// A store whose calls are only passed on still satisfies the contract.
+func TestInterceptedStores(t *testing.T) {
+	t.Parallel()
+	for name, inner := range sound {
+		outer := inner
+		outer.Open = func(t testing.TB) driver.Store { return Intercept(inner.Open(t), passes) }
+		if inner.Remove != nil {
+			outer.Remove = func(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
+				return inner.Remove(ctx, unwrapped(s), id)
+			}
+		}
+		if inner.Damage != nil {
+			outer.Damage = func(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
+				return inner.Damage(ctx, unwrapped(s), id)
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			RunStore(t, outer)
+		})
+	}
+}
+
+// The result has the optional interfaces of the store, and no others.
+func TestInterceptKeepsTheKindOfStore(t *testing.T) {
+	t.Parallel()
+	records, lists, scans := newShelf(), newListShelf(), newAbandonedShelf()
+	for _, s := range []driver.Store{
+		records, lists, scans,
+		newChunkShelf(),
+		struct {
+			driver.ChunkStore
+			*listShelf
+		}{newChunkShelf(), lists},
+		struct {
+			driver.ChunkStore
+			*abandonedShelf
+		}{newChunkShelf(), scans},
+	} {
+		over := Intercept(s, passes)
+		for what, has := range map[string]func(driver.Store) bool{
+			"chunks": func(s driver.Store) bool { _, ok := s.(driver.ChunkStore); return ok },
+			"lists":  func(s driver.Store) bool { _, ok := s.(driver.DueLister); return ok },
+			"scans":  func(s driver.Store) bool { _, ok := s.(driver.AbandonedLister); return ok },
+		} {
+			if has(over) != has(s) {
+				t.Errorf("%T has %s: %t; intercepted: %t", s, what, has(s), has(over))
+			}
+		}
+		if unwrapped(over) != s {
+			t.Errorf("%T: Unwrap does not return it", s)
+		}
+	}
+}
+
+// A list is one call: it can fail before its first entry and after its last one, and
+// a reader who stopped gets nothing more.
+func TestInterceptLists(t *testing.T) {
+	t.Parallel()
+	errDown, inner := errors.New("down"), newAbandonedShelf()
+	for range 2 {
+		r := emptyRecord()
+		r.State, r.Due = driver.StateUnknown, now()
+		if met, err := inner.Insert(t.Context(), r, now()); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+	}
+	fails := func(ctx context.Context, c *StoreCall) { c.Err = errDown }
+	for name, row := range map[string]struct {
+		hook   func(context.Context, *StoreCall)
+		most   int // how many entries are read
+		listed int
+		err    error
+	}{
+		"passed on":            {passes, 9, 2, nil},
+		"failed before":        {fails, 9, 0, errDown},
+		"failed after":         {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 9, 2, errDown},
+		"failed after the end": {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 1, 1, nil},
+		"made twice":           {func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Do(ctx) }, 1, 1, nil},
+	} {
+		s := Intercept(inner, func(ctx context.Context, c *StoreCall) {
+			if c.Op != driver.OpListDue {
+				t.Errorf("%s: a call of %s", name, c.Op)
+			}
+			row.hook(ctx, c)
+		}).(driver.AbandonedLister)
+		listed, last := 0, error(nil)
+		for _, last = range s.Due(t.Context()) {
+			if last == nil {
+				listed++
+			}
+			if listed == row.most {
+				break
+			}
+		}
+		if listed != row.listed || !errors.Is(last, row.err) {
+			t.Errorf("%s: %d entries and error %v, want %d and %v", name, listed, last, row.listed, row.err)
+		}
+	}
+	scanned, err := Intercept(inner, fails).(driver.AbandonedLister).Abandoned(t.Context(), time.Now(), func([]driver.Listed) bool { return true })
+	if !errors.Is(err, errDown) || scanned != (driver.Scanned{}) {
+		t.Errorf("a scan that was not made: %+v, %v", scanned, err)
+	}
+}
