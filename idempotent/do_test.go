@@ -554,7 +554,7 @@ func TestStoreErrors(t *testing.T) {
 			return 0, nil
 		})
 		var failed *idempotent.StoreError
-		if row.err == driver.ErrTooLarge && calls != 1 { //lint:ignore errorlint the row has the error itself
+		if row.err == driver.ErrTooLarge && calls != 1 {
 			t.Errorf("%s: %d calls, want no release because nothing was written", name, calls)
 		}
 		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {

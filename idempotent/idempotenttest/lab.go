@@ -67,7 +67,7 @@ type worker struct {
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	l.Helper()
-	w := &worker{lab: l, faults: &Faults{}, hooks: map[driver.Op]func(context.Context, *StoreCall){}}
+	w := &worker{lab: l, faults: &Faults{}, hooks: make(map[driver.Op]func(context.Context, *StoreCall))}
 	store := Intercept(w.faults.Store(Intercept(l.line, w.remember)), w.hook)
 	_, w.chunks = store.(driver.ChunkStore)
 	base := func(o *idempotent.Options) {
@@ -386,18 +386,17 @@ func (w *worker) hook(ctx context.Context, c *StoreCall) {
 // connection, and notices when a call fails.
 func (w *worker) remember(ctx context.Context, c *StoreCall) {
 	made := write{by: &w.process, record: c.Record, insert: c.Op == driver.OpInsert, was: c.Was, at: c.Now}
-	switch c.Op {
-	case driver.OpReplace:
+	switch {
+	case c.Op == driver.OpReplace:
 		made.at = w.now()
-	case driver.OpPutChunks:
+	case c.Op == driver.OpPutChunks:
 		w.history.putsChunks(c.Record.Expires)
 	}
 	c.Do(ctx)
-	switch c.Op {
-	case driver.OpInsert, driver.OpReplace:
+	if made.insert || c.Op == driver.OpReplace {
 		w.history.wrote(made, c.Current, c.Err)
-	case driver.OpGet:
-		w.history.saw(c.Current)
+	} else {
+		w.history.saw(c.Current) // nil, except after Get
 	}
 	w.weather.feel(c.Err)
 }
