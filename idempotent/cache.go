@@ -15,7 +15,7 @@ import (
 // records in them can change; a completed record changes before it expires only
 // if Forget discards its outcome. A record from the cache goes through decide like one from the store.
 //
-// A nil cache stores nothing. A cache is safe for concurrent use.
+// A cache is safe for concurrent use.
 type cache struct {
 	entries, bytes int
 	age            time.Duration
@@ -48,9 +48,6 @@ func size(r *driver.Record) int { return len(r.Result) + 512 }
 // decoded value may share memory with the bytes, and the caller may change the
 // value.
 func (c *cache) get(id RecordID, now time.Time) *driver.Record {
-	if c == nil {
-		return nil
-	}
 	if r := c.find(id, now); r != nil {
 		return r.Clone()
 	}
@@ -76,7 +73,7 @@ func (c *cache) find(id RecordID, now time.Time) *driver.Record {
 
 // put stores a copy of a completed record that includes its result.
 func (c *cache) put(r *driver.Record, now time.Time) {
-	if c == nil || r.State != driver.StateCompleted || size(r) > c.bytes {
+	if r.State != driver.StateCompleted || size(r) > c.bytes {
 		return
 	}
 	c.mu.Lock()

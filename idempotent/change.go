@@ -107,7 +107,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			return changed{end: j.end, record: current, out: out, err: j.err}
 		}
 		if j.contradicts {
-			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, bare(out.err))
+			c.opts.observe(ctx, event.Contradicted, current.ID, current, out.err)
 		}
 		next := j.next
 		// Only Forget changes a completed record, and a completion after it contradicts
@@ -128,7 +128,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			case c.whole:
 				return changed{end: endRefused, record: current, out: out, err: err}
 			default:
-				c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), current, err)
+				c.opts.observe(ctx, event.CompletionFailed, next.ID, current, err)
 				out = out.omitted(err)
 			}
 			setOutcome(&next, out)
@@ -137,7 +137,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		met, err := write(ctx, next, current.Version)
 		switch {
 		case errors.Is(err, driver.ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
-			c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), &next, err)
+			c.opts.observe(ctx, event.CompletionFailed, next.ID, &next, err)
 			out = out.omitted(err)
 			continue
 		case errors.Is(err, driver.ErrTooLarge), errors.Is(err, ErrNotApplied):
@@ -160,4 +160,140 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 func newVersion() (v driver.Version) {
 	rand.Read(v[:])
 	return v
+}
+
+// keepUntilLeaseEnd extends the expiry of r to the end of its lease. A writer
+// calls it if the handler may still be running: a short retention must not let a
+// second request run at the same time.
+func keepUntilLeaseEnd(r *driver.Record) {
+	if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
+		r.Expires = r.LeaseEnd
+	}
+}
+
+// transition returns r in another state, as written at now. It resets the
+// reconciliation counters.
+func (o *Options) transition(r *driver.Record, state driver.State, reason driver.Reason, now time.Time) driver.Record {
+	next := *r
+	next.State, next.Reason = state, reason
+	next.Since = now
+	next.ReconcileAttempts, next.Exhausted = 0, false
+	if state == driver.StateCompleted {
+		next.Steps, next.OpenSince = nil, time.Time{}
+	}
+	next.Schedule(now, o.ReconcileAfter)
+	return next
+}
+
+// inlineResult is the size in bytes up to which a result stays in its record even
+// if the store could store it beside: a read of a record is billed by its size,
+// and one read unit covers 4 KB.
+const inlineResult = 4 << 10
+
+// keepsBeside reports whether to store the result of out beside its record: it is
+// large, the store supports it, and it is not stored there yet.
+func (g *Guard) keepsBeside(out outcome) bool {
+	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
+}
+
+// prepare returns out as it is written with the record next: sealed, and with its
+// chunks stored.
+func (g *Guard) prepare(ctx context.Context, o *Options, next *driver.Record, out outcome) (outcome, error) {
+	if o.Seal != nil && out.encoding != driver.EncodingOmitted && !out.sealed {
+		var err error
+		if out.encoding, out.result, err = seal(ctx, o.Seal, site{record: next.ID}, out.encoding, out.result); err != nil {
+			return out, err
+		}
+		out.sealed = true
+	}
+	if g.keepsBeside(out) {
+		return g.putChunks(ctx, next, out)
+	}
+	return out, nil
+}
+
+// outcome is the outcome of an attempt, as it is to be stored. It is sealed just
+// before it is written, so that it can be compared until then.
+type outcome struct {
+	state driver.State
+	// failed is set if the handler returned err, or panicked with it, and outcomeOf
+	// judged that.
+	failed, panicked bool
+	// sealed is set if encoding and result are as the Sealer returned them, if any.
+	sealed bool
+
+	reason   driver.Reason
+	encoding string
+	result   []byte
+	chunks   driver.Chunks // set if result is stored beside the record
+	err      error         // what went wrong
+}
+
+// stored returns the outcome that the completed record r holds.
+func stored(r *driver.Record) outcome {
+	return outcome{state: r.State, reason: r.Reason, encoding: r.Encoding, result: r.Result, chunks: r.Chunks}
+}
+
+// setOutcome sets the result of r to that of out, or clears it.
+func setOutcome(r *driver.Record, out outcome) {
+	r.Encoding, r.Result, r.Chunks = out.encoding, out.result, out.chunks
+	if out.chunks.Count > 0 {
+		r.Result = nil
+	}
+}
+
+// equals reports whether the completed record r, which is not sealed, holds the
+// same outcome.
+func (o outcome) equals(r *driver.Record) bool {
+	switch {
+	case o.state != r.State:
+		return false
+	case r.Chunks.Count > 0:
+		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
+	}
+	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
+}
+
+// omitted returns the outcome without its result.
+func (o outcome) omitted(err error) outcome {
+	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
+}
+
+// decodeResult decodes the result of a completed record into the value that v
+// points to. The error is a [*FinalError] if that is the outcome, a
+// [*ReplayUnavailableError] if the result cannot be read, and a [*StoreError] if
+// a later try may succeed.
+func decodeResult(ctx context.Context, o *Options, r *driver.Record, v any) error {
+	unavailable := func(reason string) error {
+		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
+	}
+	if r.Encoding == driver.EncodingOmitted {
+		return unavailable("the result could not be stored")
+	}
+	encoding, data, err := r.Encoding, r.Result, error(nil)
+	if r.Sealed() {
+		encoding, data, err = unseal(ctx, o.Seal, site{record: r.ID}, encoding, data)
+	}
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return err
+	case err != nil:
+		return unavailable(err.Error())
+	case encoding == driver.EncodingFinal:
+		final, err := decodeFinal(data)
+		if err != nil {
+			return unavailable("the stored Final error is damaged")
+		}
+		return final
+	case r.ResultVersion != o.ResultVersion:
+		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
+	}
+	data, err = unpack(encoding, o.Codec.Name(), data)
+	if err != nil {
+		return unavailable(err.Error())
+	}
+	if err := decode(o.Codec, data, v); err != nil {
+		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
+	}
+	return nil
 }

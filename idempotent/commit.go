@@ -81,7 +81,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 		return err
 	}
 	by := &commitWriter{e: e, out: out, kind: event.Completed}
-	r := a.guard.apply(ctx, e.claim(), &change{
+	r := a.guard.apply(ctx, e.current(), &change{
 		opts: a.opts, by: by, out: out, whole: true, transaction: write, rounds: maxRounds,
 	})
 	switch r.end {
@@ -245,14 +245,14 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		e.observeStep(ctx, event.StepDone, name)
 		return driver.StepRecord{}, entered(decodeStep(ctx, e.attempt.opts.Seal, e.id, *recorded, v))
 	case !errors.As(err, new(*StoreError)):
-		e.leave(s)
+		e.dropStep(s)
 		return encoded, err
 	}
 	// The step, with its transaction's writes, may have been recorded, or may still
 	// be. This run finds out when it reads the record. Until then the step is not
 	// done, and it may be tried again.
 	e.again(s)
-	e.attempt.observe(ctx, event.StoreError, e.claim(), err)
+	e.attempt.observe(ctx, event.StoreError, e.current(), err)
 	return encoded, err
 }
 

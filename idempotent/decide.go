@@ -8,9 +8,10 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// This file is the only place that judges a record's state. Its functions are
-// pure: they take a record and a time and return a verdict. A verdict alone never
-// permits execution; this attempt's own write has to succeed first.
+// This file is the only place that decides about a record, by its own judgements (see
+// driver.Record). Its functions are pure: they take a record and a time and return a
+// verdict. A verdict alone never permits execution; this attempt's own write has to
+// succeed first.
 
 // verdict is the decision about a request whose key has an existing record.
 type verdict uint8

@@ -146,64 +146,6 @@ func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Co
 	return do(ctx, g, o, key, fn)
 }
 
-// Lookup returns the outcome that is stored for key, as [Do] would return it to a
-// retry, without claiming the key and without running anything. It reads the
-// record once, consistently and past the cache of [Options.CacheEntries]; it never
-// writes. Pass the options that Do gets for the operation, because they decode the
-// result. If key has no fingerprint, Lookup does not compare it.
-//
-// If there is no outcome, the error says what Do would have met:
-//   - [ErrNoRecord]: the key is new, or its record has expired. Do would run.
-//   - [*RetryableError]: an earlier request ended without an outcome. Do would run.
-//   - [*InProgressError]: another request is running.
-//   - [*UnresolvedError]: an earlier request may have had its effect.
-//
-// Any other error is as that of Do: [*FinalError] if that is the outcome,
-// [*MismatchError], [*ReplayUnavailableError], [*StoreError], [*NoKeyError] or
-// [*InvalidKeyError]. A record can change as soon as it was read: to decide whether
-// work may run, call Do.
-func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Options)) (out Outcome[T], err error) {
-	o, err := g.options(optFns)
-	if err != nil {
-		return out, err
-	}
-	if err := key.validate(); err != nil {
-		return out, err
-	}
-	id := key.RecordID()
-	out.RecordID = id
-	r, err := g.store.Get(ctx, id)
-	if err != nil {
-		return out, g.storeFailed(ctx, id, driver.OpGet, err)
-	}
-	fp := r.Fingerprint
-	if key.Fingerprint != (Fingerprint{}) {
-		fp = key.storedFingerprint()
-	}
-	now := o.now()
-	switch v := decide(r, fp, now); v {
-	case verdictReplay:
-	case verdictReinsert:
-		return out, fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))
-	case verdictTakeOver:
-		return out, &RetryableError{RecordID: id, Ref: r.Ref}
-	case verdictMarkUnknown:
-		return out, o.unresolved(r, now, nil)
-	default:
-		_, err := o.refusal(v, r, fp, now)
-		return out, err
-	}
-	if r, err = g.withChunks(ctx, r); err == nil {
-		err = decodeResult(ctx, o, r, &out.Value)
-	}
-	if err != nil && !errors.As(err, new(*FinalError)) {
-		return Outcome[T]{RecordID: id}, err
-	}
-	out.Replayed = true
-	out.settled(r)
-	return out, err
-}
-
 func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
 	if out, err = doBare(ctx, g, o, key, fn); err != nil {
 		err = outward(ctx, err)
@@ -230,7 +172,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		if !errors.As(err, new(*NoKeyError)) {
 			return out, err
 		}
-		o.observe(ctx, event.KeyMissing, key.Operation, nil, err)
+		o.observe(ctx, event.KeyMissing, key.RecordID(), nil, err)
 		if o.AllowMissingKey {
 			return unguarded(ctx, fn)
 		}
@@ -245,11 +187,10 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
 	}
 
-	began := o.Now()
-	now := storedTime(began)
+	now := o.now()
 	a := g.begin(ctx, o, key, now)
 	out.RecordID = a.id
-	a.mark, a.phase = began, &a.took.Claim
+	a.enter(phaseClaim)
 	defer a.ended(ctx) // also when the handler panics
 	held, replay, err := a.claim(ctx, now)
 	if err != nil {
@@ -260,7 +201,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	}
 
 	if o.Predecessor != nil && !held.PredecessorAnswered {
-		earlier, stored, err := a.ask(ctx, key, held)
+		earlier, stored, err := a.consult(ctx, key, held)
 		if err != nil {
 			return out, err
 		}
@@ -301,7 +242,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		}
 		// A panic, or runtime.Goexit, for which recover returns nil.
 		p := recover()
-		a.lap(nil)
+		a.enter(phaseNone)
 		err, isError := p.(error)
 		if !isError {
 			err = logs.Error("idempotent: the handler panicked")
@@ -315,10 +256,10 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 			panic(p)
 		}
 	}()
-	a.lap(&a.took.Handler)
+	a.enter(phaseHandler)
 	value, err := fn(handlerCtx)
 	returned = true
-	a.lap(nil)
+	a.enter(phaseNone)
 
 	w := execution.end()
 	switch {
@@ -334,7 +275,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		// whatever the handler returned.
 		_ = asStored(a.opts.Codec, w.result.encoding, w.result.result, &value)
 		out.Value = value
-		out.settled(w.committed)
+		out.takeFrom(w.committed)
 		return out, nil
 	case err == nil || IsNotExecuted(err) || isFinal(err):
 		// Do not store a result or a declaration while it is open whether a transaction
@@ -358,7 +299,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		// The first caller gets the same value as every replay. A result that does not
 		// decode was not stored.
 		_ = asReplayed(a.opts.Codec, result.encoding, result.result, &value)
-		out.settled(s.record)
+		out.takeFrom(s.record)
 	}
 	out.Value = value
 	return out, nil
@@ -375,19 +316,22 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
 	if s.stored && s.as.state == driver.StateCompleted {
-		out.settled(s.record)
+		out.takeFrom(s.record)
 	}
 	return out, err
 }
 
-// settled records in out that r stores it.
-func (out *Outcome[T]) settled(r *driver.Record) {
+// takeFrom records in out that r stores it.
+func (out *Outcome[T]) takeFrom(r *driver.Record) {
 	out.Stored, out.Expires, out.Ref = true, r.Expires, r.Ref
 }
 
 // recall returns the stored outcome of r.
 func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
-	r, err := a.guard.withChunks(ctx, r)
+	var err error
+	if r.Chunks.Count > 0 {
+		r, err = a.guard.withChunks(ctx, r)
+	}
 	if err == nil {
 		err = decodeResult(ctx, a.opts, r, &out.Value)
 	}
@@ -398,7 +342,7 @@ func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcom
 		a.observe(ctx, event.ReplayFailed, r, err)
 		return Outcome[T]{RecordID: out.RecordID}, err
 	}
-	a.guard.cache.put(r, a.opts.now())
+	a.remember(r, r.Result)
 	a.observe(ctx, event.Replayed, r, nil)
 	out.Replayed, out.Stored, out.Expires, out.Ref = true, true, r.Expires, r.Ref
 	return out, err

@@ -6,15 +6,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -137,9 +131,6 @@ func (w *work) meet(r *driver.Record) {
 	}
 }
 
-// maxRef is the maximum length of a resource reference, in bytes.
-const maxRef = 1024
-
 // FromContext returns the execution of the guarded handler that ctx belongs to.
 // It returns false outside a guarded handler, and for a request that the guard
 // runs unguarded.
@@ -157,48 +148,6 @@ func withExecution(ctx context.Context, e *Execution) context.Context {
 	return context.WithValue(ctx, executionKey{}, e)
 }
 
-// RecordID returns the id of the record that this run belongs to. Pass it to a
-// provider as metadata, so that the provider's webhook can name the record to
-// [Guard.Resolve].
-func (e *Execution) RecordID() RecordID { return e.id }
-
-// Attempt returns the number of this run of the record, from 1. It grows with
-// every takeover, so it can serve as a fencing number until the key expires.
-func (e *Execution) Attempt() int { return e.attempt.mine.Attempt }
-
-// Token identifies this run in evidence that it was not executed: see
-// [ProvenNotExecuted]. Log it or store it on your side. Do not send it to a
-// provider: the parameters of a request must be equal for every attempt.
-func (e *Execution) Token() string { return e.attempt.mine.Token() }
-
-// Recovery returns the promise that the operation declared. It is for packages
-// whose work is safe under some promises only.
-func (e *Execution) Recovery() Recovery { return e.attempt.opts.Recovery }
-
-// Store returns the store of the guard. It is for packages that offer
-// transactions on a store, see [Execution.Commit].
-func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
-
-// SetRef sets the resource that this run is about, in the caller's own terms and
-// without secrets, such as an order number or a URL path. It is stored with the
-// outcome, or earlier with a step. Refused requests and the resolver of an
-// unknown outcome receive it. Set it before the first Commit: if a Commit whose
-// reply was lost was applied, a reference that is set later is not stored. SetRef
-// returns [ErrExecutionEnded] after the outcome is decided, and an error if ref is
-// longer than 1,024 bytes or not valid UTF-8.
-func (e *Execution) SetRef(ref string) error {
-	if len(ref) > maxRef || !utf8.ValidString(ref) {
-		return fmt.Errorf("idempotent: invalid resource reference: want at most %d bytes of valid UTF-8, got %d bytes", maxRef, len(ref))
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
-		return ErrExecutionEnded
-	}
-	e.work.ref = ref
-	return nil
-}
-
 // end ends the execution: goroutines that the handler left behind can no longer
 // change anything. It waits for a write in progress and returns what was done
 // until then. A step that is still running counts as begun.
@@ -210,25 +159,6 @@ func (e *Execution) end() *work {
 	}
 	e.ended = true
 	return &e.work
-}
-
-// beginWrite waits until no other goroutine writes the record. The caller calls
-// endWrite. It is no mutex, so that goroutines that wait for a store that does not
-// answer do not stop the clock of a testing/synctest bubble.
-func (e *Execution) beginWrite() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.writing {
-		e.written.Wait()
-	}
-	e.writing = true
-}
-
-func (e *Execution) endWrite() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.writing = false
-	e.written.Broadcast()
 }
 
 type executionKey struct{}
@@ -246,93 +176,27 @@ type stepRun struct {
 	foreign bool
 }
 
-// meet continues from the record current, and reports whether a transaction of
-// this run has completed it.
-func (e *Execution) meet(current *driver.Record) (applied bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if current.Owner == e.attempt.owner {
-		e.work.meet(current)
-	}
-	return e.work.wrote(current.Version)
+// phase is a part of a request whose duration is measured.
+type phase uint8
+
+const (
+	phaseNone phase = iota // between two phases
+	phaseClaim
+	phaseHandler
+	phaseSettle
+)
+
+// phases are the durations of the phases of a request.
+type phases struct {
+	took    [phaseSettle + 1]time.Duration
+	current phase
+	mark    time.Time // when the current phase began
 }
 
-// applied notes that an earlier transaction of this run has completed the record r.
-func (e *Execution) applied(ctx context.Context, r *driver.Record) {
-	e.committed(ctx, r, stored(r), outcome{}, event.Completed)
-	e.stands(r)
-}
-
-// stands notes that the record r is completed, with an outcome that may be another
-// one than the handler's.
-func (e *Execution) stands(r *driver.Record) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.work.committed, e.work.standing = r, true
-}
-
-// committed notes that the record r is completed. Its outcome is in r as kept, and
-// out is the outcome in clear.
-func (e *Execution) committed(ctx context.Context, r *driver.Record, kept, out outcome, kind event.Kind) {
-	whole := *r
-	whole.Result = kept.result
-	e.mu.Lock()
-	e.work.committed, e.work.result = &whole, out
-	e.mu.Unlock()
-	e.attempt.guard.remember(&whole, kept, e.attempt.opts.now())
-	e.attempt.observe(ctx, kind, &whole, nil)
-}
-
-func (e *Execution) doubt(d doubt) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.work.doubts = append(e.work.doubts, d)
-}
-
-// DownstreamKey returns the idempotency key for the provider call of a guarded
-// handler, or of the [Step] that ctx belongs to. It is derived from the record id
-// and the step's name, so it is the same on every attempt. A provider that honors
-// it acts once, even if this process dies after the provider's effect and before
-// recording it.
-//
-// Outside a guarded handler, every call returns a new random key, never an empty
-// one, and a warning is logged once per process. See [AsUUID] for providers that
-// require another format.
-func DownstreamKey(ctx context.Context) string {
-	switch at := ctx.Value(executionKey{}).(type) {
-	case *Execution:
-		if at != nil {
-			return at.id.DownstreamKey()
-		}
-	case *stepRun:
-		return at.execution.id.StepKey(at.name)
-	}
-	warnOutside(ctx, "DownstreamKey")
-	return "once-" + rand.Text()
-}
-
-// AsUUID returns a UUID derived from a downstream key, for a provider that
-// accepts only UUIDs. Equal keys give equal UUIDs. It has the format of version 4
-// (RFC 9562, section 5.4), which every validator accepts; its random bits are a
-// hash.
-func AsUUID(downstreamKey string) string {
-	sum := sha256.Sum256([]byte("uuid\x00" + downstreamKey))
-	sum[6] = sum[6]&0x0f | 0x40 // version 4
-	sum[8] = sum[8]&0x3f | 0x80 // the variant of RFC 9562
-	h := hex.EncodeToString(sum[:16])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
-}
-
-var warnedOutside atomic.Bool
-
-// warnOutside logs, once per process, that function was called outside a guarded
-// handler. It does not log for a request that a guard runs unguarded.
-func warnOutside(ctx context.Context, function string) {
-	if _, unguarded := ctx.Value(executionKey{}).(*Execution); unguarded || warnedOutside.Swap(true) {
-		return
-	}
-	slog.LogAttrs(ctx, slog.LevelWarn, "idempotent: "+function+" was called with a context that is not from a guarded handler: nothing is recorded and the downstream key is random. "+
-		"Pass the handler's context. This is logged once.")
+// enter ends the current phase at now and begins the next one.
+func (p *phases) enter(next phase, now time.Time) {
+	p.took[p.current] += now.Sub(p.mark)
+	p.current, p.mark = next, now
 }
 
 // attempt is one request in the protocol: claim, run, settle.
@@ -349,12 +213,7 @@ type attempt struct {
 	// lastCall is how long the last write took.
 	lastCall time.Duration
 	entered  bool // the handler was called
-	// took are the durations of the request's phases. phase points to that of the
-	// current phase, which began at mark; it is nil between two phases. They are
-	// only measured for an observer.
-	took  event.Durations
-	phase *time.Duration
-	mark  time.Time
+	phases   phases
 }
 
 // begin prepares an attempt for key. The owner token is random, never the request
@@ -365,88 +224,16 @@ func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) a
 	return a
 }
 
-// fresh returns the record of a new key, claimed at now.
-func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
-	return a.claimed(ctx, driver.Record{ID: a.id, Reason: driver.ReasonClaimed, Created: now}, now)
-}
-
-// takeover returns r, claimed for another attempt at now. Recorded steps are
-// preserved.
-func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
-	next := *r
-	next.Reason, next.Since = driver.ReasonTakenOver, now
-	return a.claimed(ctx, next, now)
-}
-
-// claimed returns r as owned by this attempt. It stores the options that the
-// current code declares, because the work that begins is this code's work.
-func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) driver.Record {
-	a.openBefore = r.OpenSince
-	a.opts.declare(&r)
-	switch {
-	case r.Recovery != driver.Resume:
-		r.OpenSince = time.Time{}
-	case r.OpenSince.IsZero():
-		r.OpenSince = now
-	}
-	r.State = driver.StateInProgress
-	r.Owner = a.owner
-	r.Version = newVersion()
-	r.Attempt++
-	r.Fingerprint = a.fp
-	r.LeaseEnd = a.window.leaseEnd
-	setOutcome(&r, outcome{})
-	r.ReconcileAttempts, r.Exhausted = 0, false
-	if a.opts.RequestID != nil {
-		r.RequestID = a.opts.RequestID(ctx)
-	}
-	r.TraceParent = a.opts.traceParent(ctx)
-	r.Schedule(now, a.opts.ReconcileAfter)
-	return r
-}
-
-// keysForgotten reports whether the provider may have forgotten the downstream
-// keys that earlier runs of this record used. Running one of their steps again
-// with such a key would repeat its effect.
-func (a *attempt) keysForgotten(now time.Time) bool {
-	return !a.openBefore.IsZero() && !now.Before(a.openBefore.Add(a.opts.DownstreamRetention))
-}
-
-// released returns the claim r of this attempt, whose handler was not entered,
-// such that the next request can take it over. OpenSince has its value from before
-// the claim.
-func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
-	next := *r
-	next.OpenSince = a.openBefore
-	return a.opts.transition(&next, driver.StateRetryable, reason, now)
-}
-
-// undone is released for a claim that must leave no trace. The record of a new key
-// has expired, by every clock that agrees with this one to within LeaseMargin, so
-// that it does not bind the key to this request.
-func (a *attempt) undone(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
-	next := a.released(r, reason, now)
-	if r.Attempt == 1 {
-		next.Expires = now.Add(-a.opts.LeaseMargin)
-	}
-	return next
-}
-
 func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record, err error) {
-	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
+	a.opts.observe(ctx, kind, a.id, r, err)
 }
 
-// lap ends the current phase of the request and begins the next one, if there is
-// an observer.
-func (a *attempt) lap(next *time.Duration) {
-	if a.opts.Observer == nil {
-		return
+// enter ends the current phase of the request and begins the next one, if there is an
+// observer.
+func (a *attempt) enter(next phase) {
+	if a.opts.Observer != nil {
+		a.phases.enter(next, a.opts.Now())
 	}
-	now := a.opts.Now()
-	if a.phase != nil {
-		*a.phase += now.Sub(a.mark)
-	}
-	a.mark, a.phase = now, next
 }
 
 // ended reports the end of the request, with its durations.
@@ -454,42 +241,26 @@ func (a *attempt) ended(ctx context.Context) {
 	if a.opts.Observer == nil {
 		return
 	}
-	a.lap(nil)
-	e := a.opts.event(ctx, event.RequestEnded, a.id.Operation(), nil, nil)
-	e.KeyHash, e.Durations = a.id.KeyHash(), a.took
+	a.enter(phaseNone)
+	e, took := a.opts.event(ctx, event.RequestEnded, a.id, nil, nil), &a.phases.took
+	e.KeyHash, e.Durations = a.id.KeyHash(), event.Durations{Claim: took[phaseClaim], Handler: took[phaseHandler], Settle: took[phaseSettle]}
 	a.opts.emit(ctx, e)
 }
 
-// insert and replace call the store and measure the duration. They recognize this
-// attempt's own write in the returned record: the store may have retried after a
-// lost reply, and the retry's condition then fails on the first try's write. Only
-// the write id proves that. A record with this attempt's owner token may have
-// been written by another party that judged its work.
-
-func (a *attempt) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	began := a.opts.Now()
-	existing, err := a.guard.store.Insert(ctx, r, now)
-	a.lastCall = a.opts.Now().Sub(began)
-	if err != nil {
-		return nil, storeError(r.ID, driver.OpInsert, err)
-	}
-	return foreign(existing, r.Version), nil
-}
-
-func (a *attempt) replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	began := a.opts.Now()
-	current, err := a.guard.store.Replace(ctx, r, was)
-	a.lastCall = a.opts.Now().Sub(began)
-	if err != nil {
-		return nil, storeError(r.ID, driver.OpReplace, err)
-	}
-	return foreign(current, r.Version), nil
-}
-
-// foreign returns r, or nil if r is the write with id own.
-func foreign(r *driver.Record, own driver.Version) *driver.Record {
-	if r != nil && r.Version == own {
+// cached returns the completed record of the key, if the guard holds it in memory.
+func (a *attempt) cached(now time.Time) *driver.Record {
+	if a.guard.cache == nil {
 		return nil
 	}
-	return r
+	return a.guard.cache.get(a.id, now)
+}
+
+// remember stores a completed record with its result in the cache.
+func (a *attempt) remember(r *driver.Record, result []byte) {
+	if a.guard.cache == nil {
+		return
+	}
+	whole := *r
+	whole.Result = result
+	a.guard.cache.put(&whole, a.opts.now())
 }

@@ -4,16 +4,15 @@ package idempotent
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/logs"
 )
 
 // Guard runs the work of each key once. Create it at start-up and share it; it is
@@ -92,37 +91,87 @@ func (g *Guard) options(optFns []func(*Options)) (*Options, error) {
 	return o, nil
 }
 
-// hint logs, once per guard and kind, that the guard ignored a declaration in a
-// handler's error, or that an error without a declaration left the record
-// unknown. It logs the text of an error of this toolkit, and only the type of
-// another, because its text may contain a secret.
-func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, out outcome, err error) {
-	switch {
-	case out.reason != driver.ReasonNotExecuted && reachesNotExecuted(err):
-		g.warn(ctx, o, &g.hinted.ignored, r.ID, err,
-			"idempotent: the idempotent.NotExecuted in a handler's error was ignored: it counts only as the outermost error of the handler itself, "+
-				"before any step has begun. If no effect can have happened, return idempotent.NotExecuted(err). This is logged once.")
-	case out.state == driver.StateUnknown && out.reason == driver.ReasonHandlerError && errors.Is(err, ErrNotApplied):
-		g.warn(ctx, o, &g.hinted.notApplied, r.ID, err,
-			"idempotent: a transaction was refused and the handler returned its error, so the record is unknown under Reconcile: the handler may have had other effects before it. "+
-				"If the transaction is the handler's only effect, declare Rerun, or return idempotent.NotExecuted(err). This is logged once.")
-	case out.state == driver.StateUnknown && out.reason == driver.ReasonHandlerError:
-		g.warn(ctx, o, &g.hinted.unknown, r.ID, err,
-			"idempotent: a handler's error left its record unknown, because an effect may have happened. "+
-				"If no effect can have happened, return idempotent.NotExecuted(err). For a business outcome, return idempotent.Final(code, message). This is logged once.")
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.Retention, driver.DefaultRetention},
+		{&o.DownstreamRetention, 24 * time.Hour},
+		{&o.LeaseMargin, 2 * time.Second},
+		{&o.DeadlineReserve, 500 * time.Millisecond},
+		{&o.DefaultLease, 15 * time.Minute},
+		{&o.ReconcileAfter, time.Minute},
+		{&o.CacheAge, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 16 << 20
+	}
+	if o.Codec == nil {
+		o.Codec = &jsonCodec{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 }
 
-// warn logs text, once. err may be nil.
-func (g *Guard) warn(ctx context.Context, o *Options, once *atomic.Bool, id RecordID, err error, text string) {
-	if once.Swap(true) {
-		return
+// maxResultVersion is the maximum length of Options.ResultVersion, in bytes.
+const maxResultVersion = 1024
+
+func (o *Options) validate() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Retention", o.Retention},
+		{"DownstreamRetention", o.DownstreamRetention},
+		{"LeaseMargin", o.LeaseMargin},
+		{"DeadlineReserve", o.DeadlineReserve},
+		{"DefaultLease", o.DefaultLease},
+		{"ReconcileAfter", o.ReconcileAfter},
+		{"CacheAge", o.CacheAge},
+	} {
+		if d.value < time.Millisecond {
+			return fmt.Errorf("idempotent: Options.%s is %s; it must be at least 1ms (or zero for the default)", d.name, d.value)
+		}
 	}
-	attrs := []slog.Attr{slog.String("operation", id.Operation()), slog.String("key_hash", id.KeyHash())}
-	if err != nil {
-		attrs = append(attrs, logs.OfError(bare(err))...)
+	if o.UnresolvedRetention < 0 || o.WaitFor < 0 || o.CacheEntries < 0 || o.CacheBytes < 0 {
+		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")
 	}
-	o.logger().LogAttrs(ctx, slog.LevelWarn, text, attrs...)
+	if o.Recovery > driver.Rerun {
+		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile, Resume or Rerun", o.Recovery)
+	}
+	if o.Recovery == Resume && len(o.Steps) == 0 {
+		return errors.New("idempotent: Options.Recovery is Resume but Options.Steps is empty; list the step names, or use another recovery for an operation without steps")
+	}
+	for _, name := range o.Steps {
+		if err := checkStepName(name); err != nil {
+			return fmt.Errorf("idempotent: Options.Steps: %w", err)
+		}
+	}
+	if o.DefaultLease <= o.LeaseMargin {
+		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which it includes", o.DefaultLease, o.LeaseMargin)
+	}
+	if len(o.ResultVersion) > maxResultVersion || !utf8.ValidString(o.ResultVersion) {
+		return fmt.Errorf("idempotent: invalid Options.ResultVersion: want at most %d bytes of valid UTF-8", maxResultVersion)
+	}
+	return validateCodecName(o.Codec.Name())
+}
+
+// with returns a copy of o with optFns and defaults applied, validated.
+func (o Options) with(optFns []func(*Options)) (*Options, error) {
+	for _, f := range optFns {
+		f(&o)
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &o, nil
 }
 
 // warnDisabled logs, once per guard, that requests run unguarded.
@@ -139,110 +188,6 @@ func (g *Guard) storeFailed(ctx context.Context, id RecordID, op driver.Op, err 
 		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))
 	}
 	err = storeError(id, op, err)
-	g.opts.observe(ctx, event.StoreError, id.Operation(), nil, err)
+	g.opts.observe(ctx, event.StoreError, id, nil, err)
 	return err
-}
-
-// remember stores a completed record with its result in the cache.
-func (g *Guard) remember(r *driver.Record, out outcome, now time.Time) {
-	if g.cache == nil {
-		return
-	}
-	whole := *r
-	whole.Result = out.result
-	g.cache.put(&whole, now)
-}
-
-// inlineResult is the size in bytes up to which a result stays in its record even
-// if the store could store it beside: a read of a record is billed by its size,
-// and one read unit covers 4 KB.
-const inlineResult = 4 << 10
-
-// keepsBeside reports whether to store the result of out beside its record: it is
-// large, the store supports it, and it is not stored there yet.
-func (g *Guard) keepsBeside(out outcome) bool {
-	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
-}
-
-// prepare returns out as it is written with the record next: sealed, and with its
-// chunks stored.
-func (g *Guard) prepare(ctx context.Context, o *Options, next *driver.Record, out outcome) (outcome, error) {
-	if out.encoding != driver.EncodingOmitted && !out.sealed {
-		var err error
-		if out.encoding, out.result, err = seal(ctx, o.Seal, site{record: next.ID}, out.encoding, out.result); err != nil {
-			return out, err
-		}
-		out.sealed = true
-	}
-	if !g.keepsBeside(out) {
-		return out, nil
-	}
-	return g.putChunks(ctx, next, out)
-}
-
-// holds reports whether the completed record r holds the outcome out. It opens a
-// sealed result, because sealing equal results gives different bytes. The error
-// is a [*StoreError] if a later try may succeed; a result that cannot be read is
-// another outcome.
-func (g *Guard) holds(ctx context.Context, o *Options, r *driver.Record, out outcome) (bool, error) {
-	if out.encoding == driver.EncodingOmitted || !r.Sealed() {
-		return out.equals(r), nil
-	}
-	whole, err := g.withChunks(ctx, r)
-	if err == nil {
-		opened := *r
-		opened.Chunks = driver.Chunks{}
-		if opened.Encoding, opened.Result, err = unseal(ctx, o.Seal, site{record: r.ID}, whole.Encoding, whole.Result); err == nil {
-			return out.equals(&opened), nil
-		}
-	}
-	if errors.As(err, new(*StoreError)) {
-		return false, err
-	}
-	return false, nil
-}
-
-// putChunks stores the result of out beside the record next, which is written
-// afterwards, and returns out with a description of the chunks. It uses at most
-// two thirds of the time left; the rest is for the record.
-func (g *Guard) putChunks(ctx context.Context, next *driver.Record, out outcome) (outcome, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
-		defer cancel()
-	}
-	count, err := g.chunks.PutChunks(ctx, next.ID, next.Version, out.result, next.Expires)
-	if err != nil {
-		return out, storeError(next.ID, driver.OpPutChunks, err)
-	}
-	out.chunks = driver.Chunks{Count: count, Length: len(out.result), Sum: sha256.Sum256(out.result)}
-	return out, nil
-}
-
-// withChunks returns r with its result, fetching it if it is stored beside the
-// record. The error is [*ReplayUnavailableError] if the result is missing or
-// altered, and [*StoreError] if the store fails; a retry may then succeed.
-func (g *Guard) withChunks(ctx context.Context, r *driver.Record) (*driver.Record, error) {
-	if r.Chunks.Count == 0 || r.Result != nil {
-		return r, nil
-	}
-	unavailable := &ReplayUnavailableError{RecordID: r.ID, Ref: r.Ref}
-	if g.chunks == nil {
-		unavailable.Reason = "it is stored in chunks, which this store does not support"
-		return r, unavailable
-	}
-	data, err := g.chunks.GetChunks(ctx, r.ID, r.Version, r.Chunks.Count)
-	switch {
-	case errors.Is(err, ErrNoRecord):
-		unavailable.Reason = "a chunk of the stored result is missing"
-		return r, unavailable
-	case err != nil:
-		return r, storeError(r.ID, driver.OpGetChunks, err)
-	case !matches(r.Chunks, data):
-		unavailable.Reason = "the stored result was altered"
-		return r, unavailable
-	}
-	whole := *r
-	whole.Result = data
-	return &whole, nil
 }

@@ -8,14 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
-	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/once-lambda/once/internal/canonical"
 )
 
 // Global is the scope of an operation without tenants. Using it states explicitly
@@ -168,87 +163,4 @@ func checkOperation(s string) error {
 		return &InvalidKeyError{Field: "Operation", Problem: "contains characters that are not printable text"}
 	}
 	return nil
-}
-
-// fingerprintVersion is the first byte of every fingerprint. A change to the
-// canonical form or to the hashing requires a new version.
-const fingerprintVersion = 1
-
-// The first hashed byte identifies the kind of input, so that a document and its
-// raw bytes never have the same fingerprint.
-const (
-	fingerprintTagJSON  = 'j'
-	fingerprintTagBytes = 'b'
-)
-
-// FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
-// (see [FingerprintJSON]). It returns an error if encoding/json cannot encode v
-// or would replace invalid UTF-8, and if two values of v's type could have the
-// same encoding because a part of it is omitted (see [Wrap]). It does not check
-// the types of values in interfaces.
-func FingerprintOf(v any) (Fingerprint, error) {
-	if raw, ok := v.(json.RawMessage); ok {
-		return FingerprintJSON(raw)
-	}
-	if t := reflect.TypeOf(v); t != nil {
-		info := infoOf(t)
-		if info.Request != nil {
-			return Fingerprint{}, fingerprintError(info.Request)
-		}
-		v = addressable(v, info)
-	}
-	doc, err := json.Marshal(v)
-	if err != nil {
-		return Fingerprint{}, fingerprintError(err)
-	}
-	if escapesReplacement(doc) {
-		return Fingerprint{}, fingerprintError(errBrokenText)
-	}
-	return FingerprintJSON(doc)
-}
-
-var errBrokenText = errors.New("a string contains invalid UTF-8 (or an escaped U+FFFD); use FingerprintBytes on the relevant parts of the request")
-
-func fingerprintError(err error) error {
-	return &InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: err}
-}
-
-// FingerprintJSON returns the fingerprint of a JSON document. Documents with the
-// same meaning have the same fingerprint: white space, the order of members,
-// escapes and the spelling of numbers are normalized as in RFC 8785. Unlike RFC
-// 8785 it never makes two different numbers equal: 9007199254740993 and
-// 9007199254740992 are two payments. It returns an [*InvalidKeyError] for
-// duplicate member names, invalid UTF-8, and anything that is not exactly one
-// JSON document.
-func FingerprintJSON(doc []byte) (Fingerprint, error) {
-	form, err := canonical.JSON(doc)
-	if err != nil {
-		return Fingerprint{}, fingerprintError(err)
-	}
-	return fingerprint(fingerprintTagJSON, form), nil
-}
-
-// FingerprintBytes returns the fingerprint of raw bytes. Two fingerprints are
-// equal if and only if the number of parts and their bytes are equal. Each part
-// is hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
-func FingerprintBytes(parts ...[]byte) Fingerprint {
-	size := 0
-	for _, p := range parts {
-		size += binary.MaxVarintLen64 + len(p)
-	}
-	buf := make([]byte, 0, size)
-	for _, p := range parts {
-		buf = binary.AppendUvarint(buf, uint64(len(p)))
-		buf = append(buf, p...)
-	}
-	return fingerprint(fingerprintTagBytes, buf)
-}
-
-func fingerprint(tag byte, content []byte) Fingerprint {
-	h := sha256.New()
-	h.Write([]byte{tag})
-	h.Write(content)
-	f := Fingerprint{fingerprintVersion}
-	h.Sum(f[:1])
-	return f
 }

@@ -4,12 +4,9 @@ package idempotent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -157,89 +154,6 @@ type Options struct {
 	Now func() time.Time
 }
 
-func (o *Options) setDefaults() {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.Retention, driver.DefaultRetention},
-		{&o.DownstreamRetention, 24 * time.Hour},
-		{&o.LeaseMargin, 2 * time.Second},
-		{&o.DeadlineReserve, 500 * time.Millisecond},
-		{&o.DefaultLease, 15 * time.Minute},
-		{&o.ReconcileAfter, time.Minute},
-		{&o.CacheAge, time.Minute},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 16 << 20
-	}
-	if o.Codec == nil {
-		o.Codec = &jsonCodec{}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-}
-
-// maxResultVersion is the maximum length of Options.ResultVersion, in bytes.
-const maxResultVersion = 1024
-
-func (o *Options) validate() error {
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Retention", o.Retention},
-		{"DownstreamRetention", o.DownstreamRetention},
-		{"LeaseMargin", o.LeaseMargin},
-		{"DeadlineReserve", o.DeadlineReserve},
-		{"DefaultLease", o.DefaultLease},
-		{"ReconcileAfter", o.ReconcileAfter},
-		{"CacheAge", o.CacheAge},
-	} {
-		if d.value < time.Millisecond {
-			return fmt.Errorf("idempotent: Options.%s is %s; it must be at least 1ms (or zero for the default)", d.name, d.value)
-		}
-	}
-	if o.UnresolvedRetention < 0 || o.WaitFor < 0 || o.CacheEntries < 0 || o.CacheBytes < 0 {
-		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")
-	}
-	if o.Recovery > driver.Rerun {
-		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile, Resume or Rerun", o.Recovery)
-	}
-	if o.Recovery == Resume && len(o.Steps) == 0 {
-		return errors.New("idempotent: Options.Recovery is Resume but Options.Steps is empty; list the step names, or use another recovery for an operation without steps")
-	}
-	for _, name := range o.Steps {
-		if err := checkStepName(name); err != nil {
-			return fmt.Errorf("idempotent: Options.Steps: %w", err)
-		}
-	}
-	if o.DefaultLease <= o.LeaseMargin {
-		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which it includes", o.DefaultLease, o.LeaseMargin)
-	}
-	if len(o.ResultVersion) > maxResultVersion || !utf8.ValidString(o.ResultVersion) {
-		return fmt.Errorf("idempotent: invalid Options.ResultVersion: want at most %d bytes of valid UTF-8", maxResultVersion)
-	}
-	return validateCodecName(o.Codec.Name())
-}
-
-// with returns a copy of o with optFns and defaults applied, validated.
-func (o Options) with(optFns []func(*Options)) (*Options, error) {
-	for _, f := range optFns {
-		f(&o)
-	}
-	o.setDefaults()
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	return &o, nil
-}
-
 // now returns the current time as records store it.
 func (o *Options) now() time.Time { return storedTime(o.Now()) }
 
@@ -253,15 +167,16 @@ func (o *Options) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// observe reports an event about record r to the observer. r may be nil.
-func (o *Options) observe(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) {
+// observe reports an event about the record id to the observer. r is that record, if
+// it was read; id may be empty.
+func (o *Options) observe(ctx context.Context, kind event.Kind, id RecordID, r *driver.Record, err error) {
 	if o.Observer != nil {
-		o.emit(ctx, o.event(ctx, kind, operation, r, err))
+		o.emit(ctx, o.event(ctx, kind, id, r, err))
 	}
 }
 
-func (o *Options) event(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) event.Event {
-	e := event.Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
+func (o *Options) event(ctx context.Context, kind event.Kind, id RecordID, r *driver.Record, err error) event.Event {
+	e := event.Event{Kind: kind, Time: o.now(), Operation: id.Operation(), Recovery: o.Recovery, Err: bare(err)}
 	if r != nil {
 		e.KeyHash, e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason, r.TraceParent
 	}

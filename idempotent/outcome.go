@@ -3,14 +3,11 @@
 package idempotent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // NotExecutedError declares that no side effect happened. Build it with
@@ -143,89 +140,6 @@ func bare(err error) error {
 func reachesNotExecuted(err error) bool {
 	declared := (*NotExecutedError)(nil)
 	return errors.As(err, &declared)
-}
-
-// outcome is the outcome of an attempt, as it is to be stored. It is sealed just
-// before it is written, so that it can be compared until then.
-type outcome struct {
-	state driver.State
-	// failed is set if the handler returned err, or panicked with it, and outcomeOf
-	// judged that.
-	failed, panicked bool
-	// sealed is set if encoding and result are as the Sealer returned them, if any.
-	sealed bool
-
-	reason   driver.Reason
-	encoding string
-	result   []byte
-	chunks   driver.Chunks // set if result is stored beside the record
-	err      error         // what went wrong
-}
-
-// stored returns the outcome that the completed record r holds.
-func stored(r *driver.Record) outcome {
-	return outcome{state: r.State, reason: r.Reason, encoding: r.Encoding, result: r.Result, chunks: r.Chunks}
-}
-
-// setOutcome sets the result of r to that of out, or clears it.
-func setOutcome(r *driver.Record, out outcome) {
-	r.Encoding, r.Result, r.Chunks = out.encoding, out.result, out.chunks
-	if out.chunks.Count > 0 {
-		r.Result = nil
-	}
-}
-
-// equals reports whether the completed record r, which is not sealed, holds the
-// same outcome.
-func (o outcome) equals(r *driver.Record) bool {
-	switch {
-	case o.state != r.State:
-		return false
-	case r.Chunks.Count > 0:
-		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
-	}
-	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
-}
-
-// omitted returns the outcome without its result.
-func (o outcome) omitted(err error) outcome {
-	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
-}
-
-// decodeResult decodes the result of a completed record into the value that v
-// points to. The error is a [*FinalError] if that is the outcome, a
-// [*ReplayUnavailableError] if the result cannot be read, and a [*StoreError] if
-// a later try may succeed.
-func decodeResult(ctx context.Context, o *Options, r *driver.Record, v any) error {
-	unavailable := func(reason string) error {
-		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
-	}
-	if r.Encoding == driver.EncodingOmitted {
-		return unavailable("the result could not be stored")
-	}
-	encoding, data, err := unseal(ctx, o.Seal, site{record: r.ID}, r.Encoding, r.Result)
-	switch {
-	case errors.As(err, new(*StoreError)):
-		return err
-	case err != nil:
-		return unavailable(err.Error())
-	case encoding == driver.EncodingFinal:
-		final, err := decodeFinal(data)
-		if err != nil {
-			return unavailable("the stored Final error is damaged")
-		}
-		return final
-	case r.ResultVersion != o.ResultVersion:
-		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
-	}
-	data, err = unpack(encoding, o.Codec.Name(), data)
-	if err != nil {
-		return unavailable(err.Error())
-	}
-	if err := decode(o.Codec, data, v); err != nil {
-		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
-	}
-	return nil
 }
 
 // encodeFinal cannot fail, because a struct of two strings always encodes.

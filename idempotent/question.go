@@ -120,7 +120,7 @@ func (r *reconciler) waits(e driver.Listed) {
 // fails counts and reports a failure with a record.
 func (r *reconciler) fails(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
 	r.hasFailed(record.ID)
-	r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
+	r.guard.opts.observe(ctx, kind, record.ID, record, err)
 }
 
 // hasFailed counts a record with a failure, once.
@@ -200,7 +200,7 @@ func (r *reconciler) one(ctx context.Context, resolve ResolveFunc, e driver.List
 	asks := resolve != nil && !next.Due.IsZero()
 	shown := next
 	if asks {
-		r.claim(&next, now)
+		r.reschedule(&next, now)
 	}
 	if (asks || kind != "") && !r.write(ctx, &next, record) {
 		return callNone
@@ -216,10 +216,10 @@ func (r *reconciler) one(ctx context.Context, resolve ResolveFunc, e driver.List
 	return r.ask(ctx, resolve, &next, r.guard.Pending(shown))
 }
 
-// claim makes a record due again after its next pause. It is written before the
+// reschedule makes a record due again after its next pause. It is written before the
 // resolver is called: meanwhile no other reconciler asks about the record, and a
 // call without evidence needs no other write.
-func (r *reconciler) claim(next *driver.Record, now time.Time) {
+func (r *reconciler) reschedule(next *driver.Record, now time.Time) {
 	next.ReconcileAttempts++
 	next.Due = now.Add(max(r.pause(next.ReconcileAttempts), r.share)).Truncate(time.Millisecond)
 }
@@ -272,7 +272,7 @@ func (r *reconciler) ask(ctx context.Context, resolve ResolveFunc, record *drive
 	})
 	if err == nil && answer.what != 0 {
 		var waits bool
-		if waits, err = r.settle(ctx, record, answer); err == nil && !waits {
+		if waits, err = r.submit(ctx, record, answer); err == nil && !waits {
 			return callAnswered
 		}
 	}
@@ -323,9 +323,9 @@ func limited[T any](ctx context.Context, timeout, soon time.Duration, what strin
 	}
 }
 
-// settle writes evidence. It reports whether the record already said so and still
+// submit writes evidence. It reports whether the record already said so and still
 // waits. An error means that the evidence cannot be used.
-func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waits bool, err error) {
+func (r *reconciler) submit(ctx context.Context, record *driver.Record, answer Resolution) (waits bool, err error) {
 	done := func(p *Report) { p.Completed++ }
 	switch answer.what {
 	case claimsNotExecuted:
@@ -341,7 +341,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 		r.count(done)
 		return false, nil
 	}
-	settled, err := r.guard.settleByEvidence(ctx, record, answer)
+	settled, err := r.guard.resolve(ctx, record, answer)
 	switch {
 	case err == nil && settled.Version == record.Version:
 		return true, nil
@@ -417,6 +417,6 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, now tim
 // observe reports an event to the observer, except in a dry run.
 func (r *reconciler) observe(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
 	if !r.opts.DryRun {
-		r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
+		r.guard.opts.observe(ctx, kind, record.ID, record, err)
 	}
 }

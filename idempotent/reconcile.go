@@ -140,7 +140,7 @@ func (r *reconciler) scan(ctx context.Context) (err error) {
 			}
 		}
 		r.drain(part, q)
-		r.leave(q)
+		r.countLeft(q)
 		return len(q.entries) == 0
 	}
 	if now := r.guard.opts.now(); r.opts.DryRun {
@@ -204,7 +204,7 @@ func (r *reconciler) rounds(ctx context.Context) error {
 // list reads which records wait, counts them, and returns those to work on.
 func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err error) {
 	byOperation := map[string]*queue{}
-	r.report.forget()
+	r.report.restart()
 	part, cancel := r.half(ctx)
 	defer cancel()
 	for e, err := range r.lister.Due(part.Context) {
@@ -352,7 +352,7 @@ func (r *reconciler) work(ctx context.Context, queues []*queue) {
 	}
 	drains.Wait()
 	for _, q := range queues {
-		r.leave(q)
+		r.countLeft(q)
 	}
 }
 
@@ -386,8 +386,8 @@ func (r *reconciler) next(ctx context.Context, q *queue) bool {
 	return true
 }
 
-// leave counts the records that were not begun.
-func (r *reconciler) leave(q *queue) {
+// countLeft counts the records that were not begun.
+func (r *reconciler) countLeft(q *queue) {
 	for _, e := range q.entries {
 		r.waits(e)
 	}

@@ -63,8 +63,8 @@ type Waiting struct {
 	NoResolver bool
 }
 
-// forget prepares another list.
-func (r *Report) forget() {
+// restart prepares another list.
+func (r *Report) restart() {
 	r.Listed, r.Operations = false, nil
 	r.Pending, r.Oldest, r.PendingReleased, r.OldestReleased = 0, time.Time{}, 0, time.Time{}
 }

@@ -121,13 +121,13 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	if err != nil {
 		return g.storeFailed(ctx, id, driver.OpGet, err)
 	}
-	_, err = g.settleByEvidence(ctx, current, r)
+	_, err = g.resolve(ctx, current, r)
 	return err
 }
 
-// settleByEvidence applies evidence to the record current, which may have changed
+// resolve applies evidence to the record current, which may have changed
 // since it was read. It returns the record as it is now.
-func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
+func (g *Guard) resolve(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
 	e, err := g.encodeEvidence(ctx, current, evidence)
 	switch {
 	case errors.As(err, new(*StoreError)):
@@ -138,14 +138,14 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 	r := g.apply(ctx, current, &change{opts: &g.opts, by: e, out: e.out, whole: true, rounds: maxRounds})
 	switch r.end {
 	case endWritten:
-		event := g.opts.event(ctx, event.Resolved, r.record.ID.Operation(), r.record, nil)
+		event := g.opts.event(ctx, event.Resolved, r.record.ID, r.record, nil)
 		event.Step = evidence.step
 		g.opts.emit(ctx, event)
 		return r.record, nil
 	case endAgreed:
 		return r.record, nil
 	case endStanding:
-		g.opts.observe(ctx, event.Contradicted, r.record.ID.Operation(), r.record, r.err)
+		g.opts.observe(ctx, event.Contradicted, r.record.ID, r.record, r.err)
 		return nil, r.err
 	case endRefused:
 		switch {
@@ -332,7 +332,7 @@ func (g *Guard) rewrite(ctx context.Context, id RecordID, report *event.Event, j
 	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judge})
 	switch r.end {
 	case endWritten:
-		e := g.opts.event(ctx, report.Kind, id.Operation(), r.record, nil)
+		e := g.opts.event(ctx, report.Kind, id, r.record, nil)
 		e.Actor, e.Note = report.Actor, report.Note
 		g.opts.emit(ctx, e)
 		return true, nil

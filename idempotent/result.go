@@ -4,7 +4,6 @@ package idempotent
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -122,34 +121,6 @@ func unpack(encoding, codec string, data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// writers holds the compressors that are not in use: each has 800 KB.
-var writers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
-
-func compress(data []byte) []byte {
-	w := writers.Get().(*gzip.Writer)
-	defer writers.Put(w)
-	var buf bytes.Buffer
-	w.Reset(&buf)
-	w.Write(data) // neither Write nor Close fails on a bytes.Buffer
-	w.Close()
-	return buf.Bytes()
-}
-
-func decompress(data []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	out, err := io.ReadAll(io.LimitReader(r, maxResult+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(out) > maxResult {
-		return nil, fmt.Errorf("more than %d bytes", maxResult)
-	}
-	return out, nil
-}
-
 // matches reports whether c was computed from data.
 func matches(c driver.Chunks, data []byte) bool {
 	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
@@ -251,7 +222,11 @@ func marshal(v any) ([]byte, error) {
 
 // Decode preserves the digits of numbers in untyped fields.
 func (*jsonCodec) Decode(data []byte, v any) error {
-	if !infoOf(reflect.TypeOf(v)).Untyped {
+	t := reflect.TypeOf(v)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if !infoOf(t).Untyped {
 		return json.Unmarshal(data, v) // faster than a Decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -23,7 +23,7 @@ type settlement struct {
 // outcome that could not be stored is reported as an event, and the record
 // follows its recovery when the lease ends.
 func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlement) {
-	a.lap(&a.took.Settle)
+	a.enter(phaseSettle)
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
 	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}
@@ -31,8 +31,8 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 	s.as = by.out
 	switch r.end {
 	case endWritten:
-		a.observe(ctx, by.kind, r.record, bare(r.out.err))
-		a.guard.remember(r.record, r.out, a.opts.now())
+		a.observe(ctx, by.kind, r.record, r.out.err)
+		a.remember(r.record, r.out.result)
 		s.stored, s.record = r.out.encoding != driver.EncodingOmitted, r.record
 		return s
 	case endAgreed: // the record is unknown or retryable as it should be
@@ -47,7 +47,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 		return s
 	case endLost:
 		if r.err == nil {
-			a.observe(ctx, event.LeaseLost, r.record, bare(out.err))
+			a.observe(ctx, event.LeaseLost, r.record, out.err)
 			s.lost = true
 			return s
 		}
@@ -62,10 +62,10 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out outcome) {
 	switch {
 	case r.Owner != a.owner:
-		a.observe(ctx, event.LeaseLost, r, bare(out.err))
+		a.observe(ctx, event.LeaseLost, r, out.err)
 	default:
 		if same, _ := a.guard.holds(ctx, a.opts, r, out); !same {
-			a.observe(ctx, event.Contradicted, r, bare(out.err))
+			a.observe(ctx, event.Contradicted, r, out.err)
 		}
 	}
 }
@@ -146,30 +146,6 @@ func (o *outcomeWriter) judge(ctx context.Context, current *driver.Record, now t
 		return judgement{end: endStanding}
 	default:
 		return judgement{end: endLost}
-	}
-}
-
-// release releases the claim of a handler that was not entered.
-func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) {
-	a.letGo(ctx, reason, err, a.released)
-}
-
-// letGo writes the claim of a handler that was not entered as next returns it.
-func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, next func(*driver.Record, driver.Reason, time.Time) driver.Record) {
-	ctx, cancel := a.opts.releaseContext(ctx)
-	defer cancel()
-	c := change{
-		opts:   a.opts,
-		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
-		rounds: 1, // if another write came first, it decided about this claim
-		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
-			return judgement{next: next(current, reason, now)}
-		}),
-	}
-	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {
-		a.observe(ctx, event.Retryable, r.record, err)
-	} else if reason == driver.ReasonNoTime {
-		a.observe(ctx, event.CompletionFailed, r.record, r.err)
 	}
 }
 

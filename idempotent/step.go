@@ -97,7 +97,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	}
 	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics, the step counts as begun
 	if err != nil {
-		return v, e.leaveStep(s, err)
+		return v, e.failStep(s, err)
 	}
 	encoded, err := e.finishStep(ctx, s, &v)
 	_ = asReplayed(stepCodec, encoded.Encoding, encoded.Result, &v) // a recorded result decodes
@@ -131,7 +131,7 @@ func (e *Execution) beginStep(
 		defer cancel()
 		recorded, err = e.writeSteps(ctx, name, nil)
 		if err != nil {
-			e.leave(s) // the step does not run
+			e.dropStep(s) // the step does not run
 		}
 	}
 	return s, recorded, err
@@ -204,17 +204,17 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	return nil
 }
 
-// leaveStep ends a step whose function returned err. [NotExecuted] removes the
+// failStep ends a step whose function returned err. [NotExecuted] removes the
 // mark that the step has begun, with the next write. It does not count for the
 // handler.
-func (e *Execution) leaveStep(s *stepRun, err error) error {
+func (e *Execution) failStep(s *stepRun, err error) error {
 	if !IsNotExecuted(err) {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
-		e.forget(s)
+		e.withdraw(s)
 	}
 	return &innerError{err}
 }
@@ -234,7 +234,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (encoded 
 	case errors.As(err, new(*StoreError)):
 		// The effect has happened and its result is known. Stopping here would only
 		// make it more likely that both are lost. The next write includes the result.
-		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
+		e.attempt.observe(ctx, event.StoreError, e.current(), err)
 		return encoded, nil
 	case err != nil:
 		return encoded, err
@@ -353,7 +353,7 @@ func (e *Execution) warnOfSize(ctx context.Context) {
 // e.writing.
 func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
 	a := e.attempt
-	r := a.guard.apply(ctx, e.claim(), &change{
+	r := a.guard.apply(ctx, e.current(), &change{
 		opts: a.opts, by: &stepWriter{e, name}, transaction: transaction, rounds: maxRounds,
 	})
 	switch r.end {
@@ -413,13 +413,13 @@ func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time
 	return j
 }
 
-// leave forgets a step that does not run, or whose transaction was not applied.
+// dropStep withdraws a step that does not run, or whose transaction was not applied.
 // The run may try it again.
-func (e *Execution) leave(s *stepRun) {
+func (e *Execution) dropStep(s *stepRun) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
-		e.forget(s)
+		e.withdraw(s)
 		delete(e.runs, s.name)
 	}
 }
@@ -440,8 +440,8 @@ func (e *Execution) note(s driver.StepRecord) {
 	e.work.steps = withStep(e.work.steps, s)
 }
 
-// forget undoes the beginning of a step, unless a result is already recorded.
-func (e *Execution) forget(s *stepRun) {
+// withdraw undoes the beginning of a step, unless a result is already recorded.
+func (e *Execution) withdraw(s *stepRun) {
 	switch {
 	case finished(e.work.steps, s.name):
 	case s.before != nil:
@@ -451,8 +451,8 @@ func (e *Execution) forget(s *stepRun) {
 	}
 }
 
-// claim returns the record as this run knows it. It takes e.mu itself.
-func (e *Execution) claim() *driver.Record {
+// current returns the record as this run knows it. It takes e.mu itself.
+func (e *Execution) current() *driver.Record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.work.seen
@@ -461,7 +461,14 @@ func (e *Execution) claim() *driver.Record {
 // observeStep reports an event about a step to the observer.
 func (e *Execution) observeStep(ctx context.Context, kind event.Kind, step string) {
 	o := e.attempt.opts
-	event := o.event(ctx, kind, e.id.Operation(), e.claim(), nil)
+	event := o.event(ctx, kind, e.id, e.current(), nil)
 	event.Step = step
 	o.emit(ctx, event)
+}
+
+// keysForgotten reports whether the provider may have forgotten the downstream
+// keys that earlier runs of this record used. Running one of their steps again
+// with such a key would repeat its effect.
+func (a *attempt) keysForgotten(now time.Time) bool {
+	return !a.openBefore.IsZero() && !now.Before(a.openBefore.Add(a.opts.DownstreamRetention))
 }

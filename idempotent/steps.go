@@ -65,6 +65,20 @@ var stepCodec = &jsonCodec{}
 // The functions below work on the steps of a record, which are sorted by name.
 // They do not change their arguments.
 
+// declares reports whether an operation that declared steps allows a step with
+// that name.
+func declares(steps []string, name string) bool {
+	if len(steps) == 0 {
+		return true
+	}
+	for _, declared := range steps {
+		if rest, found := strings.CutPrefix(name, declared); found && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
 func withStep(steps []driver.StepRecord, s driver.StepRecord) []driver.StepRecord {
 	i, found := findStep(steps, s.Name)
 	if found {

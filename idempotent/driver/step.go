@@ -105,12 +105,3 @@ func (r *Record) Step(name string) (StepRecord, bool) {
 func findStep(steps []StepRecord, name string) (int, bool) {
 	return slices.BinarySearchFunc(steps, name, func(s StepRecord, name string) int { return strings.Compare(s.Name, name) })
 }
-
-// cloneSteps returns a copy that shares no memory with steps.
-func cloneSteps(steps []StepRecord) []StepRecord {
-	steps = slices.Clone(steps)
-	for i := range steps {
-		steps[i].Result = slices.Clone(steps[i].Result)
-	}
-	return steps
-}

@@ -6,8 +6,6 @@ package memstore
 
 import (
 	"context"
-	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +20,7 @@ type Store struct {
 	sweepAt int // number of records at which Insert drops expired ones
 }
 
-var (
-	_ driver.Store     = (*Store)(nil)
-	_ driver.DueLister = (*Store)(nil)
-)
+var _ driver.Store = (*Store)(nil)
 
 const (
 	// grace is how long an expired record is still held, as in the other stores.
@@ -90,43 +85,6 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 		return nil, driver.ErrNoRecord
 	}
 	return r.Clone(), nil
-}
-
-// Due lists the records that wait for reconciliation, the earliest due first.
-func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, (*driver.Record).Scheduled)
-}
-
-// Exhausted lists the records that reconciliation gave up, the earliest first.
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
-}
-
-// list yields the records that match now. The consumer may write meanwhile.
-func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
-	return func(yield func(driver.Listed, error) bool) {
-		for _, r := range s.collect(match) {
-			if err := ctx.Err(); err != nil {
-				yield(driver.Listed{}, err)
-				return
-			}
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (s *Store) collect(match func(*driver.Record) bool) (found []driver.Listed) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.records {
-		if match(r) {
-			found = append(found, r.Listed())
-		}
-	}
-	slices.SortFunc(found, func(a, b driver.Listed) int { return a.Due.Compare(b.Due) })
-	return found
 }
 
 // sweep drops records that expired an hour ago. It runs whenever the number of

@@ -12,10 +12,10 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// ask asks Options.Predecessor about the key of the claim held. It returns the
+// consult asks Options.Predecessor about the key of the claim held. It returns the
 // completed record if the other system has done the work, and whether that is
 // stored. It returns no record if the handler may run.
-func (a *attempt) ask(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
+func (a *attempt) consult(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
 	result, found, err := a.opts.callPredecessor(ctx, key, a.window.handlerEnd)
 	w := &work{seen: held, steps: held.Steps, ref: held.Ref}
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonPredecessor}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// Pauses of a request that waits for another one: about waitFirst before the
+// first look, then each 1.5 times as long as the one before, at most waitMax.
+const (
+	waitFirst = 50 * time.Millisecond
+	waitMax   = time.Second
+)
+
+// waiter holds the waiting state of one request.
+type waiter struct {
+	until time.Time // zero: waiting has not begun
+	pause time.Duration
+	leave func() // nil: waiting has not begun
+}
+
+// stop lets another request wait in place of this one.
+func (w *waiter) stop() {
+	if w.leave != nil {
+		w.leave()
+	}
+}
+
+// await pauses and then reads the record of the running request again, of which
+// existing was read before. It returns false if the request must not wait longer:
+// WaitFor has passed, the rest of the time is the handler's own, or enough other
+// requests wait for the key.
+func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record, now time.Time) (r *driver.Record, again bool, err error) {
+	if a.opts.WaitFor == 0 {
+		return nil, false, nil
+	}
+	if w.until.IsZero() {
+		if w.leave = a.guard.waiting.join(a.id); w.leave == nil {
+			return nil, false, nil
+		}
+		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
+		if w.until.After(a.window.handlerEnd) {
+			w.until = a.window.handlerEnd
+		}
+	}
+	pause := w.pause/2 + rand.N(w.pause) // jitter: concurrent waiters should not poll at the same time
+	if !now.Add(pause).Before(w.until) {
+		return nil, false, nil
+	}
+	w.pause = min(w.pause*3/2, waitMax)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, false, nil
+	}
+	r, err = a.guard.store.Get(ctx, a.id)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return nil, true, nil
+	case ctx.Err() != nil:
+		return nil, false, nil // the caller canceled, which also caused the store's error
+	case err != nil:
+		err = storeError(a.id, driver.OpGet, err)
+		a.observe(ctx, event.StoreError, existing, err)
+		return nil, false, err
+	}
+	return r, true, nil
+}
