@@ -256,6 +256,13 @@ func TestInvalidRecordIsNotWritten(t *testing.T) {
 	if pay, ship := got.Steps[0], got.Steps[1]; pay.Result == nil || len(pay.Result) != 0 || ship.Result != nil {
 		t.Errorf("got the steps %+v", got.Steps)
 	}
+	r.Steps = nil
+	for name := 'z'; name >= 'a'; name-- {
+		r.Steps = append(r.Steps, driver.StepRecord{Name: string(name)})
+	}
+	if err := json.Unmarshal([]byte(text(t, r)), &got); err != nil || len(got.Steps) != 26 || !slices.IsSortedFunc(got.Steps, func(a, b driver.StepRecord) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("got %v, and steps in the order %+v", err, got.Steps)
+	}
 }
 
 // FuzzDecode: whatever a store holds, decoding it returns either a record that encodes
