@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -130,7 +130,7 @@ func TestCostOfSteps(t *testing.T) {
 		const unit, operation = 0.625, 8.00 // dollars for a million: list prices, with their sources in docs/cost.md and docs/comparison.md
 		fmt.Fprintf(&table, "| %d | %d | %d | %.2f | %.2f |\n", steps, bill.calls, bill.units, float64(bill.units)*unit, float64(steps)*operation)
 	}
-	doctest.Part(t, "../docs/cost.md", "steps", table.String(), *update)
+	kit.Part(t, "../docs/cost.md", "steps", table.String(), *update)
 }
 
 // meter counts the write units of one item: one for each KB of the item before or

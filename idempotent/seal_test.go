@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // private is the text that must not reach a store, a log or an error.
@@ -128,7 +128,7 @@ func TestSealedResults(t *testing.T) {
 	for name, row := range endings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
+			d, key, sealer := newDrawer(), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, d, append(row.optFns, sealer.Option)...)
 			handler := row.handler
 			if handler == nil {
@@ -189,7 +189,7 @@ func wantUnavailable(t *testing.T, err error, reason string) {
 // Results of steps are sealed, and each belongs to its step.
 func TestSealedSteps(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	resume := func(o *idempotent.Options) {
 		o.Recovery, o.Steps, o.Now = idempotent.Resume, []string{"run", "big", "booked", "webhook"}, w.clock.Now
 	}
@@ -302,7 +302,7 @@ func change(t *testing.T, s driver.Store, key idempotent.Key, f func(*driver.Rec
 // Sealed bytes open only where they were stored.
 func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 	t.Parallel()
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	for name, row := range map[string]struct {
 		end  error
 		move func(from, to *driver.Record)
@@ -340,7 +340,7 @@ func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 // its length before it.
 func TestBoundData(t *testing.T) {
 	t.Parallel()
-	sealer, w := sealtest.New(), newWorkshop()
+	sealer, w := kit.NewSealer(), newWorkshop()
 	w.key = idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: w.key.Fingerprint}
 	var bound []string
 	note := func(_ context.Context, _, b []byte) error {
@@ -375,7 +375,7 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 		}
 	})
 	w.clock.Advance(time.Hour)
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	sealed, plain := w.guard(t, rerun, sealer.Option), w.guard(t, rerun)
 	out, err := w.do(t, sealed, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) })
 	if err != nil || out.Value != "ch_1" || w.record(t).Encoding != "json+sealed" {
@@ -400,7 +400,7 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 // stores no evidence in clear; evidence without a result needs no key.
 func TestEvidenceAboutASealingOperation(t *testing.T) {
 	t.Parallel()
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	seals := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Reconcile, []string{"pay"} }
 	for name, row := range map[string]struct {
 		codec    idempotent.Codec
@@ -472,7 +472,7 @@ func TestSealingFails(t *testing.T) {
 		for ending, row := range endings {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				d, key, sealer := newDrawer(), newKey(), sealtest.New()
+				d, key, sealer := newDrawer(), newKey(), kit.NewSealer()
 				sealer.BeforeSeal = fail
 				g, events := newGuardOver(t, d, append(row.optFns, sealer.Option)...)
 				g, err := g.With(func(o *idempotent.Options) {
@@ -527,7 +527,7 @@ func TestSealingTakesHalfOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var given time.Duration
-		sealer := sealtest.New()
+		sealer := kit.NewSealer()
 		sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error {
 			deadline, _ := ctx.Deadline()
 			given = time.Until(deadline)
@@ -548,7 +548,7 @@ func TestSealingAStepFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range brokenSeals {
 		synctest.Test(t, func(t *testing.T) {
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
+			d, key, sealer := newDrawer(), newKey(), kit.NewSealer()
 			sealer.BeforeSeal = fail
 			g, events := newGuardOver(t, d, sealer.Option)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -627,7 +627,7 @@ func TestOpeningFails(t *testing.T) {
 		}, true},
 	} {
 		for ending, end := range endings {
-			d, key, sealer := newDrawer(), newKey(), sealtest.New()
+			d, key, sealer := newDrawer(), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, d, append(end.optFns, sealer.Option)...)
 			if end.handler == nil {
 				continue
@@ -661,7 +661,7 @@ func TestOpeningFails(t *testing.T) {
 // A step that cannot be opened does not run, and its handler gets the reason.
 func TestOpeningAStepFails(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	resume := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} }
 	g := w.guard(t, resume, sealer.Option)
 	w.dies(t, func(o *idempotent.Options) { resume(o); sealer.Option(o) }, func(ctx context.Context) {
@@ -701,7 +701,7 @@ func TestOpeningAStepFails(t *testing.T) {
 // the error says that the handler was entered.
 func TestStandingOutcomeCannotBeOpened(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
 		w.clock.Advance(time.Hour)
@@ -736,7 +736,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 		"a result and Final":    {idempotent.Resolved(private), idempotent.ResolvedFinal("a", private), false},
 		"a result and then not": {idempotent.Resolved(private), idempotent.ResolvedWithoutResult(), false},
 	} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
 		g, events := newGuardOver(t, d, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -774,7 +774,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 // Evidence about a step is compared with its sealed result in clear.
 func TestEvidenceMeetsASealedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	w.dies(t, sealer.Option, func(ctx context.Context) {
 		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil }); err != nil {
@@ -832,7 +832,7 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 		"without a result, too": {true, idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), nil},
 		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
 	} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
 		g, _ := newGuardOver(t, d, func(o *idempotent.Options) {
 			if o.Now = w.clock.Now; row.seals {
@@ -855,7 +855,7 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 // An outcome whose first write meets another one is sealed once.
 func TestSealedOnce(t *testing.T) {
 	t.Parallel()
-	s, key, sealer := watch(), newKey(), sealtest.New()
+	s, key, sealer := watch(), newKey(), kit.NewSealer()
 	g, _ := newGuardOver(t, s, sealer.Option)
 	ids := s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil || len(*ids) != 2 || sealer.Seals() != 1 {
@@ -870,7 +870,7 @@ func TestSealedOnce(t *testing.T) {
 // A Sealer gets a live context, also if the caller's has no deadline.
 func TestSealingWithoutADeadline(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error { return ctx.Err() }
 	g := w.guard(t, sealer.Option)
 	if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -889,7 +889,7 @@ func TestLateOutcomeMeetsSealedEvidence(t *testing.T) {
 		result       string
 		contradicted int
 	}{"the same": {private, 0}, "another": {"other", 1}} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
 			w.clock.Advance(time.Hour)
@@ -910,7 +910,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{"small": private, "large": wordy()} {
 		for _, cached := range []int{0, 10} {
-			s, key, sealer := newDrawer(), newKey(), sealtest.New()
+			s, key, sealer := newDrawer(), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, s, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = cached })
 			tries := 0
 			lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
@@ -938,7 +938,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 		}
 	}
 	// The same for a step.
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	tries := 0
 	out, err := w.do(t, w.guard(t, sealer.Option), func(ctx context.Context) (string, error) {
 		lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
@@ -962,7 +962,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 // from the store.
 func TestSealedCache(t *testing.T) {
 	t.Parallel()
-	s, key, sealer := watch(), newKey(), sealtest.New()
+	s, key, sealer := watch(), newKey(), kit.NewSealer()
 	g, _ := newGuardOver(t, s, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = 10 })
 	for i := range 3 {
 		out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (map[string]any, error) {
@@ -983,7 +983,7 @@ func TestSealedCache(t *testing.T) {
 // each replay.
 func TestSealedUntypedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} })
 	for range 2 {
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {

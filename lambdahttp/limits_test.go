@@ -19,7 +19,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 				case c.name == "bare":
 					bare = c
 				case c.limit > 0:
-					took := measuretest.Quickest(100, 50, sends(t, runtime), sends(t, c), sends(t, bare))
+					took := kit.Quickest(100, 50, sends(t, runtime), sends(t, c), sends(t, bare))
 					part := float64(took[1]-took[2]) / float64(took[0])
 					t.Logf("%-24s %.2f of %s", c.name, part, took[0])
 					if part > c.limit {
@@ -122,8 +122,8 @@ func limitsOfBodies(t *testing.T) {
 			if c.body == "" {
 				ev.RawQueryString = strings.Repeat("b=1&a=2&", 1<<17)
 			}
-			measuretest.Within(t, func() (string, bool) {
-				took := measuretest.Quickest(3, 1, func() { send(ev, c.status) }, func() {
+			kit.Within(t, func() (string, bool) {
+				took := kit.Quickest(3, 1, func() { send(ev, c.status) }, func() {
 					var v any
 					if err := json.Unmarshal([]byte(records), &v); err != nil {
 						t.Fatal(err)

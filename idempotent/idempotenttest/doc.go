@@ -55,3 +55,4 @@ package idempotenttest
 //	faults.go                 Faults: lost, repeated, refused and slow calls
 //	recorder.go               Recorder: an observer
 //	clock.go                  Clock
+//	fingerprint.go            StoredFingerprint: what a guard stores

@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -130,13 +130,13 @@ func TestFlush(t *testing.T) {
 
 // part returns the duration of op relative to that of whole.
 func part(op, whole side) float64 {
-	took := measuretest.Quickest(50, 1000, op, whole)
+	took := kit.Quickest(50, 1000, op, whole)
 	return float64(took[0]) / float64(took[1])
 }
 
 func within(t *testing.T, what string, limit float64, part func() float64) {
 	t.Helper()
-	measuretest.Within(t, func() (string, bool) {
+	kit.Within(t, func() (string, bool) {
 		took := part()
 		return fmt.Sprintf("%s takes %.3f of a replay; the limit is %.2f", what, took, limit), took <= limit
 	})

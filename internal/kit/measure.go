@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measuretest compares the cost of operations within one process, for tests
-// with limits. Machines are noisy, so nothing is compared with a number of another
-// day: the operations run in turns, under the same conditions. A disturbance only
-// adds time, so the quickest turn of each is compared, or the median of many.
-package measuretest
+package kit
 
 import (
 	"slices"
 	"testing"
 	"time"
 )
+
+// The functions below compare the cost of operations within one process, for tests
+// with limits. Machines are noisy, so nothing is compared with a number of another
+// day: the operations run in turns, under the same conditions. A disturbance only
+// adds time, so the quickest turn of each is compared, or the median of many.
 
 // Turns calls each of ops once in each of n turns, and returns what they returned,
 // by operation. Each turn begins with another operation, so that a drift of the
