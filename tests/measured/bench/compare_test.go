@@ -39,7 +39,7 @@ func wantWithin(t *testing.T, limit ratios, ours, theirs side, n int) {
 			wall = append(wall, float64(a.wall)/float64(b.wall))
 			cpu = append(cpu, float64(a.cpu)/float64(b.cpu))
 		}
-		got := ratios{kit.Median(wall), kit.Median(cpu)}
+		got := ratios{kit.Median(t, wall), kit.Median(t, cpu)}
 		return fmt.Sprintf("%s; the limits are %s; medians of %d pairs of %d operations", got, limit, pairs, n),
 			got.wall <= limit.wall && got.cpu <= limit.cpu
 	})

@@ -78,10 +78,10 @@ func TestStart(t *testing.T) {
 	}
 	kit.Within(t, func() (string, bool) {
 		took := kit.Turns(starts, ops...)
-		bare := kit.Median(took[0])
+		bare := kit.Median(t, took[0])
 		result, within := fmt.Sprintf("medians of %d starts; the limit is %.2f more; %s takes %s", starts, startLimit, programs[0], bare), true
 		for i, pkg := range programs[1:] {
-			more := float64(kit.Median(took[i+1]))/float64(bare) - 1
+			more := float64(kit.Median(t, took[i+1]))/float64(bare) - 1
 			result += fmt.Sprintf(", %s %.2f more", pkg, more)
 			within = within && more <= startLimit
 		}
