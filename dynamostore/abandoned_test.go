@@ -100,7 +100,7 @@ func TestReconciler_FindsAbandonedRuns(t *testing.T) {
 				return idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes([]byte(id))}
 			}
 			claim := func(k idempotent.Key) {
-				_, err := idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), guard(&dying{DB: db}), k, func(context.Context) (string, error) { return "ch_1", nil })
+				_, err := idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), guard(claimOnly(db)), k, func(context.Context) (string, error) { return "ch_1", nil })
 				if err != nil {
 					t.Fatal(err) // the handler succeeded, and its outcome was not stored
 				}
@@ -183,7 +183,8 @@ func TestRunning_IsNotInTheIndex(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for i, it := range []item{fake.puts[len(fake.puts)-2].Item, fake.transactions[0].TransactItems[0].Put.Item, fake.puts[len(fake.puts)-1].Item} {
+		puts := sent[dynamodb.PutItemInput](fake)
+		for i, it := range []item{puts[len(puts)-2].Item, sent[dynamodb.TransactWriteItemsInput](fake)[0].TransactItems[0].Put.Item, puts[len(puts)-1].Item} {
 			running := i < 2 // the claim and the step; then the outcome
 			if _, inIndex := it[dynamostore.IndexPartitionKey]; inIndex != (running && indexed) || running != (it[dynamostore.IndexSortKey] != nil) {
 				t.Errorf("IndexRunning is %t; write %d of the run: %s", indexed, i, show(it))
@@ -340,18 +341,7 @@ func TestAbandoned_Pace(t *testing.T) {
 	})
 }
 
-// fullPages reports for each page of a scan that it cost 128 read units, which is 1 MB.
-type fullPages struct{ *fakeDynamoDB }
-
-func (f fullPages) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	out, err := f.fakeDynamoDB.Scan(ctx, in, optFns...)
-	if out != nil {
-		out.ConsumedCapacity.CapacityUnits = aws.Float64(128)
-	}
-	return out, err
-}
-
-// Full pages are spread evenly, whichever segments they are from. A call without
+// Full pages, of 1 MB each, are spread evenly, whichever segments they are from. A call without
 // the time to wait for the next page ends at once, and so does a call whose read is
 // throttled while other segments wait.
 func TestAbandoned_PaceOfFullPages(t *testing.T) {
@@ -366,7 +356,7 @@ func TestAbandoned_PaceOfFullPages(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFake()
-			s := newStore(t, fullPages{fake}, func(o *dynamostore.Options) { o.ScanUnits, o.ScanSegments = row.units, row.segments })
+			s := newStore(t, billing(fake, &types.ConsumedCapacity{CapacityUnits: aws.Float64(128)}), func(o *dynamostore.Options) { o.ScanUnits, o.ScanSegments = row.units, row.segments })
 			leftRunning(t, s, 30)
 			// call makes a call that begins a pass, and returns its pages and its time.
 			now := noon
@@ -402,34 +392,26 @@ func TestAbandoned_PaceOfFullPages(t *testing.T) {
 	}
 }
 
-// inStep returns the replies of its two scans at the same moment.
-type inStep struct {
-	*fakeDynamoDB
-	replies *sync.WaitGroup
-}
-
-func (i inStep) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	out, err := i.fakeDynamoDB.Scan(ctx, in, optFns...)
-	i.replies.Done()
-	i.replies.Wait()
-	return out, err
-}
-
 // After handle returned false, it gets no page that another segment had read
 // already.
 func TestAbandoned_RefusedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client := inStep{newFake(), &sync.WaitGroup{}}
-		client.replies.Add(2)
-		s := newStore(t, client, func(o *dynamostore.Options) { o.ScanSegments = 2 })
+		fake, replies := newFake(), sync.WaitGroup{}
+		replies.Add(2)
+		s := newStore(t, dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+			if c.Do(ctx); c.Op == "Scan" { // the replies of both scans arrive at the same moment
+				replies.Done()
+				replies.Wait()
+			}
+		}), func(o *dynamostore.Options) { o.ScanSegments = 2 })
 		leftRunning(t, s, 30)
 		handled := 0
 		if _, err := s.Abandoned(t.Context(), noon, func([]driver.Listed) bool { handled++; return false }); err != nil {
 			t.Fatal(err)
 		}
-		if handled != 1 || client.count("Scan") != 2 {
-			t.Errorf("%d of %d pages were passed", handled, client.count("Scan"))
+		if handled != 1 || fake.count("Scan") != 2 {
+			t.Errorf("%d of %d pages were passed", handled, fake.count("Scan"))
 		}
 	})
 }
@@ -454,24 +436,17 @@ func TestAbandoned_Race(t *testing.T) {
 	}
 }
 
-// repeating loses the first reply to every PutItem, and sends the request again, as
-// the SDK does.
-type repeating struct{ *fakeDynamoDB }
-
-func (r repeating) PutItem(ctx context.Context, in *dynamodb.PutItemInput, o ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if _, err := r.fakeDynamoDB.PutItem(ctx, in, o...); err != nil {
-		return nil, err
-	}
-	return r.fakeDynamoDB.PutItem(ctx, in, o...)
-}
-
 // A call whose bookmark was written by a request whose reply was lost knows it for its
 // own: it reads, and the next call does not read the same pages again.
 func TestAbandoned_LostReply(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	ids := leftRunning(t, newStore(t, fake), 2)
-	s := newStore(t, repeating{fake})
+	s := newStore(t, dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+		if c.Do(ctx); c.Op == "PutItem" && c.Err == nil { // the reply is lost, and the SDK sends the request again
+			c.Do(ctx)
+		}
+	}))
 	p := &passed{}
 	abandoned(t, s, noon, p)
 	p.want(t, "the call", ids...)
@@ -492,7 +467,7 @@ func TestAbandoned_ContextEnds(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{"GetItem", "PutItem", "Scan"} {
 		fake := newFake()
-		s := newStore(t, silent{fake})
+		s := newStore(t, billing(fake, nil))
 		ids := leftRunning(t, s, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		fake.refuse = func(operation string, _ int) error {
@@ -723,18 +698,17 @@ func TestAbandoned_BookmarkIsApart(t *testing.T) {
 	}
 }
 
-// dying lets the claim through, and no later write.
-type dying struct {
-	*dynamotest.DB
-	claimed bool
-}
-
-func (d *dying) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if d.claimed {
-		return nil, errors.New("killed")
-	}
-	d.claimed = true
-	return d.DB.PutItem(ctx, in, optFns...)
+// claimOnly returns a client that makes one PutItem, the claim, and no later one.
+func claimOnly(db *dynamotest.DB) dynamostore.Client {
+	claimed := false
+	return dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "PutItem" && claimed {
+			c.Err = errors.New("killed")
+			return
+		}
+		claimed = claimed || c.Op == "PutItem"
+		c.Do(ctx)
+	})
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

@@ -9,30 +9,19 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 )
 
-// instant answers every PutItem and every batch immediately.
-type instant struct {
-	*fakeDynamoDB
-	err    error
-	chunks *dynamodb.BatchGetItemOutput
-}
-
-func (i instant) PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	return nil, i.err
-}
-
-func (i instant) BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
-	return &dynamodb.BatchWriteItemOutput{}, nil
-}
-
-func (i instant) BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	return i.chunks, nil
+// instant returns a client that answers each call with that reply immediately.
+func instant(out any, err error) dynamostore.Client {
+	return dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) { c.Out, c.Err = out, err })
 }
 
 // The time of a first request in this package.
 func BenchmarkInsert(b *testing.B) {
-	s := newStore(b, instant{})
+	s := newStore(b, instant(&dynamodb.PutItemOutput{}, nil))
 	r, now := someRecord(), at(0)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -49,7 +38,7 @@ func BenchmarkInsert_Refused(b *testing.B) {
 	if _, err := newStore(b, fake).Insert(b.Context(), r, at(0)); err != nil {
 		b.Fatal(err)
 	}
-	s := newStore(b, instant{err: &types.ConditionalCheckFailedException{Item: fake.item(string(r.ID))}})
+	s := newStore(b, instant(nil, &types.ConditionalCheckFailedException{Item: fake.item(string(r.ID))}))
 	b.ReportAllocs()
 	for b.Loop() {
 		if met, err := s.Insert(b.Context(), r, at(0)); err != nil || met == nil {
@@ -62,7 +51,7 @@ func BenchmarkInsert_Refused(b *testing.B) {
 func BenchmarkPutChunks(b *testing.B) {
 	for _, size := range []int{300 << 10, 6 << 20} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
-			s := newStore(b, instant{})
+			s := newStore(b, instant(&dynamodb.BatchWriteItemOutput{}, nil))
 			id, v, data := someRecord().ID, newVersion(), noise(size)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -84,7 +73,7 @@ func BenchmarkGetChunks(b *testing.B) {
 			for _, it := range fake.all() {
 				items = append(items, it)
 			}
-			s := newStore(b, instant{chunks: &dynamodb.BatchGetItemOutput{Responses: map[string][]item{tableName: items}}})
+			s := newStore(b, instant(&dynamodb.BatchGetItemOutput{Responses: map[string][]item{tableName: items}}, nil))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := s.GetChunks(b.Context(), id, v, count); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -349,24 +350,16 @@ func TestChunks_ForeignItemInTheReply(t *testing.T) {
 	s := newStore(t, fake)
 	id, v, count := putChunks(t, s, noise(10))
 	for _, pk := range []types.AttributeValue{nil, &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberS{Value: "another"}} {
-		if got, err := newStore(t, foreignReply{fake, pk}).GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		foreign := newStore(t, dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+			c.Do(ctx)
+			for _, it := range c.Out.(*dynamodb.BatchGetItemOutput).Responses[tableName] {
+				it["pk"] = pk
+			}
+		}))
+		if got, err := foreign.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%T: got %x, %v, want ErrNoRecord", pk, got, err)
 		}
 	}
-}
-
-// foreignReply replaces the keys of the items that a batch returns.
-type foreignReply struct {
-	*fakeDynamoDB
-	pk types.AttributeValue
-}
-
-func (f foreignReply) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	out, err := f.fakeDynamoDB.BatchGetItem(ctx, in)
-	for _, it := range out.Responses[tableName] {
-		it["pk"] = f.pk
-	}
-	return out, err
 }
 
 // FM58: a storm of duplicates is billed by the size of the record, which stays

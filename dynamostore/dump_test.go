@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // F25: a dump of the table shows neither a key nor a hash that depends on a request
@@ -85,7 +85,7 @@ func TestDumpShowsNoRequest(t *testing.T) {
 func TestDumpShowsNoSealedResult(t *testing.T) {
 	t.Parallel()
 	const secret = "4242424242424242"
-	db, sealer := dynamotest.New("once"), sealtest.New()
+	db, sealer := dynamotest.New("once"), kit.NewSealer()
 	guard, err := idempotent.New(newStoreOver(t, db), sealer.Option, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package dynamostore_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,14 +31,11 @@ type item = map[string]types.AttributeValue
 
 // fakeDynamoDB is a database in memory that records calls and injects faults.
 type fakeDynamoDB struct {
-	*dynamotest.DB
-	mu        sync.Mutex
-	calls     map[string]int
-	puts      []*dynamodb.PutItemInput
-	gets      []*dynamodb.GetItemInput
-	batchGets []*dynamodb.BatchGetItemInput
-
-	transactions []*dynamodb.TransactWriteItemsInput
+	dynamostore.Client
+	db    *dynamotest.DB
+	mu    sync.Mutex
+	calls map[string]int
+	sent  []any // the inputs
 
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
@@ -57,31 +55,56 @@ type fakeDynamoDB struct {
 	ttl   *types.TimeToLiveDescription
 }
 
-func newFake() *fakeDynamoDB {
-	return &fakeDynamoDB{DB: dynamotest.New(tableName, "orders"), calls: map[string]int{}}
-}
+func newFake() *fakeDynamoDB { return fakeOn(dynamotest.New(tableName, "orders")) }
 
 // withoutTables returns a database in which no table exists.
-func withoutTables() *fakeDynamoDB {
-	return &fakeDynamoDB{DB: dynamotest.New(), calls: map[string]int{}}
+func withoutTables() *fakeDynamoDB { return fakeOn(dynamotest.New()) }
+
+func fakeOn(db *dynamotest.DB) *fakeDynamoDB {
+	f := &fakeDynamoDB{db: db, calls: map[string]int{}}
+	f.Client = dynamotest.Intercept(db, f.call)
+	return f
 }
 
 // call counts a call, and makes it unless a fault is injected.
-func call[I, O any](ctx context.Context, f *fakeDynamoDB, operation string, in *I, do func(context.Context, *I, ...func(*dynamodb.Options)) (*O, error)) (*O, error) {
+func (f *fakeDynamoDB) call(ctx context.Context, c *dynamotest.Call) {
 	f.mu.Lock()
-	f.calls[operation]++
-	n := f.calls[operation]
+	f.calls[c.Op]++
+	n := f.calls[c.Op]
+	f.sent = append(f.sent, c.In)
 	f.mu.Unlock()
 	if n > 10_000 {
-		panic("the calls of " + operation + " do not end")
+		panic("the calls of " + c.Op + " do not end")
 	}
-	if err := ctx.Err(); err == nil && f.refuse != nil {
-		if err := f.refuse(operation, n); err != nil {
-			return nil, operationError(operation, err)
+	if ctx.Err() == nil && f.refuse != nil {
+		if err := f.refuse(c.Op, n); err != nil {
+			c.Err = f.forget(operationError(c.Op, err))
+			return
 		}
 	}
-	return do(ctx, in)
+	switch in := c.In.(type) {
+	case *dynamodb.QueryInput:
+		small := *in
+		small.Limit = aws.Int32(min(maxPage, aws.ToInt32(in.Limit)))
+		c.In = &small
+	case *dynamodb.ScanInput:
+		small := *in
+		small.Limit = aws.Int32(maxPage)
+		c.In = &small
+	case *dynamodb.BatchWriteItemInput:
+		f.batchWrite(ctx, c, in, n)
+		return
+	case *dynamodb.BatchGetItemInput:
+		f.batchGet(ctx, c, in, n)
+		return
+	}
+	c.Do(ctx)
+	c.Err = f.forget(c.Err)
+	f.describe(c)
 }
+
+// maxPage is the page size of its lists, small so that every list has pages.
+const maxPage = 3
 
 // operationError returns an error as the SDK does.
 func operationError(operation string, err error) error {
@@ -107,7 +130,7 @@ func (f *fakeDynamoDB) all() map[string]item {
 	for _, table := range []string{tableName, "orders"} {
 		in := &dynamodb.ScanInput{TableName: &table}
 		for {
-			out, err := f.DB.Scan(context.Background(), in)
+			out, err := f.db.Scan(context.Background(), in)
 			if err != nil {
 				panic(err)
 			}
@@ -127,7 +150,7 @@ func (f *fakeDynamoDB) item(key string) item { return f.all()[key] }
 
 // store puts an item into the store's table.
 func (f *fakeDynamoDB) store(it item) {
-	if _, err := f.DB.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: it}); err != nil {
+	if _, err := f.db.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: it}); err != nil {
 		panic(err)
 	}
 }
@@ -142,22 +165,21 @@ func (f *fakeDynamoDB) change(key string, change func(item)) {
 // remove deletes an item of the store's table, as its time to live does.
 func (f *fakeDynamoDB) remove(key string) {
 	in := &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: item{"pk": &types.AttributeValueMemberS{Value: key}}}
-	if _, err := f.DB.DeleteItem(context.Background(), in); err != nil {
+	if _, err := f.db.DeleteItem(context.Background(), in); err != nil {
 		panic(err)
 	}
 }
 
-func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+// sent returns the inputs of that type.
+func sent[I any](f *fakeDynamoDB) (inputs []*I) {
 	f.mu.Lock()
-	f.puts = append(f.puts, in)
-	f.mu.Unlock()
-	out, err := call(ctx, f, "PutItem", in, f.DB.PutItem)
-	return out, f.forget(err)
-}
-
-func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	out, err := call(ctx, f, "DeleteItem", in, f.DB.DeleteItem)
-	return out, f.forget(err)
+	defer f.mu.Unlock()
+	for _, in := range f.sent {
+		if in, ok := in.(*I); ok {
+			inputs = append(inputs, in)
+		}
+	}
+	return inputs
 }
 
 // forget changes the items in a refusal, or removes them, if f is forgetful.
@@ -177,134 +199,81 @@ func (f *fakeDynamoDB) forget(err error) error {
 	return err
 }
 
-func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+// describe changes a reply as the fields of f require. A scan costs half a read unit
+// for each item.
+func (f *fakeDynamoDB) describe(c *dynamotest.Call) {
 	f.mu.Lock()
-	f.gets = append(f.gets, in)
-	f.mu.Unlock()
-	out, err := call(ctx, f, "GetItem", in, f.DB.GetItem)
-	if err == nil && out.Item != nil && f.alter != nil {
-		f.alter(out.Item)
+	defer f.mu.Unlock()
+	switch out := c.Out.(type) {
+	case *dynamodb.GetItemOutput:
+		if out.Item != nil && f.alter != nil {
+			f.alter(out.Item)
+		}
+	case *dynamodb.ScanOutput:
+		if out.ConsumedCapacity != nil {
+			out.ConsumedCapacity.CapacityUnits = aws.Float64(float64(out.ScannedCount) / 2)
+		}
+	case *dynamodb.DescribeTableOutput:
+		if f.table != nil {
+			table := *f.table
+			out.Table = &table
+		}
+	case *dynamodb.DescribeTimeToLiveOutput:
+		if f.table != nil {
+			out.TimeToLiveDescription = f.ttl
+		}
 	}
-	return out, err
 }
 
-func (f *fakeDynamoDB) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	f.mu.Lock()
-	f.transactions = append(f.transactions, in)
-	f.mu.Unlock()
-	out, err := call(ctx, f, "TransactWriteItems", in, f.DB.TransactWriteItems)
-	return out, f.forget(err)
+// batchWrite leaves the first requests of a batch, which is the n-th.
+func (f *fakeDynamoDB) batchWrite(ctx context.Context, c *dynamotest.Call, in *dynamodb.BatchWriteItemInput, n int) {
+	table, requests := only(in.RequestItems)
+	undone := f.undone(c.Op, n, len(requests))
+	c.Out = &dynamodb.BatchWriteItemOutput{}
+	if undone < len(requests) {
+		c.In = &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{table: requests[undone:]}}
+		c.Do(ctx)
+	}
+	if out, ok := c.Out.(*dynamodb.BatchWriteItemOutput); ok && undone > 0 {
+		out.UnprocessedItems = map[string][]types.WriteRequest{f.named(table): slices.Clone(requests[:undone])}
+	}
 }
 
-// BatchWriteItem leaves the first requests of a batch.
-func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
-	return call(ctx, f, "BatchWriteItem", in, func(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
-		table, requests := only(in.RequestItems)
-		undone := f.undone("BatchWriteItem", len(requests))
-		out := &dynamodb.BatchWriteItemOutput{}
-		if undone < len(requests) {
-			var err error
-			if out, err = f.DB.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{table: requests[undone:]}}); err != nil {
-				return nil, err
-			}
+// batchGet leaves the first keys of a batch, which is the n-th.
+func (f *fakeDynamoDB) batchGet(ctx context.Context, c *dynamotest.Call, in *dynamodb.BatchGetItemInput, n int) {
+	table, request := only(in.RequestItems)
+	if !aws.ToBool(request.ConsistentRead) {
+		c.Err = operationError(c.Op, validation("the read is not consistent"))
+		return
+	}
+	undone := f.undone(c.Op, n, len(request.Keys))
+	left := request.Keys[:undone]
+	out := &dynamodb.BatchGetItemOutput{}
+	if undone < len(request.Keys) || undone == 0 { // the DB refuses a request without keys
+		done := request
+		done.Keys = request.Keys[undone:]
+		c.In = &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: done}}
+		if c.Do(ctx); c.Err != nil {
+			return
 		}
-		if undone > 0 {
-			out.UnprocessedItems = map[string][]types.WriteRequest{f.named(table): slices.Clone(requests[:undone])}
-		}
-		return out, nil
-	})
+		out = c.Out.(*dynamodb.BatchGetItemOutput)
+		out.Responses = map[string][]item{f.named(table): out.Responses[table]}
+		left = append(slices.Clone(left), out.UnprocessedKeys[table].Keys...)
+	}
+	if len(left) > 0 {
+		out.UnprocessedKeys = map[string]types.KeysAndAttributes{f.named(table): {Keys: slices.Clone(left)}}
+	}
+	c.Out = out
 }
 
-// BatchGetItem leaves the first keys of a batch.
-func (f *fakeDynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	f.mu.Lock()
-	f.batchGets = append(f.batchGets, in)
-	f.mu.Unlock()
-	return call(ctx, f, "BatchGetItem", in, func(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-		table, request := only(in.RequestItems)
-		if !aws.ToBool(request.ConsistentRead) {
-			return nil, operationError("BatchGetItem", validation("the read is not consistent"))
-		}
-		undone := f.undone("BatchGetItem", len(request.Keys))
-		left := request.Keys[:undone]
-		out := &dynamodb.BatchGetItemOutput{}
-		if undone < len(request.Keys) || undone == 0 { // the DB refuses a request without keys
-			done := request
-			done.Keys = request.Keys[undone:]
-			var err error
-			if out, err = f.DB.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: done}}); err != nil {
-				return nil, err
-			}
-			out.Responses = map[string][]item{f.named(table): out.Responses[table]}
-			left = append(slices.Clone(left), out.UnprocessedKeys[table].Keys...)
-		}
-		if len(left) > 0 {
-			out.UnprocessedKeys = map[string]types.KeysAndAttributes{f.named(table): {Keys: slices.Clone(left)}}
-		}
-		return out, nil
-	})
-}
-
-func (f *fakeDynamoDB) undone(operation string, size int) int {
+func (f *fakeDynamoDB) undone(operation string, n, size int) int {
 	if f.leave == nil {
 		return 0
 	}
-	return f.leave(operation, f.count(operation), size)
+	return f.leave(operation, n, size)
 }
 
-func (f *fakeDynamoDB) named(table string) string {
-	if f.alias != "" {
-		return f.alias
-	}
-	return table
-}
-
-// maxPage is the page size of its lists, small so that every list has pages.
-const maxPage = 3
-
-func (f *fakeDynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	small := *in
-	small.Limit = aws.Int32(min(maxPage, aws.ToInt32(in.Limit)))
-	return call(ctx, f, "Query", &small, f.DB.Query)
-}
-
-// Scan reports half a read unit for each item.
-func (f *fakeDynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	small := *in
-	small.Limit = aws.Int32(maxPage)
-	out, err := call(ctx, f, "Scan", &small, f.DB.Scan)
-	if err == nil && out.ConsumedCapacity != nil {
-		out.ConsumedCapacity.CapacityUnits = aws.Float64(float64(out.ScannedCount) / 2)
-	}
-	return out, err
-}
-
-func (f *fakeDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
-	return call(ctx, f, "CreateTable", in, f.DB.CreateTable)
-}
-
-func (f *fakeDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
-	return call(ctx, f, "UpdateTimeToLive", in, f.DB.UpdateTimeToLive)
-}
-
-func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	out, err := call(ctx, f, "DescribeTable", in, f.DB.DescribeTable)
-	if err == nil && f.table != nil {
-		table := *f.table
-		out.Table = &table
-	}
-	return out, err
-}
-
-func (f *fakeDynamoDB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
-	out, err := call(ctx, f, "DescribeTimeToLive", in, f.DB.DescribeTimeToLive)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err == nil && f.table != nil {
-		out.TimeToLiveDescription = f.ttl
-	}
-	return out, err
-}
+func (f *fakeDynamoDB) named(table string) string { return cmp.Or(f.alias, table) }
 
 func pkOf(it item) string { return it["pk"].(*types.AttributeValueMemberS).Value }
 

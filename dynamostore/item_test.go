@@ -288,7 +288,7 @@ func TestItem_RefusesToWrite(t *testing.T) {
 					t.Errorf("got error %v, want one about %s", err, tt.want)
 				}
 			}
-			if len(fake.puts) != 0 {
+			if fake.count("PutItem") != 0 {
 				t.Error("it was sent")
 			}
 		})
@@ -589,8 +589,8 @@ func TestSteps_Refused(t *testing.T) {
 		fake := newFake()
 		r := stepped()
 		change(&r.Steps[0])
-		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "invalid step") || len(fake.puts) != 0 {
-			t.Errorf("%s: %v after %d puts", name, err, len(fake.puts))
+		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "invalid step") || fake.count("PutItem") != 0 {
+			t.Errorf("%s: %v after %d puts", name, err, fake.count("PutItem"))
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -297,37 +298,31 @@ func TestDue_ContextEnds(t *testing.T) {
 	}
 }
 
-// failingLater fails every query and scan that continues an earlier one.
-type failingLater struct {
-	*fakeDynamoDB
-	mu     sync.Mutex
-	failed map[string]int // by partition
-}
-
-func (f *failingLater) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if in.ExclusiveStartKey == nil {
-		return f.fakeDynamoDB.Query(ctx, in, optFns...)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.failed[in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value]++
-	return nil, validation("no")
-}
-
-func (f *failingLater) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	if in.ExclusiveStartKey == nil {
-		return f.fakeDynamoDB.Scan(ctx, in, optFns...)
-	}
-	return nil, validation("no")
-}
-
 // A failure on a later page ends the list: it is the last that is yielded, and the
 // failed query is not made again. A list that has to read the whole table yields no
 // entry then, because the earliest one may be missing.
 func TestLists_LaterPageFails(t *testing.T) {
 	t.Parallel()
-	client := &failingLater{fakeDynamoDB: newFake(), failed: map[string]int{}}
-	s := newStore(t, client)
+	var mu sync.Mutex
+	failed := map[string]int{} // by partition
+	s := newStore(t, dynamotest.Intercept(newFake(), func(ctx context.Context, c *dynamotest.Call) {
+		switch in := c.In.(type) {
+		case *dynamodb.QueryInput:
+			if in.ExclusiveStartKey != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value]++
+				c.Err = validation("no")
+				return
+			}
+		case *dynamodb.ScanInput:
+			if in.ExclusiveStartKey != nil {
+				c.Err = validation("no")
+				return
+			}
+		}
+		c.Do(ctx)
+	}))
 	const records = 64*maxPage + 1 // a shard has a second page
 	waiting(t, s, records, asTheyAre)
 	oneSegment := func(o *dynamostore.ScanOptions) { o.Segments = 1 }
@@ -353,7 +348,7 @@ func TestLists_LaterPageFails(t *testing.T) {
 			t.Errorf("%s: %d entries and %d errors", name, entries, failures)
 		}
 	}
-	for partition, times := range client.failed {
+	for partition, times := range failed {
 		if times > 1 {
 			t.Errorf("the query of %s failed %d times", partition, times)
 		}
@@ -386,36 +381,28 @@ func TestLists_Stop(t *testing.T) {
 	}
 }
 
-// lingering ends its first query for a later page a second after its context, as
-// the reply of a slow server does.
-type lingering struct {
-	*fakeDynamoDB
-	begun, ended atomic.Bool // that query
-}
-
-func (l *lingering) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if in.ExclusiveStartKey == nil || l.begun.Swap(true) {
-		return l.fakeDynamoDB.Query(ctx, in, optFns...)
-	}
-	<-ctx.Done()
-	<-time.After(time.Second)
-	l.ended.Store(true)
-	return nil, ctx.Err()
-}
-
 // A list that has returned has no query under way.
 func TestDue_WaitsForItsQueries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client := &lingering{fakeDynamoDB: newFake()}
-		s := newStore(t, client)
+		var begun, ended atomic.Bool // the first query for a later page
+		s := newStore(t, dynamotest.Intercept(newFake(), func(ctx context.Context, c *dynamotest.Call) {
+			if in, ok := c.In.(*dynamodb.QueryInput); !ok || in.ExclusiveStartKey == nil || begun.Swap(true) {
+				c.Do(ctx)
+				return
+			}
+			<-ctx.Done()
+			<-time.After(time.Second) // the reply of a slow server
+			c.Err = ctx.Err()
+			ended.Store(true)
+		}))
 		waiting(t, s, 64*maxPage+1, asTheyAre) // a shard has a second page
 		for range s.Due(t.Context()) {
 			synctest.Wait() // it reads pages ahead
 			break
 		}
-		if !client.begun.Load() || !client.ended.Load() {
-			t.Errorf("a query of a later page: begun %t, ended %t", client.begun.Load(), client.ended.Load())
+		if !begun.Load() || !ended.Load() {
+			t.Errorf("a query of a later page: begun %t, ended %t", begun.Load(), ended.Load())
 		}
 	})
 }
@@ -434,7 +421,7 @@ func TestScan_WithoutUnits(t *testing.T) {
 	fake := newFake()
 	waiting(t, newStore(t, fake), 3, asTheyAre)
 	read := 0
-	for range newStore(t, silent{fake}).Scan(t.Context(), func(o *dynamostore.ScanOptions) {
+	for range newStore(t, billing(fake, nil)).Scan(t.Context(), func(o *dynamostore.ScanOptions) {
 		o.Progress = func(p dynamostore.ScanProgress) { read = p.Items }
 	}) {
 	}
@@ -443,12 +430,12 @@ func TestScan_WithoutUnits(t *testing.T) {
 	}
 }
 
-type silent struct{ *fakeDynamoDB }
-
-func (s silent) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	out, err := s.fakeDynamoDB.Scan(ctx, in, optFns...)
-	if out != nil {
-		out.ConsumedCapacity = nil
-	}
-	return out, err
+// billing returns a client whose scans report that cost for each page.
+func billing(client dynamostore.Client, cost *types.ConsumedCapacity) dynamostore.Client {
+	return dynamotest.Intercept(client, func(ctx context.Context, c *dynamotest.Call) {
+		c.Do(ctx)
+		if out, ok := c.Out.(*dynamodb.ScanOutput); ok {
+			out.ConsumedCapacity = cost
+		}
+	})
 }

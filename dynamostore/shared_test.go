@@ -19,7 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/sharedtest"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // neighbours is how many other items a shared table has.
@@ -29,23 +29,23 @@ const neighbours = 2000
 func sharedTable(t *testing.T, others int) *dynamotest.DB {
 	t.Helper()
 	db := dynamotest.New()
-	sharedtest.Create(t, db, tableName)
-	sharedtest.Fill(t, db, tableName, others)
+	engine.CreateShared(t, db, tableName)
+	engine.FillShared(t, db, tableName, others)
 	return db
 }
 
 func sharedFixture(t *testing.T, db *dynamotest.DB) idempotenttest.Fixture {
-	open := func(t testing.TB) driver.Store { return newStore(t, db, sharedtest.Layout) }
+	open := func(t testing.TB) driver.Store { return newStore(t, db, engine.SharedLayout) }
 	return idempotenttest.Fixture{
 		Open:   open,
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
 		Remove: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
-			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: sharedtest.Key(string(id))})
+			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: engine.SharedKey(string(id))})
 			return err
 		},
 		Damage: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
 			_, err := db.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-				TableName: aws.String(tableName), Key: sharedtest.Key(string(id)), UpdateExpression: aws.String("SET v = :later"),
+				TableName: aws.String(tableName), Key: engine.SharedKey(string(id)), UpdateExpression: aws.String("SET v = :later"),
 				ExpressionAttributeValues: item{":later": &types.AttributeValueMemberN{Value: "77"}},
 			})
 			return err
@@ -72,13 +72,13 @@ func TestShared(t *testing.T) {
 func TestShared_Lists(t *testing.T) {
 	t.Parallel()
 	db := sharedTable(t, neighbours)
-	s := newStore(t, db, sharedtest.Layout)
+	s := newStore(t, db, engine.SharedLayout)
 	if err := s.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 	running, due := leftRunning(t, s, 3), waiting(t, s, 4, asTheyAre)
 	given := waiting(t, s, 2, func(_ int, r *driver.Record) { r.Exhausted = true })
-	other := newStore(t, db, sharedtest.Layout, func(o *dynamostore.Options) { o.Prefix = sharedtest.Domain })
+	other := newStore(t, db, engine.SharedLayout, func(o *dynamostore.Options) { o.Prefix = engine.Domain })
 	hidden := waiting(t, other, 5, asTheyAre)
 	hidden = append(hidden, leftRunning(t, other, 1)...)
 
@@ -101,7 +101,7 @@ func TestShared_Lists(t *testing.T) {
 	p := &passed{}
 	abandoned(t, s, noon, p)
 	p.want(t, "Abandoned", running...)
-	if mark, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String(tableName), Key: sharedtest.Key("#scan")}); err != nil || mark.Item["next"] == nil {
+	if mark, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String(tableName), Key: engine.SharedKey("#scan")}); err != nil || mark.Item["next"] == nil {
 		t.Errorf("the bookmark is %v, %v", mark, err)
 	}
 }
@@ -112,7 +112,7 @@ func TestShared_Chunks(t *testing.T) {
 	t.Parallel()
 	for _, apart := range []bool{false, true} {
 		db := sharedTable(t, 200)
-		options := []func(*dynamostore.Options){sharedtest.Layout}
+		options := []func(*dynamostore.Options){engine.SharedLayout}
 		if apart {
 			options = append(options, inChunkTable)
 		}
@@ -161,7 +161,7 @@ func TestShared_Chunks(t *testing.T) {
 func TestShared_Commit(t *testing.T) {
 	t.Parallel()
 	db := sharedTable(t, 200)
-	s := newStore(t, db, sharedtest.Layout)
+	s := newStore(t, db, engine.SharedLayout)
 	g, err := idempotent.New(s)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestShared_Commit(t *testing.T) {
 	}
 	orderOf := func(id string) types.TransactWriteItem {
 		return types.TransactWriteItem{Put: &types.Put{
-			TableName: aws.String(tableName), Item: item{"PK": text(sharedtest.Domain + id), "SK": text("METADATA")},
+			TableName: aws.String(tableName), Item: item{"PK": text(engine.Domain + id), "SK": text("METADATA")},
 			ConditionExpression: aws.String("attribute_not_exists(PK)"),
 		}}
 	}
@@ -188,7 +188,7 @@ func TestShared_Commit(t *testing.T) {
 	}
 	// The record itself as an item is named.
 	key := idempotent.Key{Operation: "place", Scope: "acme", ID: "o-3"}
-	own := sharedtest.Key(string(key.RecordID()))
+	own := engine.SharedKey(string(key.RecordID()))
 	own["more"] = text("x")
 	if _, err := place("o-3", types.TransactWriteItem{Put: &types.Put{TableName: aws.String(tableName), Item: own}}); !errors.Is(err, idempotent.ErrNotApplied) ||
 		!strings.Contains(err.Error(), `the record and item 0 are the same item of table "once"`) {
@@ -268,9 +268,9 @@ func TestCheck_Layout(t *testing.T) {
 		table, store func(*dynamostore.Options)
 		want         []string
 	}{
-		{"a sort key that no option names", sharedtest.Layout, named, []string{"its key is PK (HASH, S), SK (RANGE, S) and must be PK (HASH, S)", "or name its keys in Options.PartitionKey and SortKey, with a Prefix"}},
-		{"no option at all", sharedtest.Layout, plain, []string{"must be pk (HASH, S)", "with a Prefix", `on attribute "expires_at" and must be on "ttl"; name it in Options.TTLAttribute`}},
-		{"no sort key, and an option that names one", named, sharedtest.Layout, []string{"its key is PK (HASH, S) and must be PK (HASH, S), SK (RANGE, S)", "or remove Options.SortKey"}},
+		{"a sort key that no option names", engine.SharedLayout, named, []string{"its key is PK (HASH, S), SK (RANGE, S) and must be PK (HASH, S)", "or name its keys in Options.PartitionKey and SortKey, with a Prefix"}},
+		{"no option at all", engine.SharedLayout, plain, []string{"must be pk (HASH, S)", "with a Prefix", `on attribute "expires_at" and must be on "ttl"; name it in Options.TTLAttribute`}},
+		{"no sort key, and an option that names one", named, engine.SharedLayout, []string{"its key is PK (HASH, S) and must be PK (HASH, S), SK (RANGE, S)", "or remove Options.SortKey"}},
 		{"other names", named, plain, []string{"its key is PK (HASH, S) and must be pk (HASH, S)", "or name its keys in Options.PartitionKey"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestCheck_SharedTable(t *testing.T) {
 			if row.options == nil {
 				row.options = func(*dynamostore.Options) {}
 			}
-			err := newStore(t, fake, sharedtest.Layout, row.options).Check(t.Context())
+			err := newStore(t, fake, engine.SharedLayout, row.options).Check(t.Context())
 			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("got %v, want %q", err, row.want)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -108,8 +108,17 @@ func TestCostOfSteps(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| steps of a request | calls | write units | $ per million | durable functions, $ per million |\n| --: | --: | --: | --: | --: |\n")
 	for _, steps := range []int{1, 5, 20, 100, 400} {
-		bill := &meter{DB: dynamotest.New("once")}
-		g, err := idempotent.New(newStore(t, bill), func(o *idempotent.Options) {
+		// A write costs a unit for each KB of the item before or after it, whichever is
+		// larger (developer guide, "DynamoDB read and write operations").
+		calls, units, before := 0, 0, 0
+		client := dynamotest.Intercept(dynamotest.New("once"), func(ctx context.Context, c *dynamotest.Call) {
+			if in, ok := c.In.(*dynamodb.PutItemInput); ok {
+				size := dynamostore.ItemSize(in.Item)
+				calls, units, before = calls+1, units+(max(size, before)+1023)/1024, size
+			}
+			c.Do(ctx)
+		})
+		g, err := idempotent.New(newStore(t, client), func(o *idempotent.Options) {
 			o.Recovery, o.Steps, o.Logger = idempotent.Resume, []string{"step"}, slog.New(slog.DiscardHandler)
 		})
 		if err != nil {
@@ -128,25 +137,9 @@ func TestCostOfSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		const unit, operation = 0.625, 8.00 // dollars for a million: list prices, with their sources in docs/cost.md and docs/comparison.md
-		fmt.Fprintf(&table, "| %d | %d | %d | %.2f | %.2f |\n", steps, bill.calls, bill.units, float64(bill.units)*unit, float64(steps)*operation)
+		fmt.Fprintf(&table, "| %d | %d | %d | %.2f | %.2f |\n", steps, calls, units, float64(units)*unit, float64(steps)*operation)
 	}
-	doctest.Part(t, "../docs/cost.md", "steps", table.String(), *update)
-}
-
-// meter counts the write units of one item: one for each KB of the item before or
-// after the write, whichever is larger (developer guide, "DynamoDB read and write
-// operations").
-type meter struct {
-	*dynamotest.DB
-	calls, units, size int
-}
-
-func (m *meter) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	size := dynamostore.ItemSize(in.Item)
-	m.calls++
-	m.units += (max(size, m.size) + 1023) / 1024
-	m.size = size
-	return m.DB.PutItem(ctx, in, optFns...)
+	kit.Part(t, "../docs/cost.md", "steps", table.String(), *update)
 }
 
 // incompressible returns n random bytes, the same ones each time.

@@ -45,10 +45,10 @@ func TestReplace_SendsTheCondition(t *testing.T) {
 
 func wantPut(t *testing.T, fake *fakeDynamoDB, condition string, values item) {
 	t.Helper()
-	if len(fake.puts) != 1 {
-		t.Fatalf("%d PutItem, want 1", len(fake.puts))
+	if fake.count("PutItem") != 1 {
+		t.Fatalf("%d PutItem, want 1", fake.count("PutItem"))
 	}
-	in := fake.puts[0]
+	in := sent[dynamodb.PutItemInput](fake)[0]
 	if got := aws.ToString(in.TableName); got != tableName {
 		t.Errorf("table %q", got)
 	}
@@ -80,8 +80,8 @@ func TestInsert_ReturnsTheRecordThatStands(t *testing.T) {
 	if err != nil || met == nil || !reflect.DeepEqual(*met, old) {
 		t.Fatalf("got %+v, %v, want %+v", met, err, old)
 	}
-	if len(fake.puts) != 2 || len(fake.gets) != 0 {
-		t.Errorf("%d PutItem and %d GetItem, want 2 and 0", len(fake.puts), len(fake.gets))
+	if fake.count("PutItem") != 2 || fake.count("GetItem") != 0 {
+		t.Errorf("%d PutItem and %d GetItem, want 2 and 0", fake.count("PutItem"), fake.count("GetItem"))
 	}
 	// The store's own write, found by a retry, is returned like any other record.
 	if met, err = s.Insert(t.Context(), old, at(0)); err != nil || met == nil || met.Version != old.Version {
@@ -158,8 +158,8 @@ func TestGet_IsConsistent(t *testing.T) {
 		Key:            item{"pk": &types.AttributeValueMemberS{Value: "charge#key"}},
 		ConsistentRead: aws.Bool(true),
 	}
-	if len(fake.gets) != 1 || !reflect.DeepEqual(fake.gets[0], want) {
-		t.Errorf("got %+v, want %+v", fake.gets, want)
+	if fake.count("GetItem") != 1 || !reflect.DeepEqual(sent[dynamodb.GetItemInput](fake)[0], want) {
+		t.Errorf("got %+v, want %+v", sent[dynamodb.GetItemInput](fake), want)
 	}
 }
 

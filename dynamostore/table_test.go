@@ -99,7 +99,7 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		change func(*fakeDynamoDB)
 		want   []string // one string per problem, in order, with parts separated by "…"
 	}{
-		{"no table", func(f *fakeDynamoDB) { f.DB = dynamotest.New() }, []string{"does not exist…region…CreateTable"}},
+		{"no table", func(f *fakeDynamoDB) { f.Client = dynamotest.New() }, []string{"does not exist…region…CreateTable"}},
 		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
 		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
 		{"another key", func(f *fakeDynamoDB) {
@@ -204,16 +204,10 @@ func TestCheck_KeepsTheCause(t *testing.T) {
 	}
 }
 
-// emptyReplies answers without a description.
-type emptyReplies struct{ *fakeDynamoDB }
-
-func (emptyReplies) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	return &dynamodb.DescribeTableOutput{}, nil
-}
-
 func TestCheck_EmptyReply(t *testing.T) {
 	t.Parallel()
-	if err := newStore(t, emptyReplies{newFake()}).Check(t.Context()); err == nil {
+	silent := dynamotest.Intercept(newFake(), func(_ context.Context, c *dynamotest.Call) { c.Out = &dynamodb.DescribeTableOutput{} })
+	if err := newStore(t, silent).Check(t.Context()); err == nil {
 		t.Error("it passed")
 	}
 }
@@ -226,15 +220,38 @@ type slowDynamoDB struct {
 	created             time.Time
 }
 
-func (s *slowDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, o ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
-	time.Sleep(time.Millisecond) // time for others to call it too
-	out, err := s.fakeDynamoDB.CreateTable(ctx, in, o...)
-	if err == nil {
-		s.mu.Lock()
-		s.created = time.Now()
-		s.mu.Unlock()
+func slow(invisible, creating time.Duration) *slowDynamoDB {
+	s := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: invisible, creating: creating}
+	s.Client = dynamotest.Intercept(s.Client, s.call)
+	return s
+}
+
+func (s *slowDynamoDB) call(ctx context.Context, c *dynamotest.Call) {
+	switch c.Op {
+	case "CreateTable":
+		time.Sleep(time.Millisecond) // time for others to call it too
+		if c.Do(ctx); c.Err == nil {
+			s.mu.Lock()
+			s.created = time.Now()
+			s.mu.Unlock()
+		}
+	case "DescribeTable":
+		switch c.Do(ctx); {
+		case c.Err != nil:
+		case s.age() < s.invisible:
+			c.Err = operationError("DescribeTable", &types.ResourceNotFoundException{})
+		case s.age() < s.invisible+s.creating:
+			c.Out.(*dynamodb.DescribeTableOutput).Table.TableStatus = types.TableStatusCreating
+		}
+	case "UpdateTimeToLive":
+		if s.age() < s.invisible+s.creating {
+			c.Err = operationError("UpdateTimeToLive", &types.ResourceInUseException{Message: aws.String("Table is being created")})
+			return
+		}
+		c.Do(ctx)
+	default:
+		c.Do(ctx)
 	}
-	return out, err
 }
 
 func (s *slowDynamoDB) age() time.Duration {
@@ -243,29 +260,10 @@ func (s *slowDynamoDB) age() time.Duration {
 	return time.Since(s.created)
 }
 
-func (s *slowDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, o ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	out, err := s.fakeDynamoDB.DescribeTable(ctx, in, o...)
-	switch {
-	case err != nil:
-	case s.age() < s.invisible:
-		return nil, operationError("DescribeTable", &types.ResourceNotFoundException{})
-	case s.age() < s.invisible+s.creating:
-		out.Table.TableStatus = types.TableStatusCreating
-	}
-	return out, err
-}
-
-func (s *slowDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, o ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
-	if s.age() < s.invisible+s.creating {
-		return nil, operationError("UpdateTimeToLive", &types.ResourceInUseException{Message: aws.String("Table is being created")})
-	}
-	return s.fakeDynamoDB.UpdateTimeToLive(ctx, in, o...)
-}
-
 func TestCreateTable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Second, creating: 10 * time.Second}
+		slow := slow(time.Second, 10*time.Second)
 		s := newStore(t, slow)
 		if err := s.CreateTable(t.Context()); err != nil {
 			t.Fatal(err)
@@ -289,30 +287,20 @@ func TestCreateTable(t *testing.T) {
 
 func TestCreateTable_IsBilledPerRequest(t *testing.T) {
 	t.Parallel()
-	recorder := &creations{fakeDynamoDB: withoutTables()}
-	if err := newStore(t, recorder).CreateTable(t.Context()); err != nil {
+	fake := withoutTables()
+	if err := newStore(t, fake).CreateTable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(recorder.inputs) != 1 || recorder.inputs[0].BillingMode != types.BillingModePayPerRequest {
-		t.Errorf("got %+v", recorder.inputs)
+	if inputs := sent[dynamodb.CreateTableInput](fake); len(inputs) != 1 || inputs[0].BillingMode != types.BillingModePayPerRequest {
+		t.Errorf("got %+v", inputs)
 	}
-}
-
-type creations struct {
-	*fakeDynamoDB
-	inputs []*dynamodb.CreateTableInput
-}
-
-func (c *creations) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, o ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
-	c.inputs = append(c.inputs, in)
-	return c.fakeDynamoDB.CreateTable(ctx, in, o...)
 }
 
 // Eight processes at once: one creates, and all return when the table is complete.
 func TestCreateTable_Race(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Second, creating: 10 * time.Second}
+		slow := slow(time.Second, 10*time.Second)
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -388,7 +376,7 @@ func TestCreateTable_TimeToLiveSwitchedOnByAnother(t *testing.T) {
 	fake := withoutTables()
 	fake.refuse = func(operation string, n int) error {
 		if operation == "UpdateTimeToLive" { // another process is faster
-			fake.DB.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{
+			fake.db.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{
 				TableName:               aws.String(tableName),
 				TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
 			})
@@ -439,7 +427,7 @@ func TestCreateTable_Ends(t *testing.T) {
 	t.Run("with the context", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), creating: time.Hour}
+			slow := slow(0, time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			err := newStore(t, slow).CreateTable(ctx)
@@ -454,7 +442,7 @@ func TestCreateTable_Ends(t *testing.T) {
 	t.Run("after three minutes", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Hour}
+			slow := slow(time.Hour, 0)
 			err := newStore(t, slow).CreateTable(t.Context())
 			if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
 				t.Errorf("got %v, want the cause of the wait", err)

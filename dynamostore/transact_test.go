@@ -63,7 +63,7 @@ func TestCommit_Request(t *testing.T) {
 	}); v != "done" || err != nil {
 		t.Fatal(v, err)
 	}
-	in, claim := fake.transactions[0], fake.puts[0]
+	in, claim := sent[dynamodb.TransactWriteItemsInput](fake)[0], sent[dynamodb.PutItemInput](fake)[0]
 	record := in.TransactItems[0].Put
 	wid := record.Item["wid"].(*types.AttributeValueMemberB).Value
 	if len(in.TransactItems) != 3 || *record.TableName != tableName || *in.ClientRequestToken != hex.EncodeToString(wid) ||
@@ -83,7 +83,7 @@ func TestCommit_Request(t *testing.T) {
 func TestWhoRefused(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
-	fake.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("orders"), Item: order("o-2").Put.Item})
+	fake.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("orders"), Item: order("o-2").Put.Item})
 	_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 		return "", dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
 	})
@@ -431,8 +431,8 @@ func TestTransact_Limits(t *testing.T) {
 		switch {
 		case c.fits && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case !c.fits && (!errors.Is(err, idempotent.ErrNotApplied) || errors.As(err, new(*idempotent.StoreError)) || len(fake.transactions) != 0):
-			t.Errorf("%s: got %v after %d requests", name, err, len(fake.transactions))
+		case !c.fits && (!errors.Is(err, idempotent.ErrNotApplied) || errors.As(err, new(*idempotent.StoreError)) || fake.count("TransactWriteItems") != 0):
+			t.Errorf("%s: got %v after %d requests", name, err, fake.count("TransactWriteItems"))
 		}
 	}
 }
@@ -495,7 +495,7 @@ func TestCommitStep(t *testing.T) {
 			t.Errorf("run %d: %v", i, err)
 		}
 	}
-	if len(fake.transactions) != 1 || len(fake.transactions[0].TransactItems) != 2 {
-		t.Errorf("%d transactions", len(fake.transactions))
+	if fake.count("TransactWriteItems") != 1 || len(sent[dynamodb.TransactWriteItemsInput](fake)[0].TransactItems) != 2 {
+		t.Errorf("%d transactions", fake.count("TransactWriteItems"))
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // One millisecond is enough to claim, and one to run; less is not.
@@ -82,7 +81,7 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 func TestExpiredBetweenInsertAndJudgement(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	expired := driver.Record{ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: fingerprinttest.Stored(key), Expires: now()}
+	expired := driver.Record{ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: idempotenttest.StoredFingerprint(key), Expires: now()}
 	s.insert = func(driver.Record) (*driver.Record, error) {
 		s.insert = nil
 		return &expired, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/errtype"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Failures of a transaction, and what its caller, the observer and the record
@@ -523,7 +523,7 @@ func TestCommitAgainAfterEvidence(t *testing.T) {
 // A second Commit that cannot open the stored result is in doubt, too.
 func TestCommitAgainCannotRead(t *testing.T) {
 	t.Parallel()
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
 	l := &ledger{Store: memstore.New(), lose: true}
 	g, _ := newGuardOver(t, l.Store, sealer.Option)

@@ -3,7 +3,6 @@
 package idempotent
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/doctest"
 )
 
 // The tables below are those of the design, row by row. Each boundary is tested
@@ -464,8 +462,6 @@ func TestTimeToEnterIsBounded(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the generated parts of the documents")
-
 // answers is what a request gets for each verdict.
 var answers = map[verdict]string{
 	verdictReplay:       "the stored outcome; nothing runs",
@@ -479,14 +475,14 @@ var answers = map[verdict]string{
 	verdictUnreadable:   "`*StoreError`; nothing runs",
 }
 
-// The decision table of docs/concepts.md is the table of the tests.
-func TestDecisionTable(t *testing.T) {
+// DecisionTable returns the table of docs/concepts.md.
+func DecisionTable() string {
 	var table strings.Builder
 	table.WriteString("| record of the key | answer to the request |\n| --- | --- |\n")
 	for _, row := range decisions {
 		fmt.Fprintf(&table, "| %s | %s |\n", row.meets, answers[row.want])
 	}
-	doctest.Part(t, "../docs/concepts.md", "decide", table.String(), *update)
+	return table.String()
 }
 
 // The diagram of docs/concepts.md has the moves between states that the verdicts

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -21,7 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/fingerprinttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // F31, F32, F33, F38, F39, G03: the record after a handler's error, by recovery,
@@ -447,7 +448,7 @@ func TestUnreadableState(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuardOver(t, s)
 	key := newKey()
-	r := driver.Record{ID: key.RecordID(), State: 9, Fingerprint: fingerprinttest.Stored(key)}
+	r := driver.Record{ID: key.RecordID(), State: 9, Fingerprint: idempotenttest.StoredFingerprint(key)}
 	if _, err := s.Insert(t.Context(), r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -473,7 +474,7 @@ func TestContention(t *testing.T) {
 		"always expired":   {driver.Record{State: driver.StateCompleted, Expires: time.Unix(1, 0)}, 8},
 		"always ended":     {driver.Record{State: driver.StateInProgress}, 1 + 8},
 	} {
-		row.standing.ID, row.standing.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
+		row.standing.ID, row.standing.Fingerprint = key.RecordID(), idempotenttest.StoredFingerprint(key)
 		writes := 0
 		g, events := newGuardOver(t, idempotenttest.Intercept(memstore.New(), func(_ context.Context, c *idempotenttest.StoreCall) {
 			c.Current = row.standing.Clone()
@@ -540,7 +541,7 @@ func TestStoreErrors(t *testing.T) {
 		s, key, calls := memstore.New(), newKey(), 0
 		if row.existing != nil {
 			r := *row.existing
-			r.ID, r.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
+			r.ID, r.Fingerprint = key.RecordID(), idempotenttest.StoredFingerprint(key)
 			if _, err := s.Insert(t.Context(), r, time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -572,7 +573,7 @@ func TestRecordDeletedWhileClaiming(t *testing.T) {
 		{State: driver.StateInProgress, LeaseEnd: time.Unix(1, 0)},
 	} {
 		key := newKey()
-		existing.ID, existing.Fingerprint = key.RecordID(), fingerprinttest.Stored(key)
+		existing.ID, existing.Fingerprint = key.RecordID(), idempotenttest.StoredFingerprint(key)
 		seen := &existing
 		g, _ := newGuardOver(t, answering(memstore.New(), driver.OpInsert, func(driver.Record) (met *driver.Record, err error) {
 			met, seen = seen, nil
@@ -820,7 +821,7 @@ func TestTakeoverStartsClean(t *testing.T) {
 	created := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Hour)
 	old := driver.Record{
 		ID: key.RecordID(), State: driver.StateRetryable, Reason: driver.ReasonResolved, Recovery: idempotent.Rerun,
-		Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4, Fingerprint: fingerprinttest.Stored(key),
+		Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4, Fingerprint: idempotenttest.StoredFingerprint(key),
 		Created: created, Since: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
 		Expires: created.Add(24 * time.Hour), Due: created,
 	}
@@ -845,3 +846,10 @@ func TestTakeoverStartsClean(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The decision table of docs/concepts.md is the table of the tests.
+func TestDecisionTable(t *testing.T) {
+	kit.Part(t, "../docs/concepts.md", "decide", idempotent.DecisionTable(), *update)
+}
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")

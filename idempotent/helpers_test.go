@@ -17,7 +17,6 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // newGuard returns a guard over a new memory store and the recorder of its
@@ -184,7 +183,7 @@ func (s *watched) hook(ctx context.Context, c *idempotenttest.StoreCall) {
 // holds inserts a record of key into the store, as written by another party.
 func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 	t.Helper()
-	r.ID, r.Fingerprint, r.Version = key.RecordID(), fingerprinttest.Stored(key), driver.Version{1}
+	r.ID, r.Fingerprint, r.Version = key.RecordID(), idempotenttest.StoredFingerprint(key), driver.Version{1}
 	if met, err := s.inner.Insert(t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}

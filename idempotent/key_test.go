@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // F11: golden ids. A change here loses every record that was written before it.
@@ -217,7 +217,7 @@ func TestStoredFingerprintGolden(t *testing.T) {
 		if stored := s.record(t, row.key).Fingerprint; hex.EncodeToString(stored[:]) != row.want {
 			t.Errorf("%s: got %x, want %s", name, stored, row.want)
 		}
-		if got := fingerprinttest.Stored(row.key); hex.EncodeToString(got[:]) != row.want {
+		if got := idempotenttest.StoredFingerprint(row.key); hex.EncodeToString(got[:]) != row.want {
 			t.Errorf("%s: the tests expect %x, want %s", name, got, row.want)
 		}
 	}

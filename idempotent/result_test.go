@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // The error of a failed replay names its cause.
@@ -154,7 +154,7 @@ func TestChunksWithoutAChunkStore(t *testing.T) {
 	t.Parallel()
 	key := newKey()
 	s := holding(t, driver.Record{
-		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: fingerprinttest.Stored(key),
+		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: idempotenttest.StoredFingerprint(key),
 		Encoding: "json", Chunks: driver.Chunks{Count: 2, Length: 10},
 	})
 	g, _ := newGuardOver(t, s)

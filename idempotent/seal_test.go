@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // private is the text that must not reach a store, a log or an error.
@@ -109,7 +109,7 @@ func TestSealedResults(t *testing.T) {
 	for name, row := range endings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
 			handler := row.handler
 			if handler == nil {
@@ -170,7 +170,7 @@ func wantUnavailable(t *testing.T, err error, reason string) {
 // Results of steps are sealed, and each belongs to its step.
 func TestSealedSteps(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	resume := func(o *idempotent.Options) {
 		o.Recovery, o.Steps, o.Now = idempotent.Resume, []string{"run", "big", "booked", "webhook"}, w.clock.Now
 	}
@@ -283,7 +283,7 @@ func change(t *testing.T, s driver.Store, key idempotent.Key, f func(*driver.Rec
 // Sealed bytes open only where they were stored.
 func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 	t.Parallel()
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	for name, row := range map[string]struct {
 		end  error
 		move func(from, to *driver.Record)
@@ -321,7 +321,7 @@ func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 // its length before it.
 func TestBoundData(t *testing.T) {
 	t.Parallel()
-	sealer, w := sealtest.New(), newWorkshop()
+	sealer, w := kit.NewSealer(), newWorkshop()
 	w.key = idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: w.key.Fingerprint}
 	var bound []string
 	note := func(_ context.Context, _, b []byte) error {
@@ -356,7 +356,7 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 		}
 	})
 	w.clock.Advance(time.Hour)
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	sealed, plain := w.guard(t, rerun, sealer.Option), w.guard(t, rerun)
 	out, err := w.do(t, sealed, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) })
 	if err != nil || out.Value != "ch_1" || w.record(t).Encoding != "json+sealed" {
@@ -381,7 +381,7 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 // stores no evidence in clear; evidence without a result needs no key.
 func TestEvidenceAboutASealingOperation(t *testing.T) {
 	t.Parallel()
-	sealer := sealtest.New()
+	sealer := kit.NewSealer()
 	seals := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Reconcile, []string{"pay"} }
 	for name, row := range map[string]struct {
 		codec    idempotent.Codec
@@ -453,7 +453,7 @@ func TestSealingFails(t *testing.T) {
 		for ending, row := range endings {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+				d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
 				sealer.BeforeSeal = fail
 				g, events := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
 				g, err := g.With(func(o *idempotent.Options) {
@@ -508,7 +508,7 @@ func TestSealingTakesHalfOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var given time.Duration
-		sealer := sealtest.New()
+		sealer := kit.NewSealer()
 		sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error {
 			deadline, _ := ctx.Deadline()
 			given = time.Until(deadline)
@@ -529,7 +529,7 @@ func TestSealingAStepFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range brokenSeals {
 		synctest.Test(t, func(t *testing.T) {
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
 			sealer.BeforeSeal = fail
 			g, events := newGuardOver(t, d.Store, sealer.Option)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -608,7 +608,7 @@ func TestOpeningFails(t *testing.T) {
 		}, true},
 	} {
 		for ending, end := range endings {
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, d.Store, append(end.optFns, sealer.Option)...)
 			if end.handler == nil {
 				continue
@@ -642,7 +642,7 @@ func TestOpeningFails(t *testing.T) {
 // A step that cannot be opened does not run, and its handler gets the reason.
 func TestOpeningAStepFails(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	resume := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} }
 	g := w.guard(t, resume, sealer.Option)
 	w.dies(t, func(o *idempotent.Options) { resume(o); sealer.Option(o) }, func(ctx context.Context) {
@@ -682,7 +682,7 @@ func TestOpeningAStepFails(t *testing.T) {
 // the error says that the handler was entered.
 func TestStandingOutcomeCannotBeOpened(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
 		w.clock.Advance(time.Hour)
@@ -717,7 +717,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 		"a result and Final":    {idempotent.Resolved(private), idempotent.ResolvedFinal("a", private), false},
 		"a result and then not": {idempotent.Resolved(private), idempotent.ResolvedWithoutResult(), false},
 	} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		d := newLoggedStore(w.Store)
 		g, events := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -755,7 +755,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 // Evidence about a step is compared with its sealed result in clear.
 func TestEvidenceMeetsASealedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	w.dies(t, sealer.Option, func(ctx context.Context) {
 		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil }); err != nil {
@@ -813,7 +813,7 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 		"without a result, too": {true, idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), nil},
 		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
 	} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		d := newLoggedStore(w.Store)
 		g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) {
 			if o.Now = w.clock.Now; row.seals {
@@ -836,7 +836,7 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 // An outcome whose first write meets another one is sealed once.
 func TestSealedOnce(t *testing.T) {
 	t.Parallel()
-	s, key, sealer := watch(), newKey(), sealtest.New()
+	s, key, sealer := watch(), newKey(), kit.NewSealer()
 	g, _ := newGuardOver(t, s, sealer.Option)
 	ids := s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil || len(*ids) != 2 || sealer.Seals() != 1 {
@@ -851,7 +851,7 @@ func TestSealedOnce(t *testing.T) {
 // A Sealer gets a live context, also if the caller's has no deadline.
 func TestSealingWithoutADeadline(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error { return ctx.Err() }
 	g := w.guard(t, sealer.Option)
 	if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -870,7 +870,7 @@ func TestLateOutcomeMeetsSealedEvidence(t *testing.T) {
 		result       string
 		contradicted int
 	}{"the same": {private, 0}, "another": {"other", 1}} {
-		w, sealer := newWorkshop(), sealtest.New()
+		w, sealer := newWorkshop(), kit.NewSealer()
 		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
 			w.clock.Advance(time.Hour)
@@ -891,7 +891,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{"small": private, "large": wordy()} {
 		for _, cached := range []int{0, 10} {
-			s, key, sealer := newLoggedStore(memstore.New()), newKey(), sealtest.New()
+			s, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
 			g, _ := newGuardOver(t, s.Store, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = cached })
 			tries := 0
 			lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
@@ -919,7 +919,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 		}
 	}
 	// The same for a step.
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	tries := 0
 	out, err := w.do(t, w.guard(t, sealer.Option), func(ctx context.Context) (string, error) {
 		lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
@@ -943,7 +943,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 // from the store.
 func TestSealedCache(t *testing.T) {
 	t.Parallel()
-	s, key, sealer := watch(), newKey(), sealtest.New()
+	s, key, sealer := watch(), newKey(), kit.NewSealer()
 	g, _ := newGuardOver(t, s, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = 10 })
 	for i := range 3 {
 		out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (map[string]any, error) {
@@ -964,7 +964,7 @@ func TestSealedCache(t *testing.T) {
 // each replay.
 func TestSealedUntypedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newWorkshop(), sealtest.New()
+	w, sealer := newWorkshop(), kit.NewSealer()
 	g := w.guard(t, sealer.Option, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} })
 	for range 2 {
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {

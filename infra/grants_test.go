@@ -29,7 +29,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/infra"
-	"github.com/once-lambda/once/internal/sharedtest"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // part is a part of a service with permissions on the table.
@@ -65,17 +65,17 @@ func TestPoliciesAllowWhatTheStoreDoes(t *testing.T) {
 		t.Run(p.name+" "+p.operation+" of a shared table", func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
 			db := database{DB: dynamotest.New("orders"), shared: true}
-			sharedtest.Create(t, db, "records")
+			engine.CreateShared(t, db, "records")
 			wantLeastPrivilege(t, stack, p, infra.IdempotencyTableFrom(stack, jsii.String("Records"),
 				awsdynamodb.TableV2_FromTableArn(stack, jsii.String("Table"), jsii.String(importedTable)), sharedLayout()), db)
 		})
 	}
 }
 
-// sharedLayout is the layout of package sharedtest.
+// sharedLayout is the layout of package engine.
 func sharedLayout() *infra.TableLayout {
 	o := dynamostore.Options{}
-	sharedtest.Layout(&o)
+	engine.SharedLayout(&o)
 	return &infra.TableLayout{PartitionKey: &o.PartitionKey, SortKey: &o.SortKey, Prefix: &o.Prefix, TimeToLiveAttribute: &o.TTLAttribute}
 }
 
@@ -183,13 +183,13 @@ func neighboursOf(p part, r *recorder) (all []request) {
 // database is a DynamoDB in memory.
 type database struct {
 	*dynamotest.DB
-	shared bool // the table of records is that of package sharedtest
+	shared bool // the table of records is that of package engine
 }
 
 // options are those of a store in the table of records.
 func (d database) options(o *dynamostore.Options) {
 	if d.shared {
-		sharedtest.Layout(o)
+		engine.SharedLayout(o)
 	}
 }
 
@@ -524,7 +524,7 @@ func walkOperator(t *testing.T, r *recorder) {
 	name, ended := string(newKey("charge").RecordID())+"#"+strings.Repeat("0", 32)+"#0", &types.AttributeValueMemberN{Value: "1"}
 	chunk := item{"pk": &types.AttributeValueMemberS{Value: name}, "ttl": ended}
 	if r.shared {
-		chunk = sharedtest.Key(name)
+		chunk = engine.SharedKey(name)
 		chunk["expires_at"] = ended
 	}
 	chunk["v"], chunk["part"] = &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberB{Value: []byte("x")}

@@ -30,7 +30,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/infra"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write what is generated")
@@ -321,7 +321,7 @@ func TestPermissionsInTheGuide(t *testing.T) {
 			who = ""
 		}
 	}
-	doctest.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
+	kit.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
 }
 
 // keysIn names the keys that a statement is limited to.
@@ -381,7 +381,7 @@ func TestAlarmsInTheGuide(t *testing.T) {
 			t.Errorf("docs/alarms.md has a section for %s, and there is no such alarm", heading[1])
 		}
 	}
-	doctest.Part(t, "../docs/alarms.md", "alarms", table.String(), *update)
+	kit.Part(t, "../docs/alarms.md", "alarms", table.String(), *update)
 }
 
 // rings says when an alarm rings, from its properties.

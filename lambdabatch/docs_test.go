@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -25,5 +25,5 @@ func TestDocs(t *testing.T) {
 		name, _, _ := strings.Cut(row.name, ", "+recoveries[row.declared])
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s | %s | %d |\n", name, recoveries[row.declared], says[row.first], row.state, says[row.second], row.runs)
 	}
-	doctest.Part(t, "../docs/batch.md", "outcomes", table.String(), *update)
+	kit.Part(t, "../docs/batch.md", "outcomes", table.String(), *update)
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -35,7 +35,7 @@ func TestProblemsHaveAHeading(t *testing.T) {
 // docs/http-profiles.md compares the profiles by their data.
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
-	doctest.Part(t, "../docs/http-profiles.md", "profiles", profilesTable(t), *update)
+	kit.Part(t, "../docs/http-profiles.md", "profiles", profilesTable(t), *update)
 }
 
 // docs/http-replays.md lists the headers that are never stored.
@@ -48,7 +48,7 @@ func TestHeadersInDocs(t *testing.T) {
 	}
 	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
 	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
-	doctest.Part(t, "../docs/http-replays.md", "headers", b.String(), *update)
+	kit.Part(t, "../docs/http-replays.md", "headers", b.String(), *update)
 }
 
 func profilesTable(t *testing.T) string {

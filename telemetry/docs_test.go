@@ -19,7 +19,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/logs"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/audit"
@@ -61,7 +61,7 @@ func TestDocs(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s |\n", m.Name, says[m.Kind])
 	}
-	doctest.Part(t, "../docs/observe.md", "metrics", table.String(), *update)
+	kit.Part(t, "../docs/observe.md", "metrics", table.String(), *update)
 }
 
 // The page has the names of the gauges and histograms, and the table of words has

@@ -28,20 +28,13 @@
 // list elements in update expressions, and local secondary indexes. It does not
 // delete expired items, throttle, or report conflicts between transactions.
 //
-// To inject a fault, embed a *DB and override a method. This transaction is applied,
-// and its reply is lost:
-//
-//	type lossy struct{ *dynamotest.DB }
-//
-//	func (l lossy) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput,
-//		o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-//		l.DB.TransactWriteItems(ctx, in, o...)
-//		return nil, errors.New("connection reset")
-//	}
+// To count calls, change them, lose replies or inject faults, wrap the client with
+// [Intercept].
 package dynamotest
 
 // Chapters, each of which refers only to those below it:
 //
+//	intercept.go   Intercept and Call
 //	transact.go    transactions
 //	batch.go       batches
 //	item.go        GetItem, PutItem, UpdateItem, DeleteItem

@@ -14,7 +14,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/errtype"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // history records what happened to the key of a lab: every write to its record,
@@ -454,7 +453,7 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	if life < 0 {
 		return
 	}
-	same := lives[life][0].record.Fingerprint == fingerprinttest.Stored(a.key)
+	same := lives[life][0].record.Fingerprint == StoredFingerprint(a.key)
 	if !same && (a.run != nil || a.outcome.Replayed) {
 		h.breaks("INV-6: another request under the key was executed, or got the outcome: %s", brief([]byte(outcome)))
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 var (
@@ -286,7 +285,7 @@ func (t *tale) process() *process { return &process{now: func() time.Time { retu
 
 // next returns the current record, or a new one, with another version.
 func (t *tale) next(change func(*driver.Record)) driver.Record {
-	r := driver.Record{ID: t.key.RecordID(), Fingerprint: fingerprinttest.Stored(t.key), Created: t.at}
+	r := driver.Record{ID: t.key.RecordID(), Fingerprint: StoredFingerprint(t.key), Created: t.at}
 	if t.stand != nil {
 		r = *t.stand
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // sound are stores that satisfy the contract.
@@ -123,7 +123,7 @@ func TestForgetfulStoresAreCaught(t *testing.T) {
 // and no longer fits into its record.
 func TestFailureModesSealed(t *testing.T) {
 	t.Parallel()
-	s := sealtest.New()
+	s := kit.NewSealer()
 	t.Run("rows", func(t *testing.T) {
 		for _, row := range scenarios {
 			t.Run(row.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/internal/canonical"
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // The canonical form of every shape costs at most three times the time in which
@@ -31,8 +31,8 @@ func TestLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for size, turns := range map[int]int{32 << 10: 30, 2 << 20: 3} {
 				part, all := []byte(shapes[name](size/4)), []byte(shapes[name](size))
-				measuretest.Within(t, func() (string, bool) {
-					took := measuretest.Quickest(turns, 1, form(t, all), decoded(all), func() { json.Valid(all) }, form(t, part))
+				kit.Within(t, func() (string, bool) {
+					took := kit.Quickest(t, turns, 1, form(t, all), decoded(all), func() { json.Valid(all) }, form(t, part))
 					return fmt.Sprintf("%d bytes in %s, decoded in %s, checked in %s; %d bytes in %s", len(all), took[0], took[1], took[2], len(part), took[3]),
 						took[0] <= 3*took[1] && took[0] <= 50*took[2] && took[0] <= 12*took[3]
 				})
@@ -42,8 +42,8 @@ func TestLimits(t *testing.T) {
 	t.Run("depth", func(t *testing.T) {
 		const half, all = 2_000, 4_000
 		docs := [][]byte{[]byte(around(half, 0)), []byte(around(all, 0))}
-		measuretest.Within(t, func() (string, bool) {
-			took := measuretest.Quickest(50, 1, form(t, docs[0]), form(t, docs[1]))
+		kit.Within(t, func() (string, bool) {
+			took := kit.Quickest(t, 50, 1, form(t, docs[0]), form(t, docs[1]))
 			return fmt.Sprintf("%d deep in %s, %d deep in %s", half, took[0], all, took[1]), 2*took[1] <= 5*took[0]
 		})
 	})

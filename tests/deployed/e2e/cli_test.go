@@ -24,7 +24,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/sharedtest"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -150,9 +149,9 @@ func TestCommandLineOnASharedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	table, client := tableName(), dynamostore.NewClient(engine.Config(endpoint))
-	sharedtest.Create(t, client, table)
-	sharedtest.Fill(t, client, table, 500)
-	s, err := dynamostore.New(client, table, sharedtest.Layout)
+	engine.CreateShared(t, client, table)
+	engine.FillShared(t, client, table, 500)
+	s, err := dynamostore.New(client, table, engine.SharedLayout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/limits.md instead of comparing them")
@@ -132,8 +132,8 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("these limits do not exist: %v", missing)
 	}
 	const page = "../../../docs/limits.md"
-	doctest.Part(t, page, "defaults", defaults.String(), *update)
-	doctest.Part(t, page, "limits", bounds.String(), *update)
+	kit.Part(t, page, "defaults", defaults.String(), *update)
+	kit.Part(t, page, "limits", bounds.String(), *update)
 	for _, r := range repeated {
 		words := fmt.Sprintf(r.words, strings.Join(values[r.name], " or "))
 		if !strings.Contains(plain(flat(strings.ReplaceAll(read(t, r.file), "//", ""))), words) {

@@ -19,7 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -34,7 +34,7 @@ func TestBatchAccounting(t *testing.T) {
 	for _, s := range sources {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally.Tally{}
+			seen := &kit.Tally{}
 			for range 10 {
 				rapid.Check(t, func(rt *rapid.T) { account(newWorld(rt, s, seen)) })
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -72,7 +72,7 @@ type world struct {
 	running    map[string]int // by group
 	hides      bool           // SQS accepts changes of the visibility timeout
 	hidden     map[*sent]bool // messages whose timeout this invocation changed
-	seen       *tally.Tally
+	seen       *kit.Tally
 }
 
 var errBroken = errors.New("broken")
@@ -94,7 +94,7 @@ func (w *world) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	}
 }
 
-func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
+func newWorld(t *rapid.T, s source, seen *kit.Tally) *world {
 	w := &world{
 		t: t, source: s, seen: seen, store: memstore.New(),
 		declared:  rapid.SampledFrom([]idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}).Draw(t, "recovery"),

@@ -73,8 +73,8 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/kit/tally"
 )
 
 var (
@@ -261,7 +261,7 @@ type storm struct {
 	proxy    *proxy
 	bank     *bank
 	book     *book
-	seen     tally.Tally
+	seen     kit.Tally
 	sweepDue atomic.Bool
 	started  atomic.Int64
 

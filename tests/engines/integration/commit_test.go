@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/sharedtest"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // account is a domain item with a balance. It is in the store's own table, but
@@ -34,7 +34,7 @@ type account struct {
 
 func newAccount(t *testing.T, db *database, balance int) account {
 	t.Helper()
-	a := account{db, sharedtest.Domain + rand.Text()}
+	a := account{db, engine.Domain + rand.Text()}
 	it := a.key()
 	it["balance"] = number(balance)
 	_, err := db.client().PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &db.table, Item: it})

@@ -25,10 +25,9 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/sharedtest"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -357,7 +356,7 @@ func TestCost(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %d | %g | %g | %g | %.3f |\n", p.request, declared(p.declared), took.calls, took.writes, took.indexes, took.reads, took.dollars())
 	}
-	doctest.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
+	kit.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
 }
 
 // In a table of other items a request costs what it costs in a separate table. An
@@ -368,7 +367,7 @@ func TestCostOfASharedTable(t *testing.T) {
 	t.Parallel()
 	db := local.ownTable(t)
 	db.shared = true
-	sharedtest.Create(t, db.client(), db.table)
+	engine.CreateShared(t, db.client(), db.table)
 	for name, want := range map[string]cost{
 		"first request":                         {calls: 2, writes: 2, indexes: 1},
 		"first request that ends unknown":       {calls: 2, writes: 2, indexes: 2},
@@ -591,7 +590,7 @@ func (c *cashier) price(ctx context.Context, table string, standing map[string]t
 	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
 	name, other := dynamostore.PartitionKey, "x"
 	if standing[name] == nil {
-		name, other = "PK", sharedtest.Domain
+		name, other = "PK", engine.Domain
 	}
 	pk, _ := standing[name].(*types.AttributeValueMemberS)
 	if wid == nil || pk == nil {

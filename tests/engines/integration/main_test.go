@@ -24,7 +24,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/sharedtest"
 )
 
 // local and cloud are the two engines. All tests of an engine share a table,
@@ -35,7 +34,7 @@ type database struct {
 	name   string
 	cfg    aws.Config
 	table  string
-	shared bool // the table has other items, as in package sharedtest
+	shared bool // the table has other items, as in package engine
 
 	segments int // of the scan; zero: the default
 }
@@ -106,14 +105,14 @@ func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamost
 func (db *database) layout(o *dynamostore.Options) {
 	o.ScanSegments = db.segments
 	if db.shared {
-		sharedtest.Layout(o)
+		engine.SharedLayout(o)
 	}
 }
 
 // key returns the key of the item of a record.
 func (db *database) key(id idempotent.RecordID) map[string]types.AttributeValue {
 	if db.shared {
-		return sharedtest.Key(string(id))
+		return engine.SharedKey(string(id))
 	}
 	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}}
 }
@@ -152,8 +151,8 @@ func (db *database) between(t *testing.T, n int) *database {
 	t.Helper()
 	own := db.ownTable(t)
 	own.shared = true
-	sharedtest.Create(t, db.client(), own.table)
-	sharedtest.Fill(t, db.client(), own.table, n)
+	engine.CreateShared(t, db.client(), own.table)
+	engine.FillShared(t, db.client(), own.table, n)
 	return own
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/sharedtest"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // fate is what becomes of a transaction.
@@ -68,7 +68,7 @@ func TestSecondCommit(t *testing.T) {
 						if sameResult {
 							row.results[1] = row.results[0]
 						}
-						row.orders = [2]string{sharedtest.Domain + rand.Text(), sharedtest.Domain + rand.Text()}
+						row.orders = [2]string{engine.Domain + rand.Text(), engine.Domain + rand.Text()}
 						if sameWrites {
 							row.orders[1] = row.orders[0]
 						}
@@ -177,7 +177,7 @@ func (row *secondCommit) run(t *testing.T, db *database) {
 	if want := row.wants(); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	t.Logf("first Commit: %s; second: %s; caller: %s; retry: %s; orders: %d", got.said[0], got.said[1], got.caller, got.retry, strings.Count(got.order, sharedtest.Domain))
+	t.Logf("first Commit: %s; second: %s; caller: %s; retry: %s; orders: %d", got.said[0], got.said[1], got.caller, got.retry, strings.Count(got.order, engine.Domain))
 }
 
 // said is what the error of a Commit, or of a request, says.

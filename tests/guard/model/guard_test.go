@@ -19,7 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 )
 
@@ -147,7 +147,7 @@ func TestGuardIsLinearizable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally.Tally{}
+			seen := &kit.Tally{}
 			c.load.searchAll(t, ofKey, c.want, func(round int) []*history {
 				crowd := newCrowd(t, c.open(t), c.load, c.cached, seen)
 				histories := crowd.run(round)
@@ -170,7 +170,7 @@ type crowd struct {
 	guard *idempotent.Guard
 	store driver.Store // the lowest store
 	mark  string
-	seen  *tally.Tally
+	seen  *kit.Tally
 
 	clock  *jumpingClock
 	stamps stamps
@@ -192,7 +192,7 @@ var crowdPolicy = model.Policy{
 	ReconcileAfter: time.Minute.Milliseconds(),
 }
 
-func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *tally.Tally) *crowd {
+func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *kit.Tally) *crowd {
 	t.Helper()
 	c := &crowd{load: l, store: store, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
 	g, err := idempotent.New(network(store), func(o *idempotent.Options) {

@@ -11,14 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Keys that are cut from one text in different places, or that differ by a
 // single letter, never share a record: INV-7, and the collisions of FM52.
 func TestDifferentKeysNeverMeet(t *testing.T) {
 	t.Parallel()
-	seen := &tally.Tally{}
+	seen := &kit.Tally{}
 	for range 20 {
 		rapid.Check(t, func(rt *rapid.T) { neverMeet(rt, seen) })
 	}
@@ -29,7 +29,7 @@ func TestDifferentKeysNeverMeet(t *testing.T) {
 // letters are few, and many of them are used as separators.
 var letters = []string{"a", "b", "1", "|", "#", "/", ":", ".", "%7C", "\"", "A", "\u00e9", "e\u0301", " ", "\x00"}
 
-func neverMeet(rt *rapid.T, seen *tally.Tally) {
+func neverMeet(rt *rapid.T, seen *kit.Tally) {
 	word := rapid.SliceOfN(rapid.SampledFrom(letters), 3, 6)
 	first := word.Draw(rt, "letters")
 	second := first

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 	"github.com/once-lambda/once/tests/guard/model/broken"
 )
@@ -42,7 +42,7 @@ func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			few.wantsNoOrder(t, ofSlot, func(round int) []*history {
-				return newClients(b.breaks(newMemory()), few, &tally.Tally{}).run(round)
+				return newClients(b.breaks(newMemory()), few, &kit.Tally{}).run(round)
 			})
 		})
 	}
@@ -59,7 +59,7 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			few.wantsNoOrder(t, ofKey, func(round int) []*history {
-				return newCrowd(t, b.breaks(newMemory()), few, 0, &tally.Tally{}).run(round)
+				return newCrowd(t, b.breaks(newMemory()), few, 0, &kit.Tally{}).run(round)
 			})
 		})
 	}
@@ -70,7 +70,7 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 func TestBrokenStoreBreaksExclusion(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
-	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &tally.Tally{})
+	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &kit.Tally{})
 	c.run(0)
 	if len(c.wrong) == 0 {
 		t.Error("no handler was entered during the lease of another")

@@ -16,7 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/kit/tally"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 )
 
@@ -99,7 +99,7 @@ func TestStoresAreLinearizable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally.Tally{}
+			seen := &kit.Tally{}
 			c.load.searchAll(t, ofSlot, c.want, func(round int) []*history {
 				return newClients(c.open(t), c.load, seen).run(round)
 			})
@@ -115,14 +115,14 @@ type clients struct {
 	load
 	store driver.Store
 	mark  string
-	seen  *tally.Tally
+	seen  *kit.Tally
 
 	stamps   stamps
 	versions atomic.Int64
 	last     [][]int // by client and key: the version that it read last
 }
 
-func newClients(s driver.Store, l load, seen *tally.Tally) *clients {
+func newClients(s driver.Store, l load, seen *kit.Tally) *clients {
 	c := &clients{load: l, store: network(s), mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
 	for i := range c.last {
 		c.last[i] = make([]int, l.keys)

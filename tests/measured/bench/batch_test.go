@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -142,8 +142,8 @@ func TestBatchSideBySide(t *testing.T) {
 	for range turns { // connections and the engine are warm after this
 		take(10)
 	}
-	measuretest.Within(t, func() (string, bool) {
-		took := measuretest.Turns(turns, func() time.Duration { return take(1) }, func() time.Duration { return take(10) })
+	kit.Within(t, func() (string, bool) {
+		took := kit.Turns(turns, func() time.Duration { return take(1) }, func() time.Duration { return take(10) })
 		one, ten := slices.Min(took[0]), slices.Min(took[1])
 		if one < 2*away {
 			t.Fatalf("one message took %s: the engine is not %s away", one, away)

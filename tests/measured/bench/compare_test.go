@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // side is one operation of one of the two sides that are compared.
@@ -31,15 +31,15 @@ func wantWithin(t *testing.T, limit ratios, ours, theirs side, n int) {
 	t.Helper()
 	turn(ours, n) // connections and caches are warm after this
 	turn(theirs, n)
-	measuretest.Within(t, func() (string, bool) {
-		took := measuretest.Turns(pairs, func() cost { return turn(ours, n) }, func() cost { return turn(theirs, n) })
+	kit.Within(t, func() (string, bool) {
+		took := kit.Turns(pairs, func() cost { return turn(ours, n) }, func() cost { return turn(theirs, n) })
 		var wall, cpu []float64
 		for i, a := range took[0] {
 			b := took[1][i]
 			wall = append(wall, float64(a.wall)/float64(b.wall))
 			cpu = append(cpu, float64(a.cpu)/float64(b.cpu))
 		}
-		got := ratios{measuretest.Median(wall), measuretest.Median(cpu)}
+		got := ratios{kit.Median(t, wall), kit.Median(t, cpu)}
 		return fmt.Sprintf("%s; the limits are %s; medians of %d pairs of %d operations", got, limit, pairs, n),
 			got.wall <= limit.wall && got.cpu <= limit.cpu
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -109,9 +109,9 @@ func TestObserverOverhead(t *testing.T) {
 	replay, observed := replayer(t, nil), replayer(t, event.ObserverFunc(nobody))
 	o := newMetrics(t)
 	within(t, "observing the events of a replay", tellLimit, func() float64 {
-		return part(observed, replay) - 1
+		return part(t, observed, replay) - 1
 	})
-	within(t, "counting an event", countLimit, func() float64 { return part(func() { tell(o, usual[:1]) }, replay) })
+	within(t, "counting an event", countLimit, func() float64 { return part(t, func() { tell(o, usual[:1]) }, replay) })
 }
 
 // A flush costs less than a replay, and at most 3 allocations, including the
@@ -119,8 +119,8 @@ func TestObserverOverhead(t *testing.T) {
 func TestFlush(t *testing.T) {
 	o, replay := newMetrics(t), replayer(t, nil)
 	kinds := all()
-	within(t, "flushing an invocation", flushLimit, func() float64 { return part(func() { flush(o, usual) }, replay) })
-	within(t, "flushing every kind of event", 2*flushLimit, func() float64 { return part(func() { flush(o, kinds) }, replay) })
+	within(t, "flushing an invocation", flushLimit, func() float64 { return part(t, func() { flush(o, usual) }, replay) })
+	within(t, "flushing every kind of event", 2*flushLimit, func() float64 { return part(t, func() { flush(o, kinds) }, replay) })
 	if n := testing.AllocsPerRun(100, func() { flush(o, kinds) }); n > flushAllocs {
 		t.Errorf("a flush allocates %.0f times, want %d at most", n, flushAllocs)
 	} else {
@@ -129,14 +129,15 @@ func TestFlush(t *testing.T) {
 }
 
 // part returns the duration of op relative to that of whole.
-func part(op, whole side) float64 {
-	took := measuretest.Quickest(50, 1000, op, whole)
+func part(t testing.TB, op, whole side) float64 {
+	t.Helper()
+	took := kit.Quickest(t, 50, 1000, op, whole)
 	return float64(took[0]) / float64(took[1])
 }
 
 func within(t *testing.T, what string, limit float64, part func() float64) {
 	t.Helper()
-	measuretest.Within(t, func() (string, bool) {
+	kit.Within(t, func() (string, bool) {
 		took := part()
 		return fmt.Sprintf("%s takes %.3f of a replay; the limit is %.2f", what, took, limit), took <= limit
 	})

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/measuretest"
 )
 
 // The limits of what the toolkit adds to a function.
@@ -76,12 +76,12 @@ func TestStart(t *testing.T) {
 		ops[i] = func() time.Duration { return start(t, bootstrap) }
 		ops[i]() // in the page cache after this
 	}
-	measuretest.Within(t, func() (string, bool) {
-		took := measuretest.Turns(starts, ops...)
-		bare := measuretest.Median(took[0])
+	kit.Within(t, func() (string, bool) {
+		took := kit.Turns(starts, ops...)
+		bare := kit.Median(t, took[0])
 		result, within := fmt.Sprintf("medians of %d starts; the limit is %.2f more; %s takes %s", starts, startLimit, programs[0], bare), true
 		for i, pkg := range programs[1:] {
-			more := float64(measuretest.Median(took[i+1]))/float64(bare) - 1
+			more := float64(kit.Median(t, took[i+1]))/float64(bare) - 1
 			result += fmt.Sprintf(", %s %.2f more", pkg, more)
 			within = within && more <= startLimit
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/measuretest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // stepNames are the steps of a request.
@@ -64,16 +64,13 @@ func TestStep(t *testing.T) {
 	with, without := stepping(t, len(stepNames)), stepping(t, 0)
 	turn(with, requests)
 	turn(without, requests)
-	measuretest.Within(t, func() (string, bool) {
-		took := measuretest.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
+	kit.Within(t, func() (string, bool) {
+		took := kit.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
 		var steps []float64
 		for i, without := range took[1] {
 			steps = append(steps, float64(took[0][i].cpu-without.cpu)/float64(without.cpu)/float64(len(stepNames)))
 		}
-		got := measuretest.Median(steps)
-		if got <= 0 {
-			t.Fatal("nothing was measured")
-		}
+		got := kit.Median(t, steps)
 		return fmt.Sprintf("a step takes %.2f of a request; the limit is %.2f", got, stepLimit), got <= stepLimit
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/measured/scale"
 )
 
@@ -74,7 +74,7 @@ func TestFirstLimit(t *testing.T) {
 			text.WriteString(row + "|\n")
 		}
 	}
-	doctest.Part(t, "../../../docs/scale.md", "limits", text.String(), *update)
+	kit.Part(t, "../../../docs/scale.md", "limits", text.String(), *update)
 }
 
 // While the provider is down, the outcome of every request is unknown and enters the
@@ -91,7 +91,7 @@ func TestOutage(t *testing.T) {
 		}
 		text.WriteString(row + "|\n")
 	}
-	doctest.Part(t, "../../../docs/scale.md", "outage", text.String(), *update)
+	kit.Part(t, "../../../docs/scale.md", "outage", text.String(), *update)
 }
 
 // Repetitions of one request write to one key, whatever the table.
@@ -109,7 +109,7 @@ func TestOneKey(t *testing.T) {
 			t.Errorf("%v: %v repetitions are answered, by the formula %v", l, got, want)
 		}
 	}
-	doctest.Part(t, "../../../docs/scale.md", "one-key", text.String(), *update)
+	kit.Part(t, "../../../docs/scale.md", "one-key", text.String(), *update)
 }
 
 // A table never serves more than a limit that AWS publishes, and the index at most

@@ -13,7 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/telemetry/emf"
 )
 
@@ -82,5 +82,5 @@ func TestCostOfWatching(t *testing.T) {
 	fmt.Fprintf(&text, "| alarms of a service (`NewIdempotencyAlarms`), %d with %d metrics | %d | $%.2f each | $%.2f |\n", alarms, metrics, metrics, alarmUSD, float64(metrics)*alarmUSD)
 	fmt.Fprintf(&text, "| line of metrics of a first request | %d B | $%.2f for a GB | $%.2f for a million |\n", first, gigabyteUSD, float64(first)*1e6/1e9*gigabyteUSD)
 	fmt.Fprintf(&text, "| line of metrics of a replay | %d B | $%.2f for a GB | $%.2f for a million |\n", replay, gigabyteUSD, float64(replay)*1e6/1e9*gigabyteUSD)
-	doctest.Part(t, "../../../docs/cost.md", "watching", text.String(), *update)
+	kit.Part(t, "../../../docs/cost.md", "watching", text.String(), *update)
 }

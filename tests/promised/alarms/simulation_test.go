@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -341,7 +341,7 @@ func TestOutages(t *testing.T) {
 			table.WriteString(newOutage(t, outage, records).run(t))
 		}
 	}
-	doctest.Part(t, "../../../docs/recovery.md", "outages", table.String(), *update)
+	kit.Part(t, "../../../docs/recovery.md", "outages", table.String(), *update)
 }
 
 // outage is a world in which the provider is down for a time.

@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -137,8 +137,8 @@ func TestConformance(t *testing.T) {
 				t.Errorf("%s applies to no service", q.name)
 			}
 		}
-		doctest.Part(t, "../../../docs/conformance.md", "requirements", met.table(), *update)
-		doctest.Part(t, "../../../docs/conformance.md", "rules", rulesTable(), *update)
+		kit.Part(t, "../../../docs/conformance.md", "requirements", met.table(), *update)
+		kit.Part(t, "../../../docs/conformance.md", "rules", rulesTable(), *update)
 	}
 }
 

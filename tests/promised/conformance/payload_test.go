@@ -12,12 +12,12 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
 // seal encrypts the responses of the shops that have it.
-var seal = sealtest.New()
+var seal = kit.NewSealer()
 
 func compressed(text string, level int) string {
 	var b bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 var (
@@ -28,9 +28,9 @@ var (
 	elsewhereID = elsewhere.RecordID()
 
 	// The fingerprints as stored.
-	ours   = fingerprinttest.Stored(key)
-	theirs = fingerprinttest.Stored(reused)
-	beyond = fingerprinttest.Stored(elsewhere)
+	ours   = idempotenttest.StoredFingerprint(key)
+	theirs = idempotenttest.StoredFingerprint(reused)
+	beyond = idempotenttest.StoredFingerprint(elsewhere)
 )
 
 func keyOf(scope, content string) idempotent.Key {

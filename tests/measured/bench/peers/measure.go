@@ -21,8 +21,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/measuretest"
 	"github.com/once-lambda/once/tests/measured/bench/peers/contestant"
 )
 
@@ -335,7 +335,7 @@ func (h *harness) starts(r *Results) error {
 		ops = append(ops, op)
 	}
 	r.Ready = map[string]Spread{}
-	for i, took := range measuretest.Turns(h.Starts, ops...) {
+	for i, took := range kit.Turns(h.Starts, ops...) {
 		r.Ready[sides[i].Contestant] = spreadOf(took)
 	}
 	return failure

@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 const (
@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range r.Page() {
-		doctest.Part(t, page, name, want, *update)
+		kit.Part(t, page, name, want, *update)
 	}
 	if *update {
 		if err := os.WriteFile(plot, []byte(r.Plot()), 0o644); err != nil {

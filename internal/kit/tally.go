@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tally counts what a test has covered: a test that covered nothing
-// would prove nothing.
-package tally
+package kit
 
 import (
 	"fmt"
@@ -13,8 +11,8 @@ import (
 	"testing"
 )
 
-// Tally counts how often each fact was seen. The zero value is ready, and safe
-// for concurrent use.
+// Tally counts how often a test has seen each fact, because a test that covered
+// nothing would prove nothing. The zero value is ready, and safe for concurrent use.
 type Tally struct {
 	mu     sync.Mutex
 	counts map[string]int

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sharedtest has a table that a store shares with other items, for tests: a
-// sort key, other names of the attributes, its own indexes, and items that look
-// like those of a store.
-package sharedtest
+package engine
 
 import (
 	"context"
@@ -20,29 +17,33 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// Item is an item of the table.
-type Item = map[string]types.AttributeValue
+// A shared table holds a store's items beside others: it has a sort key, other names
+// of the attributes, its own indexes, and items that look like those of a store.
+
+type item = map[string]types.AttributeValue
 
 const (
-	// Prefix begins the keys of the store's items.
-	Prefix = "ONCE#"
+	// sharedPrefix begins the keys of the store's items.
+	sharedPrefix = "ONCE#"
 	// Domain begins the partition keys of items that a test itself writes, changes or
 	// deletes.
 	Domain = "DOMAIN#"
 )
 
-// Layout is the option of a store in the table.
-func Layout(o *dynamostore.Options) {
-	o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "PK", "SK", "expires_at", Prefix
+// SharedLayout is the option of a store in the table.
+func SharedLayout(o *dynamostore.Options) {
+	o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "PK", "SK", "expires_at", sharedPrefix
 }
 
-// Key returns the key of the store's item with that name, such as a record id.
-func Key(name string) Item { return Item{"PK": text(Prefix + name), "SK": text(Prefix + name)} }
+// SharedKey returns the key of the store's item with that name, such as a record id.
+func SharedKey(name string) item {
+	return item{"PK": text(sharedPrefix + name), "SK": text(sharedPrefix + name)}
+}
 
-// Create creates the table as a user has it: with an index on its own attributes,
-// and one with the keys of the table in the other order. The index of the store was
-// added. It does not use the store.
-func Create(t testing.TB, client dynamostore.Client, table string) {
+// CreateShared creates a shared table as a user has it: with an index on its own
+// attributes, and one with the keys of the table in the other order. The index of the
+// store was added. It does not use the store.
+func CreateShared(t testing.TB, client dynamostore.Client, table string) {
 	t.Helper()
 	key := func(hash, sort string) []types.KeySchemaElement {
 		return []types.KeySchemaElement{{AttributeName: &hash, KeyType: types.KeyTypeHash}, {AttributeName: &sort, KeyType: types.KeyTypeRange}}
@@ -73,9 +74,9 @@ func Create(t testing.TB, client dynamostore.Client, table string) {
 	}
 }
 
-// Fill writes n items that are not the store's. When the test ends, each of them has
+// FillShared writes n items that are not the store's. When the test ends, each of them has
 // to be as it was, and each other item of the table has to be the store's.
-func Fill(t testing.TB, client dynamostore.Client, table string, n int) {
+func FillShared(t testing.TB, client dynamostore.Client, table string, n int) {
 	t.Helper()
 	var writes []types.WriteRequest
 	for i := range n {
@@ -116,9 +117,9 @@ func Fill(t testing.TB, client dynamostore.Client, table string, n int) {
 
 // neighbour returns an item of someone else, which has attributes, or a key, like an
 // item of a store.
-func neighbour(i int) Item {
+func neighbour(i int) item {
 	hash := strings.Repeat("h", 38) + fmt.Sprintf("%05d", i)
-	it := Item{"PK": text(fmt.Sprintf("ORDER#%d", i)), "SK": text("METADATA"), "total": number("42"), "n": number(fmt.Sprint(i))}
+	it := item{"PK": text(fmt.Sprintf("ORDER#%d", i)), "SK": text("METADATA"), "total": number("42"), "n": number(fmt.Sprint(i))}
 	switch i % 8 {
 	case 0: // in the user's index
 		it["GSI1PK"], it["GSI1SK"] = text("CUSTOMER#1"), text(fmt.Sprint(i))
@@ -138,16 +139,16 @@ func neighbour(i int) Item {
 		it["PK"], it["rk"], it["rat"], it["pk"] = text(fmt.Sprintf("%d#scan", i)), text(fmt.Sprintf("x#%02d", i%64)), number("2"), text("p")
 	case 7:
 		it["SK"] = text(fmt.Sprintf("LINE#%d", i))
-		it["flags"] = &types.AttributeValueMemberM{Value: Item{"a": &types.AttributeValueMemberBOOL{Value: true}, "b": &types.AttributeValueMemberNULL{Value: true}}}
+		it["flags"] = &types.AttributeValueMemberM{Value: item{"a": &types.AttributeValueMemberBOOL{Value: true}, "b": &types.AttributeValueMemberNULL{Value: true}}}
 	}
 	return it
 }
 
 // all returns the items of the table, or of an index, that are not the store's, and
 // counts those that are.
-func all(t testing.TB, client dynamostore.Client, table, index string) (others map[string]Item, own int) {
+func all(t testing.TB, client dynamostore.Client, table, index string) (others map[string]item, own int) {
 	t.Helper()
-	others = map[string]Item{}
+	others = map[string]item{}
 	in := &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(index == "")}
 	if index != "" {
 		in.IndexName = &index
@@ -161,7 +162,7 @@ func all(t testing.TB, client dynamostore.Client, table, index string) (others m
 		}
 		for _, it := range page.Items {
 			pk, sk := it["PK"].(*types.AttributeValueMemberS).Value, it["SK"].(*types.AttributeValueMemberS).Value
-			if !strings.HasPrefix(pk, Prefix) {
+			if !strings.HasPrefix(pk, sharedPrefix) {
 				others[pk+" "+sk] = it
 				continue
 			}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sealtest has a Sealer for tests: AES-256-GCM under a key in memory.
-// Sealing equal bytes twice gives different bytes, as with every good Sealer.
-package sealtest
+package kit
 
 import (
 	"context"
@@ -15,8 +13,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Sealer is an idempotent.Sealer. Make one with [New]. It is safe for concurrent
-// use, except for changes of its fields.
+// Sealer is an idempotent.Sealer that uses AES-256-GCM under a key in memory. Sealing
+// equal bytes twice gives different bytes, as with every good Sealer. Make one with
+// [NewSealer]. It is safe for concurrent use, except for changes of its fields.
 type Sealer struct {
 	// BeforeSeal and BeforeOpen are called first, if set. Their errors are returned.
 	BeforeSeal, BeforeOpen func(ctx context.Context, data, bound []byte) error
@@ -25,8 +24,8 @@ type Sealer struct {
 	seals, opened atomic.Int64
 }
 
-// New returns a Sealer with its own key.
-func New() *Sealer {
+// NewSealer returns a Sealer with a new key.
+func NewSealer() *Sealer {
 	key := make([]byte, 32)
 	rand.Read(key)
 	block, _ := aes.NewCipher(key)                 // no error with 32 bytes

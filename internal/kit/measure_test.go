@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package measuretest
+package kit
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestTurns(t *testing.T) {
@@ -27,22 +29,31 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Time passes only by the sleep of the first operation: the second takes none.
 func TestQuickest(t *testing.T) {
 	t.Parallel()
-	calls := 0
-	if got := Quickest(4, 5, func() { calls++ }, func() {}); len(got) != 2 || got[0] < 0 || calls != 20 {
-		t.Errorf("got %v after %d calls", got, calls)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f, calls := &failures{TB: t}, 0
+		got := Quickest(f, 4, 5, func() { calls++; time.Sleep(time.Microsecond) }, func() {})
+		if !slices.Equal(got, []time.Duration{time.Microsecond, 0}) || calls != 20 {
+			t.Errorf("got %v after %d calls", got, calls)
+		}
+		if want := []string{"operation 1 took 0s: nothing was measured"}; !slices.Equal(f.of, want) {
+			t.Errorf("failures %q, want %q", f.of, want)
+		}
+	})
 }
 
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		v    []float64
-		want float64
-	}{{[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}, {[]float64{7}, 7}} {
-		if got := Median(row.v); got != row.want {
-			t.Errorf("the median of %v is %v, want %v", row.v, got, row.want)
+		v        []float64
+		want     float64
+		failures int
+	}{{[]float64{3, 1, 2}, 2, 0}, {[]float64{4, 1, 3, 2}, 2.5, 0}, {[]float64{7}, 7, 0}, {[]float64{0, 0, 1}, 0, 1}, {[]float64{-1}, -1, 1}} {
+		f := &failures{TB: t}
+		if got := Median(f, row.v); got != row.want || len(f.of) != row.failures {
+			t.Errorf("the median of %v is %v with failures %q, want %v with %d", row.v, got, f.of, row.want, row.failures)
 		}
 	}
 }
@@ -53,7 +64,9 @@ type failures struct {
 	of []string
 }
 
+func (f *failures) Helper()                        {}
 func (f *failures) Logf(string, ...any)            {}
+func (f *failures) Fatalf(format string, a ...any) { f.Errorf(format, a...) }
 func (f *failures) Errorf(format string, a ...any) { f.of = append(f.of, fmt.Sprintf(format, a...)) }
 
 // A result above the limit is measured again, and a test whose results are all

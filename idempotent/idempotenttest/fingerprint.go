@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fingerprinttest computes stored fingerprints for tests that write a
-// record themselves, or judge one. It shares no code with package idempotent, so
-// that every test which uses it also checks what a guard stores.
-package fingerprinttest
+package idempotenttest
 
 import (
 	"crypto/sha256"
@@ -13,11 +10,13 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Stored returns the fingerprint that a guard stores for key: the version of
-// key.Fingerprint, and an HMAC-SHA-256 (RFC 2104) of key.Fingerprint. The HMAC's
-// key is the SHA-256 sum of the letter f, operation, scope and id, each of the
-// three with its length before it.
-func Stored(key idempotent.Key) (stored idempotent.Fingerprint) {
+// StoredFingerprint returns the fingerprint that a guard stores for key, for tests
+// that write a record themselves or check one. It is the version of key.Fingerprint,
+// and an HMAC-SHA-256 (RFC 2104) of key.Fingerprint. The HMAC's key is the SHA-256 sum
+// of the letter f, operation, scope and id, each of the three with its length before
+// it. It shares no code with package idempotent, so that every test which uses it also
+// checks what a guard stores.
+func StoredFingerprint(key idempotent.Key) (stored idempotent.Fingerprint) {
 	parts := "f"
 	for _, part := range []string{key.Operation, key.Scope, key.ID} {
 		parts += string(binary.AppendUvarint(nil, uint64(len(part)))) + part

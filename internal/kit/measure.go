@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measuretest compares the cost of operations within one process, for tests
-// with limits. Machines are noisy, so nothing is compared with a number of another
-// day: the operations run in turns, under the same conditions. A disturbance only
-// adds time, so the quickest turn of each is compared, or the median of many.
-package measuretest
+package kit
 
 import (
 	"slices"
 	"testing"
 	"time"
 )
+
+// The functions below compare the cost of operations within one process, for tests
+// with limits. Machines are noisy, so nothing is compared with a number of another
+// day: the operations run in turns, under the same conditions. A disturbance only
+// adds time, so the quickest turn of each is compared, or the median of many.
 
 // Turns calls each of ops once in each of n turns, and returns what they returned,
 // by operation. Each turn begins with another operation, so that a drift of the
@@ -27,8 +28,10 @@ func Turns[T any](n int, ops ...func() T) [][]T {
 }
 
 // Quickest returns the duration of one call of each op: the quickest of n turns
-// with the given number of calls. Short turns are rarely interrupted.
-func Quickest(n, calls int, ops ...func()) []time.Duration {
+// with the given number of calls. Short turns are rarely interrupted. It ends t if an
+// operation took no time, because nothing was measured and no limit would be exceeded.
+func Quickest(t testing.TB, n, calls int, ops ...func()) []time.Duration {
+	t.Helper()
 	timed := make([]func() time.Duration, len(ops))
 	for i, op := range ops {
 		timed[i] = func() time.Duration {
@@ -41,15 +44,23 @@ func Quickest(n, calls int, ops ...func()) []time.Duration {
 	}
 	quickest := make([]time.Duration, len(ops))
 	for i, took := range Turns(n, timed...) {
-		quickest[i] = slices.Min(took)
+		if quickest[i] = slices.Min(took); quickest[i] <= 0 {
+			t.Fatalf("operation %d took %s: nothing was measured", i, quickest[i])
+		}
 	}
 	return quickest
 }
 
-// Median returns the median of v.
-func Median[N time.Duration | float64](v []N) N {
+// Median returns the median of v. It ends t if that is not above zero, as [Quickest]
+// does.
+func Median[N time.Duration | float64](t testing.TB, v []N) N {
+	t.Helper()
 	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	median := (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	if median <= 0 {
+		t.Fatalf("the median is %v: nothing was measured", median)
+	}
+	return median
 }
 
 // attempts is how often a measurement is repeated. The load of a neighbour

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctest compares generated parts of Markdown files with the text that a
-// test generates. Only tests use it.
-package doctest
+// Package kit has what tests of several packages share, and only tests import it. It
+// starts no process and needs no AWS SDK; package engine does.
+package kit
 
 import (
 	"os"
