@@ -10,6 +10,11 @@ import (
 	"sync"
 )
 
+// maxResult is the maximum uncompressed size of a stored result, in bytes. Lambda
+// returns at most 6 MB; base64 in another codec may need more. A larger result is
+// not stored.
+const maxResult = 64 << 20
+
 // writers holds the compressors that are not in use: each has 800 KB.
 var writers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 

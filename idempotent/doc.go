@@ -43,7 +43,7 @@ package idempotent
 //	handler.go      what a handler can ask and set
 //	execution.go    what a request and its run know
 //	hints.go        warnings about the errors of handlers
-//	change.go       the loop of every change after the claim, and what is stored
+//	change.go       the loop of every change after the claim
 //	chunks.go       large results, which are stored beside their records
 //	guard.go        New, and valid options
 //	waiting.go      how many requests wait for a key
@@ -55,7 +55,7 @@ package idempotent
 //	key.go          keys
 //	fingerprint.go  the content of requests
 //	seal.go         the encryption of stored results
-//	result.go       results as bytes, and codecs
+//	result.go       what is stored of an outcome, and codecs
 //	compress.go     the compression of large results
 //	suspended.go    events of durable executions, which Wrap refuses
 //	errors.go       errors for callers

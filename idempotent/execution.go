@@ -55,7 +55,7 @@ type work struct {
 	forgotten error
 	// committed is the completed record, with its result unless that is in chunks, if
 	// a transaction of this run has completed or found it. result is the outcome of
-	// the transaction in clear.
+	// the transaction, unencrypted.
 	committed *driver.Record
 	result    outcome
 	// standing is set if a write of this run has found that outcome, of an earlier

@@ -21,14 +21,55 @@ import (
 // encodingCompressed is appended to an encoding whose bytes are gzipped.
 const encodingCompressed = "+gzip"
 
-const (
-	// compressAbove is the size in bytes above which compression is tried.
-	compressAbove = 1 << 10
-	// maxResult is the maximum uncompressed size of a stored result, in bytes.
-	// Lambda returns at most 6 MB; base64 in another codec may need more. A larger
-	// result is not stored.
-	maxResult = 64 << 20
-)
+// compressAbove is the size in bytes above which compression is tried.
+const compressAbove = 1 << 10
+
+// outcome is the outcome of an attempt, as it is to be stored. It is sealed just
+// before it is written, so that it can be compared until then.
+type outcome struct {
+	state driver.State
+	// failed is set if the handler returned err, or panicked with it, and outcomeOf
+	// judged that.
+	failed, panicked bool
+	// sealed is set if encoding and result are as the Sealer returned them, if any.
+	sealed bool
+
+	reason   driver.Reason
+	encoding string
+	result   []byte
+	chunks   driver.Chunks // set if result is stored beside the record
+	err      error         // what went wrong
+}
+
+// stored returns the outcome that the completed record r holds.
+func stored(r *driver.Record) outcome {
+	return outcome{state: r.State, reason: r.Reason, encoding: r.Encoding, result: r.Result, chunks: r.Chunks}
+}
+
+// setOutcome sets the result of r to that of out, or clears it.
+func setOutcome(r *driver.Record, out outcome) {
+	r.Encoding, r.Result, r.Chunks = out.encoding, out.result, out.chunks
+	if out.chunks.Count > 0 {
+		r.Result = nil
+	}
+}
+
+// equals reports whether the completed record r, which is not sealed, holds the
+// same outcome.
+func (o outcome) equals(r *driver.Record) bool {
+	switch {
+	case o.state != r.State:
+		return false
+	case r.Chunks.Count > 0:
+		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
+	}
+	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
+}
+
+// omitted returns the outcome without its result.
+func (o outcome) omitted(err error) outcome {
+	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
+}
 
 // encodeResult returns a handler's result in its stored form. A codec that panics
 // is treated like one that returns an error, because the effect has happened and

@@ -56,7 +56,7 @@ func (e *Execution) stands(r *driver.Record) {
 }
 
 // committed notes that the record r is completed. Its outcome is in r as kept, and
-// out is the outcome in clear.
+// out is the outcome, unencrypted.
 func (e *Execution) committed(ctx context.Context, r *driver.Record, kept, out outcome, kind event.Kind) {
 	whole := *r
 	whole.Result = kept.result

@@ -82,7 +82,7 @@ var repeated = []struct{ file, words, name string }{
 	{"docs/http-keys.md", "or %s of uncompressed", "lambdahttp.maxInflated"},
 	{"idempotent/options.go", "At most %s requests of a guard wait", "idempotent.maxWaiting"},
 	{"idempotent/options.go", "at most %s of valid UTF-8", "idempotent.maxResultVersion"},
-	{"idempotent/execution.go", "longer than %s or not valid UTF-8", "idempotent.maxRef"},
+	{"idempotent/handler.go", "longer than %s or not valid UTF-8", "idempotent.maxRef"},
 	{"idempotent/forget.go", "longer than %s or not valid UTF-8", "idempotent.maxForgetText"},
 	{"idempotent/key.go", "1 to %s of printable", "idempotent.maxOperation"},
 	{"idempotent/key.go", "longer than %s\"", "idempotent.maxOperation"},

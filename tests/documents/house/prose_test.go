@@ -45,7 +45,6 @@ var spared = map[string]int{
 	"idempotent/do_test.go":         1,
 	"idempotent/driver/store.go":    1,
 	"idempotent/event/observers.go": 1,
-	"idempotent/execution.go":       2,
 	"idempotent/key.go":             1,
 	"idempotent/options.go":         1,
 	"idempotent/resolve.go":         1,
