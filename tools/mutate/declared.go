@@ -12,7 +12,6 @@ var equivalents = map[string]string{
 	"idempotent.FingerprintBytes: size += binary.MaxVarintLen64 + len(p) is gone": "only a capacity: append grows the slice without it",
 	"idempotent.Options.validate: o.CacheBytes < 0 has <=":                        "zero was replaced by the default before",
 	"idempotent.Options.observe: o.Observer != nil is always true":                "emit checks it too; this check only saves building the event",
-	"idempotent.attempt.lap: a.opts.Observer == nil is never true":                "without an observer, no event has the durations",
 	"idempotent.attempt.ended: a.opts.Observer == nil is never true":              "emit checks it too; this check only saves building the event",
 	"idempotent.escapesReplacement: i < 0 has <=":                                 "the text begins with a quote",
 
@@ -23,9 +22,9 @@ var equivalents = map[string]string{
 	"idempotent.attempt.await: w.until.After(a.window.handlerEnd) includes the equal time": "sets the value that the variable already has",
 	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time":     "the pause is random to the nanosecond",
 
-	"idempotent.Guard.remember: g.cache == nil is never true": "a nil cache stores nothing",
+	"idempotent.attempt.remember: a.guard.cache == nil is never true": "a nil cache stores nothing",
 
-	"idempotent.Execution.leave: !e.ended is always true":                                       "only reachable in a race: ended between the step's write and this check",
+	"idempotent.Execution.dropStep: !e.ended is always true":                                    "only reachable in a race: ended between the step's write and this check",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the result is MaxBackoff either way",
 	"idempotent.reconciler.plan: half < r.share has <=":                                         "sets the values that the fields already have",
 	"idempotent.earlier: other.Before(t) includes the equal time":                               "the two times are equal",
@@ -148,7 +147,7 @@ var endless = map[string]string{
 	"idempotent.attempt.claim: round < maxClaimRounds is always true":                                                         "a record that changes on every read is read without end",
 	"idempotent.attempt.claim: round++ is gone":                                                                               "a record that changes on every read is read without end",
 	"idempotent.attempt.claim: now is not set to a.opts.now()":                                                                "the wait never ends",
-	"idempotent.attempt.claim: !again is never true":                                                                          "the wait never ends",
+	"idempotent.attempt.claim: err == nil && !again is never true":                                                            "the wait never ends",
 	"idempotent.attempt.claim: !again is not negated":                                                                         "the wait never ends",
 	"idempotent.reconciler.rounds: !again || r.worked == worked is never true":                                                "an empty list is read without end",
 	"idempotent.reconciler.rounds: !again || r.worked == worked loses !again ||":                                              "an empty list is read without end",

@@ -23,16 +23,17 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"do.go", "before.go", "claim.go", "settle.go", "change.go", "execution.go", // a request
-		"decide.go", "record.go", "outcome.go", // decisions
+		"lookup.go", "do.go", "predecessor.go", "claim.go", "await.go", "settle.go", // a request
+		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
+		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
 		"guard.go", "waiting.go", "cache.go", "options.go",
-		"key.go", "seal.go", "result.go", "suspended.go", "errors.go",
+		"key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
 	}},
-	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go", "id.go"}},
+	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go"}},
 	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "shape.go"}},
-	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
+	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go", "lists.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"store.go", "item.go", "layout.go", "size.go", // records
 		"chunk.go",                  // large results
