@@ -200,7 +200,7 @@ func (h *history) end() {
 		}
 		if r = h.record(); h.broken == "" && r.State == driver.StateUnknown {
 			switch {
-			case h.recovery != idempotent.Reconcile && r.Reason != driver.ReasonUnknown && how == "ended by steps" && !h.opens(r):
+			case h.recovery != idempotent.Reconcile && r.Reason != driver.ReasonUnknown && !h.opens(r):
 				h.fail("the record is unknown (%s), and all its steps are finished by evidence", r.Reason)
 			case len(h.ledger) == len(historySteps):
 				h.alone(h.outcomeEvidence())
