@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -81,7 +81,13 @@ func child() {
 	providerURL, ledgerTable = os.Getenv(envProvider), os.Getenv(envTable)
 	p := policyNamed(os.Getenv(envPolicy))
 	b := &barriers{reach: reach}
-	client := &barredClient{dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), b}
+	client := dynamotest.Intercept(dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "TransactWriteItems" {
+			b.around(b.nextWrite(), func() { c.Do(ctx) })
+		} else {
+			c.Do(ctx)
+		}
+	})
 	s, err := dynamostore.New(client, os.Getenv(envTable))
 	if err == nil {
 		var g *idempotent.Guard
@@ -104,18 +110,6 @@ type barriers struct {
 	writes atomic.Int32
 }
 
-// barredClient is a client with barriers around transactions.
-type barredClient struct {
-	*dynamodb.Client
-	*barriers
-}
-
-func (c *barredClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	return around(c.barriers, c.nextWrite(), func() (*dynamodb.TransactWriteItemsOutput, error) {
-		return c.Client.TransactWriteItems(ctx, in, optFns...)
-	})
-}
-
 // store returns s with barriers around its writes, except transactions.
 func (b *barriers) store(s driver.Store) driver.Store {
 	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
@@ -131,25 +125,21 @@ func (b *barriers) store(s driver.Store) driver.Store {
 			c.Do(ctx)
 			return
 		}
-		around(b, what, func() (none struct{}, err error) {
-			c.Do(ctx)
-			return none, c.Err
-		})
+		b.around(what, func() { c.Do(ctx) })
 	})
 }
 
 // nextWrite names a write of the record.
 func (b *barriers) nextWrite() string { return fmt.Sprintf("write %d", b.writes.Add(1)) }
 
-func around[T any](b *barriers, what string, write func() (T, error)) (v T, err error) {
+func (b *barriers) around(what string, write func()) {
 	b.reach("before " + what)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v, err = write()
+		write()
 	}()
 	b.reach("during " + what)
 	<-done
 	b.reach("after " + what)
-	return v, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -68,7 +69,10 @@ func (w *world) keys(t *testing.T) {
 	for l, prefix := range languages {
 		random := rand.New(rand.NewPCG(7, uint64(l)))
 		var payload json.RawMessage
-		put := &recorder{}
+		key := ""
+		put := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) {
+			key, c.Out = text(c.In.(*dynamodb.PutItemInput).Item["id"]), &dynamodb.PutItemOutput{}
+		})
 		ask, err := powertools.Predecessor(put, "table", l, prefix, func(o *powertools.Options) {
 			o.Payload = func(context.Context, idempotent.Key) (any, error) { return payload, nil }
 		})
@@ -84,19 +88,11 @@ func (w *world) keys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Key != put.key {
-				t.Errorf("%s: the key of %s is %s, want %s", l, payload, put.key, a.Key)
+			if a.Key != key {
+				t.Errorf("%s: the key of %s is %s, want %s", l, payload, key, a.Key)
 			}
 		}
 	}
-}
-
-// recorder is a client that records the key of the item.
-type recorder struct{ key string }
-
-func (r *recorder) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	r.key = text(in.Item["id"])
-	return &dynamodb.PutItemOutput{}, nil
 }
 
 // document returns a random JSON document whose members have different names.

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -83,12 +84,13 @@ type request struct {
 // ledger of their effects.
 type world struct {
 	*testing.T
-	sharing
-	table string
-	store *dynamostore.Store
-	old   map[powertools.Language]*worker
-	next  map[powertools.Language]func(context.Context, Order) (Receipt, error)
-	now   atomic.Int64 // how far the clock of the new function is ahead
+	client dynamostore.Client
+	table  string
+	store  *dynamostore.Store
+	old    map[powertools.Language]*worker
+	next   map[powertools.Language]func(context.Context, Order) (Receipt, error)
+	blind  atomic.Bool  // the new function finds no item of Powertools, and writes none
+	now    atomic.Int64 // how far the clock of the new function is ahead
 
 	mu     sync.Mutex
 	ledger map[string][]effect // by order
@@ -122,29 +124,15 @@ type running struct {
 
 var errFailed = errors.New("failed before the effect")
 
-// sharing is a client that can be blind: it then finds no item of Powertools, and
-// writes none.
-type sharing struct {
-	*dynamodb.Client
-	blind atomic.Bool
-}
-
-func (s *sharing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if s.blind.Load() {
-		return &dynamodb.PutItemOutput{}, nil
-	}
-	return s.Client.PutItem(ctx, in, optFns...)
-}
-
 // newWorld returns a world on a new table.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		T: t, sharing: sharing{Client: dynamostore.NewClient(engine.Config(endpoint))}, table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
+		T: t, client: dynamostore.NewClient(engine.Config(endpoint)), table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
 		old: map[powertools.Language]*worker{}, next: map[powertools.Language]func(context.Context, Order) (Receipt, error){}, ledger: map[string][]effect{},
 	}
 	var err error
-	if w.store, err = dynamostore.New(w.Client, w.table); err == nil {
+	if w.store, err = dynamostore.New(w.client, w.table); err == nil {
 		err = w.store.CreateTable(t.Context())
 	}
 	if err != nil {
@@ -155,9 +143,15 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sharing := dynamotest.Intercept(w.client, func(ctx context.Context, c *dynamotest.Call) {
+		c.Out = &dynamodb.PutItemOutput{}
+		if !w.blind.Load() {
+			c.Do(ctx)
+		}
+	})
 	for l, prefix := range languages {
 		w.old[l] = startWorker(t, l, "shared", endpoint, w.table, func(c command) { w.pay(orderOf(c), Receipt{c.N, c.Amount}, true) })
-		if w.next[l], err = newHandler(guard, &w.sharing, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
+		if w.next[l], err = newHandler(guard, sharing, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
 			o.KeyAttr, o.ExpiryAttr, o.Now = "pk", "ttl", now
 		}); err != nil {
 			t.Fatal(err)
@@ -447,7 +441,7 @@ func receiptOf(t *testing.T, v types.AttributeValue) (r Receipt) {
 // pages yields the items of the table.
 func (w *world) pages() func(func([]map[string]types.AttributeValue) bool) {
 	return func(yield func([]map[string]types.AttributeValue) bool) {
-		p := dynamodb.NewScanPaginator(w.Client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
+		p := dynamodb.NewScanPaginator(w.client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
 		for p.HasMorePages() {
 			out, err := p.NextPage(w.Context())
 			if err != nil {
