@@ -316,7 +316,7 @@ func (s *storm) load(ctx context.Context, r *randv2.Rand) {
 		s.mu.Lock()
 		delete(s.sandboxes, name)
 		s.mu.Unlock()
-		if said := c.stderr.String(); said != "" {
+		if said := c.Log(); said != "" {
 			s.t.Errorf("client %s: %s", name, said)
 		}
 	}

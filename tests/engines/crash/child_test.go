@@ -3,15 +3,13 @@
 package crash
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
-
+	"syscall"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -42,31 +40,19 @@ var errBusy = errors.New("the time was up before the barrier")
 
 // killAt starts a process that sends the request of key, and kills it when it
 // reports that it has reached the barrier.
-func killAt(ctx context.Context, p policy, key idempotent.Key, barrier string) error {
+func killAt(ctx context.Context, policy policy, key idempotent.Key, barrier string) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(),
-		envBarrier+"="+barrier, envPolicy+"="+p.name, envKey+"="+key.ID,
+		envBarrier+"="+barrier, envPolicy+"="+policy.name, envKey+"="+key.ID,
 		envEngine+"="+endpoint, envTable+"="+store.Table(), envProvider+"="+bank.url)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	if err := cmd.Process.Kill(); err != nil { // SIGKILL
-		return err
-	}
-	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() == exitBusy {
+	p, _, err := engine.StartUntil(cmd, reached)
+	switch {
+	case err == nil:
+		_ = p.End(syscall.SIGKILL) // reports the signal
+	case cmd.ProcessState.ExitCode() == exitBusy:
 		return errBusy
 	}
-	if strings.TrimSpace(line) != reached {
-		return fmt.Errorf("the process printed %q and did not report that it is %s: %s", line, barrier, stderr.String())
-	}
-	return nil
+	return err
 }
 
 // child sends one request and never returns from its barrier.
