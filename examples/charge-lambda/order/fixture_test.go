@@ -79,8 +79,8 @@ func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
 	return "rc_1", nil
 }
 
-// world is a shop with all its services.
-type world struct {
+// fixture is a shop with all its services.
+type fixture struct {
 	*order.Shop
 	store  *dynamostore.Store
 	tables *tables
@@ -88,9 +88,9 @@ type world struct {
 	clock  *idempotenttest.Clock
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		tables: &tables{DB: dynamotest.New("records", "orders", "outbox")}, clock: &idempotenttest.Clock{},
 		bank: &bank{charges: map[string]charge.Charge{}, mails: map[string]string{}},
 	}
@@ -109,7 +109,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) send(t *testing.T, h order.Handler) (order.Confirmation, error) {
+func (w *fixture) send(t *testing.T, h order.Handler) (order.Confirmation, error) {
 	t.Helper()
 	return h(w.clock.Invocation(t.Context(), 10*time.Second),
 		order.Request{Number: "o-1", Request: charge.Request{Amount: 4200, Currency: "usd", Customer: "cus_1"}})
@@ -120,7 +120,7 @@ func record(operation string) idempotent.RecordID {
 }
 
 // has reports whether a table has an item of the order.
-func (w *world) has(t *testing.T, table, operation string) bool {
+func (w *fixture) has(t *testing.T, table, operation string) bool {
 	t.Helper()
 	out, err := w.tables.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: byKey(order.ID(record(operation)))})
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *world) has(t *testing.T, table, operation string) bool {
 }
 
 // resolve resolves an order as the reconciler does.
-func (w *world) resolve(t *testing.T, operation string, resolver idempotent.ResolveFunc) error {
+func (w *fixture) resolve(t *testing.T, operation string, resolver idempotent.ResolveFunc) error {
 	t.Helper()
 	r, err := w.store.Get(t.Context(), record(operation))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
+func (w *fixture) wantDone(t *testing.T, operation string, h order.Handler) {
 	t.Helper()
 	first, err := w.send(t, h)
 	if err != nil || first.Order != order.ID(record(operation)) || first.Charge != "ch_a" {
@@ -36,28 +36,28 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 // attempt continues from there.
 func TestInSteps(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(*world) (repair func()){
-		"nothing fails": func(*world) func() { return func() {} },
-		"the payment, before it happened": func(w *world) func() {
+	for name, fail := range map[string]func(*fixture) (repair func()){
+		"nothing fails": func(*fixture) func() { return func() {} },
+		"the payment, before it happened": func(w *fixture) func() {
 			w.bank.before = charge.ErrNotSent
 			return func() { w.bank.before = nil }
 		},
-		"the payment, after it happened": func(w *world) func() {
+		"the payment, after it happened": func(w *fixture) func() {
 			w.bank.after = errBroken
 			return func() { w.bank.after = nil }
 		},
-		"the order": func(w *world) func() {
+		"the order": func(w *fixture) func() {
 			w.tables.fail = &types.ResourceNotFoundException{}
 			return func() { w.tables.fail = nil }
 		},
-		"the receipt": func(w *world) func() {
+		"the receipt": func(w *fixture) func() {
 			w.bank.mail = errBroken
 			return func() { w.bank.mail = nil }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			repair := fail(w)
 			h := w.InSteps()
 			if name != "nothing fails" {
@@ -73,7 +73,7 @@ func TestInSteps(t *testing.T) {
 
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.wantDone(t, order.AtOnce, w.AtOnce())
 }
 
@@ -81,7 +81,7 @@ func TestAtOnce(t *testing.T) {
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for operation, handler := range map[string]func(*order.Shop) order.Handler{order.InSteps: (*order.Shop).InSteps, order.AtOnce: (*order.Shop).AtOnce} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.bank.before = charge.ErrDeclined
 		h := handler(w.Shop)
 		for range 2 {
@@ -101,7 +101,7 @@ func TestDeclined(t *testing.T) {
 // gets one.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.AtOnce()
 	w.bank.before = charge.ErrNotSent
 	if _, err := w.send(t, h); !errors.Is(err, charge.ErrNotSent) {
@@ -136,7 +136,7 @@ func TestResolve(t *testing.T) {
 // If the provider has no charge, the next request runs.
 func TestResolveNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.AtOnce()
 	w.bank.before = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
@@ -155,7 +155,7 @@ func TestResolveNotExecuted(t *testing.T) {
 // has forgotten the key by now, and continues with the order.
 func TestResolveSteps(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
 	w.bank.after = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
@@ -186,7 +186,7 @@ func TestResolveSteps(t *testing.T) {
 // evidence.
 func TestResolveStepsLater(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
 	w.bank.mail = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
@@ -207,7 +207,7 @@ func TestResolveStepsLater(t *testing.T) {
 // old key could not be used any more.
 func TestResolveStepsNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
 	w.bank.before = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
@@ -228,7 +228,7 @@ func TestResolveStepsNotExecuted(t *testing.T) {
 // person can decide what to do.
 func TestForeignOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.tables.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &w.Orders, Item: byKey(order.ID(record(order.InSteps)))}); err != nil {
 		t.Fatal(err)
 	}
