@@ -163,7 +163,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	}
 	v.store, v.client, err = connect(engine.Config(s.engine.Endpoint()), s.settings.Table)
 	must(err)
-	v.world = world{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, bank: s.bank.URL}
+	v.fixture = fixture{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, bank: s.bank.URL}
 	must(v.store.CreateTable(ctx))
 	_, err = v.client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName: aws.String(v.orders), BillingMode: types.BillingModePayPerRequest,

@@ -46,7 +46,7 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &world{store: store, guarded: store, orders: s.Orders, ledger: books, bank: s.Bank}
+	w := &fixture{store: store, guarded: store, orders: s.Orders, ledger: books, bank: s.Bank}
 	if s.Lawless {
 		w.guarded = lawless{store}
 	}
@@ -64,7 +64,7 @@ func client() error {
 }
 
 // serve answers one request.
-func (w *world) serve(q request) answer {
+func (w *fixture) serve(q request) answer {
 	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), requestKey{}, q.Name), q.Deadline)
 	defer cancel()
 	if q.Promise == sweep {

@@ -236,7 +236,7 @@ func TestBank_Evidence(t *testing.T) {
 	}
 	b := newBank(mine, 1, 0)
 	defer b.Close()
-	w := &world{bank: b.URL}
+	w := &fixture{bank: b.URL}
 	want := func(record idempotent.RecordID, said string) {
 		t.Helper()
 		got, err := w.evidence(t.Context(), driver.Record{ID: record, RequestID: "c1/7"})
@@ -260,7 +260,7 @@ func TestBank_Pay(t *testing.T) {
 	t.Parallel()
 	b := newBank(nil, 1, 0)
 	defer b.Close()
-	w := &world{bank: b.URL}
+	w := &fixture{bank: b.URL}
 	pay := func(key string) string {
 		receipt, err := w.ask(t.Context(), "/pay", url.Values{"record": {"r"}, "step": {"charge"}, "key": {key}})
 		if err != nil {

@@ -27,7 +27,7 @@ import (
 // recovery does what clients, a schedule and an operator do after the storm. It
 // has its own connection to the engine.
 type recovery struct {
-	world
+	fixture
 	client   *dynamodb.Client
 	parallel int
 }

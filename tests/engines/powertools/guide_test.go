@@ -63,7 +63,7 @@ func TestGuide(t *testing.T) {
 }
 
 // Both packages compute the key that this code computes, for random payloads.
-func (w *world) keys(t *testing.T) {
+func (w *fixture) keys(t *testing.T) {
 	t.Helper()
 	const n = 400
 	for l, prefix := range languages {
