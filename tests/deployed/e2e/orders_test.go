@@ -27,8 +27,8 @@ import (
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
-// till is a payment provider that honours keys, with a ledger to count effects.
-type till struct {
+// paymentProvider is a payment provider that honours keys, with a ledger to count effects.
+type paymentProvider struct {
 	mu      sync.Mutex
 	charges map[string]orders.Charge // by key
 	asked   int
@@ -36,7 +36,7 @@ type till struct {
 	after   *mortal // and this one after it
 }
 
-func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
+func (p *paymentProvider) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -92,7 +92,7 @@ type orderShop struct {
 	table    string
 	sku      string
 	clock    idempotenttest.Clock
-	payments till
+	payments paymentProvider
 }
 
 func newOrderShop(t *testing.T, available int) *orderShop {
