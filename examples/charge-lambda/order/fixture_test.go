@@ -38,8 +38,8 @@ func byKey(id string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
 }
 
-// bank is a provider and a mailer. Both honour keys, and fail on request.
-type bank struct {
+// services is a provider and a mailer. Both honour keys, and fail on request.
+type services struct {
 	charges map[string]charge.Charge
 	mails   map[string]string
 	before  error // fails before the effect
@@ -48,7 +48,7 @@ type bank struct {
 	forgets bool // does not recognise earlier keys
 }
 
-func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
+func (b *services) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
@@ -60,7 +60,7 @@ func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r ch
 	return b.charges[key], b.after
 }
 
-func (b *bank) Find(_ context.Context, key string) (charge.Charge, error) {
+func (b *services) Find(_ context.Context, key string) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
@@ -71,7 +71,7 @@ func (b *bank) Find(_ context.Context, key string) (charge.Charge, error) {
 	return c, nil
 }
 
-func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
+func (b *services) Mail(_ context.Context, key, id string) (string, error) {
 	if b.mail != nil {
 		return "", b.mail
 	}
@@ -82,17 +82,17 @@ func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
 // fixture is a shop with all its services.
 type fixture struct {
 	*order.Shop
-	store  *dynamostore.Store
-	tables *tables
-	bank   *bank
-	clock  *idempotenttest.Clock
+	store    *dynamostore.Store
+	tables   *tables
+	services *services
+	clock    *idempotenttest.Clock
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{
 		tables: &tables{DB: dynamotest.New("records", "orders", "outbox")}, clock: &idempotenttest.Clock{},
-		bank: &bank{charges: map[string]charge.Charge{}, mails: map[string]string{}},
+		services: &services{charges: map[string]charge.Charge{}, mails: map[string]string{}},
 	}
 	store, err := dynamostore.New(w.tables, "records")
 	if err != nil {
@@ -105,7 +105,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	w.store = store
-	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.bank, Mailer: w.bank, Orders: "orders", Outbox: "outbox"}
+	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mailer: w.services, Orders: "orders", Outbox: "outbox"}
 	return w
 }
 

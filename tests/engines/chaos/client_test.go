@@ -25,7 +25,7 @@ type settings struct {
 	Table    string
 	Orders   string
 	Ledger   string
-	Bank     string
+	Provider string
 	Lawless  bool // break the guard: see lawless
 }
 
@@ -46,7 +46,7 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &fixture{store: store, guarded: store, orders: s.Orders, ledger: books, bank: s.Bank}
+	w := &fixture{store: store, guarded: store, orders: s.Orders, ledger: books, provider: s.Provider}
 	if s.Lawless {
 		w.guarded = lawless{store}
 	}

@@ -90,11 +90,11 @@ func requestName(ctx context.Context) string {
 
 // fixture holds what a handler uses.
 type fixture struct {
-	store   *dynamostore.Store
-	guarded driver.Store // the store of the guards: the real one, or a broken one
-	orders  string       // the table of items that transactions write
-	ledger  *ledger
-	bank    string // the provider's address
+	store    *dynamostore.Store
+	guarded  driver.Store // the store of the guards: the real one, or a broken one
+	orders   string       // the table of items that transactions write
+	ledger   *ledger
+	provider string // the provider's address
 }
 
 // result is the result of a handler. Two different runs of one key return
@@ -210,7 +210,7 @@ func (w *fixture) call(ctx context.Context, q request) (result, error) {
 
 // ask sends a request to the harness, which is the provider.
 func (w *fixture) ask(ctx context.Context, path string, form url.Values) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.bank+path+"?"+form.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.provider+path+"?"+form.Encode(), nil)
 	if err != nil {
 		return "", err
 	}

@@ -26,31 +26,31 @@ var build = sync.OnceValues(func() (string, error) {
 
 func (f failure) Error() string { return f.text }
 
-// process is the charge example as a separate process, with the tests' bank.
+// process is the charge example as a separate process, with the tests' provider.
 type process struct {
-	program string
-	dir     string
-	env     []string
-	bankURL string
-	api     api
+	program     string
+	dir         string
+	env         []string
+	providerURL string
+	api         api
 
 	running *engine.Process
 }
 
 // startProcess starts the example with a profile, on a free port.
-func startProcess(t *testing.T, p *profile, bankURL string, env ...string) (*process, error) {
+func startProcess(t *testing.T, p *profile, providerURL string, env ...string) (*process, error) {
 	program, err := build()
 	if err != nil {
 		return nil, err
 	}
-	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), bankURL: bankURL}
+	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), providerURL: providerURL}
 	t.Cleanup(x.kill)
 	return x, x.start()
 }
 
 func (x *process) start() (err error) {
 	cmd := exec.Command(x.program)
-	cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.bankURL)...)
+	cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.providerURL)...)
 	engine.EndWithParent(cmd)
 	x.running, x.api.url, err = engine.StartUntil(cmd, "listening on ")
 	return err
@@ -68,12 +68,12 @@ func (x *process) kill() {
 func openProcess(c *check, shared *process, r *requirement) *api {
 	x := shared
 	if r.alone {
-		bankURL := c.bank.URL
+		providerURL := c.provider.URL
 		if r.unreachable {
-			bankURL = nowhere
+			providerURL = nowhere
 		}
 		var err error
-		x, err = startProcess(c.t, c.profile, bankURL, r.env...)
+		x, err = startProcess(c.t, c.profile, providerURL, r.env...)
 		c.must(err)
 	}
 	return x.open(c)
@@ -95,7 +95,7 @@ func (x *process) open(c *check) *api {
 	}
 	a.crash = func(...func(*life)) {
 		x.kill()
-		x.bankURL = c.bank.URL
+		x.providerURL = c.provider.URL
 		c.must(x.start())
 		a.url = x.api.url
 	}
