@@ -111,11 +111,7 @@ func newOrderShop(t *testing.T, available int) *orderShop {
 		t.Fatal(err)
 	}
 	client := dynamodb.NewFromConfig(s.cfg)
-	if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
-	}); err != nil {
+	if err := engine.CreateTable(t.Context(), client, s.table, "pk"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{

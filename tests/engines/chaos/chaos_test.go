@@ -67,10 +67,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
@@ -165,12 +161,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	must(err)
 	v.fixture = fixture{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
 	must(v.store.CreateTable(ctx))
-	_, err = v.client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName: aws.String(v.orders), BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.PartitionKey), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.PartitionKey), KeyType: types.KeyTypeHash}},
-	})
-	must(err)
+	must(engine.CreateTable(ctx, v.client, v.orders, dynamostore.PartitionKey))
 
 	raging, calm := context.WithTimeout(ctx, length)
 	s.rage(raging)

@@ -17,9 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -128,11 +126,7 @@ func document(random *rand.Rand, depth int) json.RawMessage {
 func oldTable(t *testing.T, key string) string {
 	t.Helper()
 	name := fmt.Sprintf("idempotency-%d-%d", os.Getpid(), tables.Add(1))
-	if _, err := dynamostore.NewClient(engine.Config(endpoint)).CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(key), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(key), KeyType: types.KeyTypeHash}},
-	}); err != nil {
+	if err := engine.CreateTable(t.Context(), dynamostore.NewClient(engine.Config(endpoint)), name, key); err != nil {
 		t.Fatal(err)
 	}
 	return name
