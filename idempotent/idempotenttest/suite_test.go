@@ -3,10 +3,8 @@
 package idempotenttest
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -32,40 +30,6 @@ func TestSoundStores(t *testing.T) {
 			RunStore(t, fixture)
 		})
 	}
-}
-
-// failing returns the names of the requirements that a store does not meet, of
-// those given, or of all.
-func failing(f Fixture, among ...string) (names []string) {
-	probe := f.Open(nil)
-	for _, r := range requirements {
-		if r.needs != nil && !r.needs(f, probe) || among != nil && !slices.Contains(among, r.name) {
-			continue
-		}
-		s := f.Open(nil)
-		if r.run(context.Background(), nil, f, s) != nil {
-			names = append(names, r.name)
-		}
-	}
-	return names
-}
-
-// verdicts returns the failed requirements of each broken store, in a synctest bubble,
-// as the stores that lose a race need one.
-func verdicts(t *testing.T) map[string][]string {
-	t.Helper()
-	judged.once.Do(func() {
-		judged.found = map[string][]string{}
-		for _, b := range brokenStores {
-			synctest.Test(t, func(*testing.T) { judged.found[b.name] = failing(b.fixture()) })
-		}
-	})
-	return judged.found
-}
-
-var judged struct {
-	once  sync.Once
-	found map[string][]string
 }
 
 // G11: each requirement of RunStore and each row of RunFailureModes fails on at

@@ -68,7 +68,7 @@ func (p *Process) End(s os.Signal) error {
 }
 
 // Wait waits until the process has ended, and returns how, as [exec.Cmd.Wait] does.
-// Whoever reads Out must have read all of it.
+// A caller that reads Out calls it after the last read.
 func (p *Process) Wait() error { return p.wait() }
 
 // Log returns what the process has written to its standard error.
