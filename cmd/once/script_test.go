@@ -304,11 +304,11 @@ func (d *desk) changes() (changed []string, err error) {
 	return changed, nil
 }
 
-// world returns the world of the next command line.
-func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
+// environment returns the environment of the next command line.
+func (d *desk) environment(stdout, stderr io.Writer, cancel func()) *environment {
 	n := d.next
 	d.next = upcoming{columns: 80}
-	w := &world{
+	w := &environment{
 		stdin: n.stdin, stdinTTY: n.terminal, now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
 		dynamo: func(aws.Config) dynamostore.Client { return dynamotest.Intercept(d.db, d.db.call) },
 		getenv: func(name string) string {
@@ -480,7 +480,7 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	w := d.world(&stdout, &stderr, cancel)
+	w := d.environment(&stdout, &stderr, cancel)
 	if slices.Contains(args, "--table") || slices.Contains(args, "--file") {
 		w.getenv = func(string) string { return "" }
 	}
