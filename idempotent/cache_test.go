@@ -10,6 +10,7 @@ import (
 	"math/rand"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,33 +21,27 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// counting counts the store calls.
-type counting struct {
-	driver.Store
-	mu    sync.Mutex
-	calls int
-}
-
-func (c *counting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	c.mu.Lock()
-	c.calls++
-	c.mu.Unlock()
-	return c.Store.Insert(ctx, r, now)
+// countingClaims returns a store that adds its claims to n.
+func countingClaims(n *atomic.Int32) driver.Store {
+	return answering(memstore.New(), driver.OpInsert, func(driver.Record) (*driver.Record, error) {
+		n.Add(1)
+		return nil, nil
+	})
 }
 
 // cacheLab builds a guard with a cache over a store that counts its calls.
 func cacheLab(t *testing.T, optFns ...func(*idempotent.Options)) (cost func(key idempotent.Key, result string) int) {
 	t.Helper()
-	s := &counting{Store: memstore.New()}
-	g, _ := newGuardOver(t, s, optFns...)
+	var calls atomic.Int32
+	g, _ := newGuardOver(t, countingClaims(&calls), optFns...)
 	return func(key idempotent.Key, result string) int {
 		t.Helper()
-		before := s.calls
+		before := calls.Load()
 		got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return result, nil })
 		if err != nil || got != result {
 			t.Errorf("got %.20q and error %v", got, err)
 		}
-		return s.calls - before
+		return int(calls.Load() - before)
 	}
 }
 
@@ -118,8 +113,8 @@ func TestCache(t *testing.T) {
 	})
 	t.Run("not shared", func(t *testing.T) {
 		t.Parallel()
-		s := &counting{Store: memstore.New()}
-		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.CacheEntries = 2 })
+		var calls atomic.Int32
+		g, _ := newGuardOver(t, countingClaims(&calls), func(o *idempotent.Options) { o.CacheEntries = 2 })
 		other, err := g.With()
 		if err != nil {
 			t.Fatal(err)
@@ -128,22 +123,11 @@ func TestCache(t *testing.T) {
 			if _, err := idempotent.Do(t.Context(), g, a, func(context.Context) (int, error) { return 1, nil }); err != nil {
 				t.Fatal(err)
 			}
-			if s.calls != min(want+1, 2) {
-				t.Errorf("%d calls after request %d", s.calls, want+1)
+			if n := int(calls.Load()); n != min(want+1, 2) {
+				t.Errorf("%d calls after request %d", n, want+1)
 			}
 		}
 	})
-}
-
-// looked is a store that records that a record was read.
-type looked struct {
-	*memstore.Store
-	at map[idempotent.RecordID]func()
-}
-
-func (l *looked) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	l.at[id]()
-	return l.Store.Get(ctx, id)
 }
 
 // FM51: many goroutines, one guard, one key, with a cache. A handler returns only
@@ -154,13 +138,17 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 	for _, entries := range []int{0, 8} {
 		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {
 			t.Parallel()
-			store := &looked{Store: memstore.New(), at: map[idempotent.RecordID]func(){}}
+			at := map[idempotent.RecordID]func(){}
+			store := answering(memstore.New(), driver.OpGet, func(r driver.Record) (*driver.Record, error) {
+				at[r.ID]()
+				return nil, nil
+			})
 			g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.CacheEntries, o.WaitFor = entries, time.Minute })
 			keys, met := make([]idempotent.Key, 16), make([]chan struct{}, 16)
 			runs := make([]int, len(keys))
 			for i := range keys {
 				keys[i], met[i] = newKey(), make(chan struct{})
-				store.at[keys[i].RecordID()] = sync.OnceFunc(func() { close(met[i]) })
+				at[keys[i].RecordID()] = sync.OnceFunc(func() { close(met[i]) })
 			}
 			var wg sync.WaitGroup
 			for range 64 {

@@ -26,7 +26,7 @@ func TestInnerErrorsDeclareNothing(t *testing.T) {
 		"Unknown":     idempotent.Unknown(errDown),
 	} {
 		for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
-			w := newWorkshop()
+			w := newFixture()
 			g := w.guard(t, func(o *idempotent.Options) { o.Recovery = recovery })
 			inner := newKey()
 			h := func(context.Context, string) (string, error) { return "", declared }
@@ -100,7 +100,7 @@ func TestStepErrorsAndDeclarations(t *testing.T) {
 		{"NotExecuted under Resume", idempotent.Resume, idempotent.NotExecuted(errDown), driver.StateRetryable, driver.ReasonHandlerError, 0},
 		{"wrapped NotExecuted", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.NotExecuted(errDown)), driver.StateRetryable, driver.ReasonHandlerError, 1},
 	} {
-		w := newWorkshop()
+		w := newFixture()
 		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
 		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
 			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", row.err })
@@ -128,7 +128,7 @@ func TestPanicDeclaresNoProof(t *testing.T) {
 		{idempotent.Rerun, idempotent.NotExecuted(errDown), driver.StateRetryable},
 		{idempotent.Rerun, idempotent.Unknown(errDown), driver.StateUnknown},
 	} {
-		w := newWorkshop()
+		w := newFixture()
 		g := w.guard(t, func(o *idempotent.Options) { o.Recovery = row.recovery })
 		func() {
 			defer func() {
@@ -179,7 +179,7 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		{"no declaration under Rerun", idempotent.Rerun, returns(errDown), ""},
 	} {
 		var log bytes.Buffer
-		w := newWorkshop()
+		w := newFixture()
 		g := w.guard(t, func(o *idempotent.Options) {
 			o.Recovery, o.Logger = row.recovery, slog.New(slog.NewTextHandler(&log, nil))
 		})
@@ -212,7 +212,7 @@ func TestRefusedTransactionDeclaresNothing(t *testing.T) {
 		{idempotent.Resume, func(err error) error { return err }, driver.StateRetryable, true},
 		{idempotent.Rerun, func(err error) error { return err }, driver.StateRetryable, true},
 	} {
-		w := newWorkshop()
+		w := newFixture()
 		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
 		refuse := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errRefused }
 		_, err := w.do(t, g, func(ctx context.Context) (string, error) { return "", row.wrap(commit(ctx, "x", refuse)) })

@@ -107,7 +107,7 @@ func TestSinceIsTheLastChange(t *testing.T) {
 func TestDefaultAges(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[driver.State]int{driver.StateUnknown: 7 * 24, driver.StateRetryable: 24} {
-		w := newWorkshop()
+		w := newFixture()
 		since := w.clock.Now().UTC().Truncate(time.Millisecond)
 		r := driver.Record{ID: w.key.RecordID(), State: state, Recovery: idempotent.Resume, Created: since.Add(-30 * 24 * time.Hour), Since: since, Due: since, OpenSince: since}
 		if met, err := w.Insert(t.Context(), r, since); met != nil || err != nil {
@@ -127,37 +127,37 @@ func TestDefaultAges(t *testing.T) {
 	}
 }
 
-// workshop is one store and one clock, with a guard for each party.
-type workshop struct {
+// fixture is one store and one clock, with a guard for each party.
+type fixture struct {
 	*memstore.Store
 	clock *idempotenttest.Clock
 	key   idempotent.Key
 }
 
-func newWorkshop() *workshop {
-	return &workshop{memstore.New(), &idempotenttest.Clock{}, newKey()}
+func newFixture() *fixture {
+	return &fixture{memstore.New(), &idempotenttest.Clock{}, newKey()}
 }
 
-func (w *workshop) guard(t *testing.T, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func (w *fixture) guard(t *testing.T, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
 	g, _ := newGuardOver(t, w.Store, append([]func(*idempotent.Options){func(o *idempotent.Options) { o.Now = w.clock.Now }}, optFns...)...)
 	return g
 }
 
-func (w *workshop) record(t *testing.T) *driver.Record {
+func (w *fixture) record(t *testing.T) *driver.Record {
 	t.Helper()
 	return record(t, w.Store, w.key)
 }
 
 // do sends a request through g, as an invocation of ten seconds.
-func (w *workshop) do(t *testing.T, g *idempotent.Guard, h func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
+func (w *fixture) do(t *testing.T, g *idempotent.Guard, h func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
 	t.Helper()
 	return idempotent.DoOutcome(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, h)
 }
 
 // dies leaves the store as a process leaves it that is killed at the end of
 // during.
-func (w *workshop) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
+func (w *fixture) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
 	t.Helper()
 	store := watchOver(w.Store)
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, optFn)
@@ -179,7 +179,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 		o.Retention, o.UnresolvedRetention = 30*24*time.Hour, 90*24*time.Hour
 		o.Codec, o.ResultVersion = raw{}, "2"
 	}
-	w := newWorkshop()
+	w := newFixture()
 	check := func(when string) {
 		t.Helper()
 		r := w.record(t)
@@ -210,7 +210,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 // Defaults are not stored in the record.
 func TestDefaultsAreNotStored(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop()
+	w := newFixture()
 	if _, err := w.do(t, w.guard(t), charged); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 			"no result":    func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWithoutResult() },
 			"not executed": func(r *driver.Record) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token()) },
 		} {
-			w := newWorkshop()
+			w := newFixture()
 			_, _ = w.do(t, w.guard(t, func(o *idempotent.Options) { o.Retention = row.declared }), noAnswer)
 			w.clock.Advance(time.Hour)
 			g := w.guard(t, func(o *idempotent.Options) { o.Retention = row.settling })
@@ -270,7 +270,7 @@ func TestEvidenceIsReplayable(t *testing.T) {
 		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `could not replay a result of the codec "raw"`},
 		"a newer codec of the code":   {settle: fns(codec), replay: fns(codec), evidence: idempotent.Resolved("ch_1")},
 	} {
-		w := newWorkshop()
+		w := newFixture()
 		_, _ = w.do(t, w.guard(t, row.declare...), noAnswer)
 		err := w.guard(t, row.settle...).Resolve(t.Context(), w.key.RecordID(), row.evidence)
 		if row.refused != "" {
@@ -307,7 +307,7 @@ func TestSweeperKeepsTheRecordsPromise(t *testing.T) {
 		idempotent.Resume:    driver.StateRetryable,
 	} {
 		for _, sweeping := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun} {
-			w := newWorkshop()
+			w := newFixture()
 			options := func(r idempotent.Recovery) func(*idempotent.Options) {
 				return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"charge"} }
 			}

@@ -183,7 +183,7 @@ func TestShortRetentionIsHonoured(t *testing.T) {
 			return "ch_1", commit(ctx, "ch_1", e.Store().Replace)
 		}, false},
 	} {
-		w := newWorkshop()
+		w := newFixture()
 		g := w.guard(t, func(o *idempotent.Options) { o.Retention = short })
 		_, _ = idempotent.Do(w.clock.Invocation(t.Context(), 15*time.Minute), g, w.key, row.handler)
 		r := w.record(t)
@@ -377,7 +377,7 @@ func TestStoreMayLookAtTheExecution(t *testing.T) {
 // After a Commit the outcome has the record's expiry and reference.
 func TestOutcomeOfACommit(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop()
+	w := newFixture()
 	out, err := w.do(t, w.guard(t), func(ctx context.Context) (string, error) {
 		e, _ := idempotent.FromContext(ctx)
 		if err := e.SetRef("order 7"); err != nil {
@@ -395,7 +395,7 @@ func TestOutcomeOfACommit(t *testing.T) {
 // twice.
 func TestLateOwnerWritesTheStepsItKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop()
+	w := newFixture()
 	store := watchOver(w.Store)
 	declare := resume("charge", "ship")
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
@@ -428,7 +428,7 @@ func TestLateOwnerWritesTheStepsItKnows(t *testing.T) {
 // third must not report that nothing was written.
 func TestCommitRemembersEveryDoubt(t *testing.T) {
 	t.Parallel()
-	w := newWorkshop()
+	w := newFixture()
 	booked := 0
 	transactions := []func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error){
 		func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {

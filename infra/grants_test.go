@@ -60,11 +60,11 @@ func TestPoliciesAllowWhatTheStoreDoes(t *testing.T) {
 	for _, p := range parts {
 		t.Run(p.name+" "+p.operation, func(t *testing.T) {
 			stack := newStack()
-			wantLeastPrivilege(t, stack, p, infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), database{DB: dynamotest.New("records", "orders")})
+			wantLeastPrivilege(t, stack, p, infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), database{Client: dynamotest.New("records", "orders")})
 		})
 		t.Run(p.name+" "+p.operation+" of a shared table", func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
-			db := database{DB: dynamotest.New("orders"), shared: true}
+			db := database{Client: dynamotest.New("orders"), shared: true}
 			engine.CreateShared(t, db, "records")
 			wantLeastPrivilege(t, stack, p, infra.IdempotencyTableFrom(stack, jsii.String("Records"),
 				awsdynamodb.TableV2_FromTableArn(stack, jsii.String("Table"), jsii.String(importedTable)), sharedLayout()), db)
@@ -84,7 +84,8 @@ func wantLeastPrivilege(t *testing.T, stack awscdk.Stack, p part, records *infra
 	p.grant(records, newRole(stack, "Role"))
 	wantRefusals(t, stack)
 	policy := policyOf(t, stack)
-	r := &recorder{database: db, arn: symbolic(stack.Resolve(records.Table.TableArn())), seen: map[string]request{}}
+	r := &recorder{database: db, silent: db, arn: symbolic(stack.Resolve(records.Table.TableArn())), seen: map[string]request{}}
+	r.Client = dynamotest.Intercept(db, r.call)
 	synctest.Test(t, func(t *testing.T) { p.walk(t, r) })
 	for _, call := range r.seen {
 		wantAllowed(t, policy, call, true)
@@ -182,7 +183,7 @@ func neighboursOf(p part, r *recorder) (all []request) {
 
 // database is a DynamoDB in memory.
 type database struct {
-	*dynamotest.DB
+	dynamostore.Client
 	shared bool // the table of records is that of package engine
 }
 
@@ -204,7 +205,8 @@ func (d database) prefix() string {
 // the table of records need.
 type recorder struct {
 	database
-	arn string // of the table
+	silent database // the same data, without recording
+	arn    string   // of the table
 
 	mu   sync.Mutex
 	seen map[string]request
@@ -239,98 +241,61 @@ func keyOf(it item) string {
 	return it["pk"].(*types.AttributeValueMemberS).Value
 }
 
-func (r *recorder) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	r.note("GetItem", "", keyOf(in.Key))
-	return r.DB.GetItem(ctx, in, o...)
-}
-
-func (r *recorder) PutItem(ctx context.Context, in *dynamodb.PutItemInput, o ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	r.note("PutItem", "", keyOf(in.Item))
-	return r.DB.PutItem(ctx, in, o...)
-}
-
-func (r *recorder) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, o ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	r.note("DeleteItem", "", keyOf(in.Key))
-	return r.DB.DeleteItem(ctx, in, o...)
-}
-
-func (r *recorder) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	var keys []string
-	for _, key := range in.RequestItems["records"].Keys {
-		keys = append(keys, keyOf(key))
-	}
-	r.note("BatchGetItem", "", keys...)
-	return r.DB.BatchGetItem(ctx, in, o...)
-}
-
-func (r *recorder) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, o ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
-	var keys []string
-	for _, write := range in.RequestItems["records"] {
-		if write.PutRequest != nil {
-			keys = append(keys, keyOf(write.PutRequest.Item))
-		} else {
-			keys = append(keys, keyOf(write.DeleteRequest.Key))
+// call records a call. A transaction needs the permissions of the writes in it.
+func (r *recorder) call(ctx context.Context, c *dynamotest.Call) {
+	suffix, keys := "", []string(nil)
+	switch in := c.In.(type) {
+	case *dynamodb.GetItemInput:
+		keys = append(keys, keyOf(in.Key))
+	case *dynamodb.PutItemInput:
+		keys = append(keys, keyOf(in.Item))
+	case *dynamodb.DeleteItemInput:
+		keys = append(keys, keyOf(in.Key))
+	case *dynamodb.BatchGetItemInput:
+		for _, key := range in.RequestItems["records"].Keys {
+			keys = append(keys, keyOf(key))
 		}
-	}
-	r.note("BatchWriteItem", "", keys...)
-	return r.DB.BatchWriteItem(ctx, in, o...)
-}
-
-// TransactWriteItems needs the permissions of the writes in it.
-func (r *recorder) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	for _, write := range in.TransactItems {
-		switch {
-		case write.Put != nil && *write.Put.TableName == "records":
-			r.note("PutItem", "", keyOf(write.Put.Item))
-		case write.Put == nil:
-			return nil, errors.New("the recorder knows only puts in transactions")
+	case *dynamodb.BatchWriteItemInput:
+		for _, write := range in.RequestItems["records"] {
+			if write.PutRequest != nil {
+				keys = append(keys, keyOf(write.PutRequest.Item))
+			} else {
+				keys = append(keys, keyOf(write.DeleteRequest.Key))
+			}
 		}
+	case *dynamodb.QueryInput:
+		suffix, keys = "/index/"+*in.IndexName, append(keys, in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value)
+	case *dynamodb.TransactWriteItemsInput:
+		for _, write := range in.TransactItems {
+			switch {
+			case write.Put == nil:
+				c.Err = errors.New("the recorder knows only puts in transactions")
+				return
+			case *write.Put.TableName == "records":
+				r.note("PutItem", "", keyOf(write.Put.Item))
+			}
+		}
+		c.Do(ctx)
+		return
 	}
-	return r.DB.TransactWriteItems(ctx, in, o...)
+	r.note(c.Op, suffix, keys...)
+	c.Do(ctx)
 }
 
-func (r *recorder) Query(ctx context.Context, in *dynamodb.QueryInput, o ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	r.note("Query", "/index/"+*in.IndexName, in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value)
-	return r.DB.Query(ctx, in, o...)
-}
-
-func (r *recorder) Scan(ctx context.Context, in *dynamodb.ScanInput, o ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	r.note("Scan", "")
-	return r.DB.Scan(ctx, in, o...)
-}
-
-func (r *recorder) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, o ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	r.note("DescribeTable", "")
-	return r.DB.DescribeTable(ctx, in, o...)
-}
-
-func (r *recorder) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, o ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
-	r.note("DescribeTimeToLive", "")
-	return r.DB.DescribeTimeToLive(ctx, in, o...)
-}
-
-var _ dynamostore.Client = (*recorder)(nil)
-
-type testClient interface {
-	dynamostore.Client
-	options(*dynamostore.Options)
-}
-
-// storeOn returns a store whose client is the recorder, or another one on the same
-// data.
-func storeOn(t *testing.T, client testClient) *dynamostore.Store {
+// storeOn returns a store in the table of records.
+func storeOn(t *testing.T, db database) *dynamostore.Store {
 	t.Helper()
-	store, err := dynamostore.New(client, "records", client.options)
+	store, err := dynamostore.New(db, "records", db.options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func guardOn(t *testing.T, client testClient, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func guardOn(t *testing.T, db database, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
 	quiet := func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }
-	g, err := idempotent.New(storeOn(t, client), append(optFns, quiet)...)
+	g, err := idempotent.New(storeOn(t, db), append(optFns, quiet)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +317,7 @@ func newKey(operation string) idempotent.Key {
 
 // walkHandler runs through the paths of a request.
 func walkHandler(t *testing.T, r *recorder, operation string) {
-	g := guardOn(t, r, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"} })
+	g := guardOn(t, r.database, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"} })
 	order := func() types.TransactWriteItem {
 		table := "orders"
 		return types.TransactWriteItem{Put: &types.Put{TableName: &table, Item: item{"pk": &types.AttributeValueMemberS{Value: rand.Text()}}}}
@@ -388,7 +353,7 @@ func walkHandler(t *testing.T, r *recorder, operation string) {
 	}
 
 	// A request that waits for another reads its record.
-	waits := guardOn(t, r, func(o *idempotent.Options) { o.WaitFor = time.Second })
+	waits := guardOn(t, r.database, func(o *idempotent.Options) { o.WaitFor = time.Second })
 	key := newKey(operation)
 	_, err := idempotent.Do(t.Context(), waits, key, func(ctx context.Context) (int, error) {
 		_, err := idempotent.Do(t.Context(), waits, key, func(context.Context) (int, error) { return 0, nil })
@@ -405,7 +370,7 @@ func walkHandler(t *testing.T, r *recorder, operation string) {
 // unknowns leaves records with an unknown outcome of two operations, without
 // recording the calls.
 func unknowns(t *testing.T, r *recorder, n int) (ids []idempotent.RecordID) {
-	g := guardOn(t, r.database, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
+	g := guardOn(t, r.silent, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
 	for i := range n {
 		key := newKey([]string{"charge", "refund"}[i%2])
 		if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
@@ -424,7 +389,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 	}
 	ids := unknowns(t, r, len(answers)+1)
 	asked := 0
-	_, err := idempotent.ReconcileDue(t.Context(), guardOn(t, r), func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
+	_, err := idempotent.ReconcileDue(t.Context(), guardOn(t, r.database), func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
 		switch i := slices.Index(ids, record.ID); {
 		case i < 0:
 			return idempotent.Later(time.Hour), nil // of the viewer
@@ -439,7 +404,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 		t.Errorf("%d resolvers were called (%v), want %d", asked, err, len(ids))
 	}
 	for _, id := range ids { // as a webhook would
-		if err := guardOn(t, r).Resolve(t.Context(), id, idempotent.Resolved("done")); errors.As(err, new(*idempotent.StoreError)) {
+		if err := guardOn(t, r.database).Resolve(t.Context(), id, idempotent.Resolved("done")); errors.As(err, new(*idempotent.StoreError)) {
 			t.Error(err)
 		}
 	}
@@ -449,8 +414,8 @@ func walkReconciler(t *testing.T, r *recorder) {
 // readLarge replays a large result, as the cache of a guard or a resolver does.
 func readLarge(t *testing.T, r *recorder) {
 	key := newKey("charge")
-	for _, client := range []testClient{r.database, r} {
-		if _, err := idempotent.Do(t.Context(), guardOn(t, client), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
+	for _, db := range []database{r.silent, r.database} {
+		if _, err := idempotent.Do(t.Context(), guardOn(t, db), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -459,10 +424,10 @@ func readLarge(t *testing.T, r *recorder) {
 // readLargeRecord returns a record whose result is in chunks.
 func readLargeRecord(t *testing.T, r *recorder) *driver.Record {
 	key := newKey("charge")
-	if _, err := idempotent.Do(t.Context(), guardOn(t, r.database), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
+	if _, err := idempotent.Do(t.Context(), guardOn(t, r.silent), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
 		t.Fatal(err)
 	}
-	record, err := storeOn(t, r).Get(t.Context(), key.RecordID())
+	record, err := storeOn(t, r.database).Get(t.Context(), key.RecordID())
 	if err != nil || record.Chunks.Count == 0 {
 		t.Fatal(record, err)
 	}
@@ -471,7 +436,7 @@ func readLargeRecord(t *testing.T, r *recorder) *driver.Record {
 
 // walkViewer makes the calls of the commands that read.
 func walkViewer(t *testing.T, r *recorder) {
-	store := storeOn(t, r)
+	store := storeOn(t, r.database)
 	ids := unknowns(t, r, 2)
 	if _, err := store.Get(t.Context(), ids[0]); err != nil {
 		t.Error(err)
@@ -503,8 +468,8 @@ func walkViewer(t *testing.T, r *recorder) {
 func walkOperator(t *testing.T, r *recorder) {
 	walkViewer(t, r)
 	walkReconciler(t, r)
-	store, ids := storeOn(t, r), []idempotent.RecordID{}
-	for record, err := range storeOn(t, r.database).Scan(t.Context()) {
+	store, ids := storeOn(t, r.database), []idempotent.RecordID{}
+	for record, err := range storeOn(t, r.silent).Scan(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -529,7 +494,7 @@ func walkOperator(t *testing.T, r *recorder) {
 	}
 	chunk["v"], chunk["part"] = &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberB{Value: []byte("x")}
 	table := "records"
-	if _, err := r.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: chunk}); err != nil {
+	if _, err := r.silent.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: chunk}); err != nil {
 		t.Fatal(err)
 	}
 	if purged, err := store.PurgeChunks(t.Context(), time.Now()); err != nil || purged != 1 || deleted == 0 {

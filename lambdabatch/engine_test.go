@@ -26,7 +26,7 @@ import (
 // A constructor panics if an option is invalid, and names the option.
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	sqs := func(optFns ...func(*lambdabatch.Options)) { lambdabatch.SQS(w.guard, w.handle, w.options(optFns...)) }
 	for _, row := range []struct {
 		want  string // empty: the options are valid
@@ -99,7 +99,7 @@ func TestRetentionFollowsTheSource(t *testing.T) {
 		"both declared":      {noRedrive: true, redelivery: 15 * day, want: 15 * day},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(
 				func(o *lambdabatch.Options) { o.Redelivery, o.NoRedrive = row.redelivery, row.noRedrive },
 				guarded(func(o *idempotent.Options) { o.Retention = row.retention })))
@@ -124,7 +124,7 @@ func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
 		"longer":   {30 * 24 * time.Hour, 30 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile),
 				guarded(func(o *idempotent.Options) { o.UnresolvedRetention = row.retention })))
 			w.on("o-1", returns(errBroken))
@@ -140,7 +140,7 @@ func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
 // also if a function of the program chose that id. The log names the reason.
 func TestAMessageIDIsNoKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	fallback := func(o *lambdabatch.Options) {
 		o.ID = func(ctx context.Context, m *lambdabatch.Message) (string, error) {
 			if id, err := lambdabatch.Field("/order_id")(ctx, m); err == nil {
@@ -164,8 +164,8 @@ func TestAMessageIDIsNoKey(t *testing.T) {
 func TestPanicsAreOneMessages(t *testing.T) {
 	t.Parallel()
 	isTwo := func(r *lambdabatch.Message) bool { return strings.Contains(string(r.Body), "o-2") }
-	for name, option := range map[string]func(*world) func(*lambdabatch.Options){
-		"ID": func(*world) func(*lambdabatch.Options) {
+	for name, option := range map[string]func(*fixture) func(*lambdabatch.Options){
+		"ID": func(*fixture) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
 				field := o.ID
 				o.ID = func(ctx context.Context, r *lambdabatch.Message) (string, error) {
@@ -176,7 +176,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				}
 			}
 		},
-		"Scope": func(*world) func(*lambdabatch.Options) {
+		"Scope": func(*fixture) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
 				o.Scope = func(_ context.Context, r *lambdabatch.Message) (string, error) {
 					if isTwo(r) {
@@ -186,7 +186,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				}
 			}
 		},
-		"Fingerprint": func(*world) func(*lambdabatch.Options) {
+		"Fingerprint": func(*fixture) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
 				o.Fingerprint = func(r *lambdabatch.Message) (idempotent.Fingerprint, error) {
 					if isTwo(r) {
@@ -196,7 +196,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				}
 			}
 		},
-		"Decode": func(*world) func(*lambdabatch.Options) {
+		"Decode": func(*fixture) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
 				o.Decode = func(body []byte, v any) error {
 					if strings.Contains(string(body), "o-2") {
@@ -207,11 +207,11 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				}
 			}
 		},
-		"handler": func(w *world) func(*lambdabatch.Options) {
+		"handler": func(w *fixture) func(*lambdabatch.Options) {
 			w.on("o-2", func(context.Context) error { panic("handler") })
 			return func(*lambdabatch.Options) {}
 		},
-		"Goexit": func(w *world) func(*lambdabatch.Options) {
+		"Goexit": func(w *fixture) func(*lambdabatch.Options) {
 			w.on("o-2", func(context.Context) error { runtime.Goexit(); return nil })
 			return func(*lambdabatch.Options) {}
 		},
@@ -219,7 +219,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
+				w := newFixture(t)
 				h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n), option(w)))
 				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
@@ -255,7 +255,7 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 		},
 		"Decode": func(o *lambdabatch.Options) { o.Decode = func([]byte, any) error { return errBroken } },
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(option))
 		wantIDs(t, w.send(h, messages("o-1")), "m1")
 		w.wantRuns()
@@ -279,7 +279,7 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 // redelivered. A message that succeeded needs no id.
 func TestMessagesWithoutAnID(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	batch := messages("o-1", "o-2", "o-3")
 	batch.Records[1].MessageId = ""
@@ -295,7 +295,7 @@ func TestMessagesWithoutAnID(t *testing.T) {
 
 func TestEmptyBatches(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), events.SQSEvent{}))
 	if response, err := lambdabatch.Kinesis(w.guard, w.handle, w.options())(w.invocation(), events.KinesisEvent{}); err != nil || response.BatchItemFailures == nil || len(response.BatchItemFailures) != 0 {
 		t.Errorf("got %+v %v", response, err)
@@ -310,7 +310,7 @@ func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 4} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			limit := max(n, 1)
 			var (
 				mu       sync.Mutex
@@ -349,7 +349,7 @@ func TestConcurrency(t *testing.T) {
 func TestConcurrency_WithoutAKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var together sync.WaitGroup
 		together.Add(3)
 		h := lambdabatch.SQS(w.guard, func(context.Context, string) error {
@@ -368,7 +368,7 @@ func TestConcurrency_WithoutAKey(t *testing.T) {
 // key.
 func TestPanicIsNoMissingKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 		o.ID = func(context.Context, *lambdabatch.Message) (string, error) { panic("ID") }
 		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
@@ -384,7 +384,7 @@ func TestPanicIsNoMissingKey(t *testing.T) {
 // key. Success is not logged.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, messages("o-1")))
 	if w.log() != "" {
@@ -419,7 +419,7 @@ func TestLog(t *testing.T) {
 // uses the system time.
 func TestGuardsDefaults(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Logger, o.Now = nil, nil })))
 	w.on("o-1", returns(errBroken))
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -440,7 +440,7 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 		mu   sync.Mutex
 		runs = map[string]int{}
 	)
-	w := &world{t: t}
+	w := &fixture{t: t}
 	h := lambdabatch.SQS(guard, func(_ context.Context, o order) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -540,7 +540,7 @@ func TestFields(t *testing.T) {
 func TestTenThousand(t *testing.T) {
 	t.Parallel()
 	for _, distinct := range []int{1, math.MaxInt} {
-		w := newWorld(t)
+		w := newFixture(t)
 		var ids []string
 		for i := range 10_000 {
 			ids = append(ids, fmt.Sprintf("o-%d", i%distinct))

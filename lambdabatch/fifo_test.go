@@ -52,7 +52,7 @@ func TestFIFO(t *testing.T) {
 		} {
 			t.Run(name+" at "+kind, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
+				w := newFixture(t)
 				h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(c.options))
 				w.on("o-2", failure)
 				wantIDs(t, w.send(h, batch), c.again...)
@@ -80,7 +80,7 @@ func TestUnreadableMessagesHoldTheirGroup(t *testing.T) {
 		"not JSON":    `order o-1`,
 		"not decoded": `{"order_id":"o-1","amount":"many"}`,
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup))
 		batch := grouped("a", "a", "b")
 		batch.Records[0].Body = body
@@ -95,7 +95,7 @@ func TestUnreadableMessagesHoldTheirGroup(t *testing.T) {
 // order.
 func TestFIFO_WithoutAGroup(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(4)))
 	batch := grouped("", "", "")
 	batch.Records[1].Attributes = nil
@@ -108,7 +108,7 @@ func TestFIFO_WithoutAGroup(t *testing.T) {
 func TestFIFO_GroupsSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(3)))
 		var together sync.WaitGroup
 		together.Add(3)
@@ -129,7 +129,7 @@ func TestFIFO_GroupsSideBySide(t *testing.T) {
 
 func TestSQSFIFO_RealEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.SQSEvent](t, "sqs-fifo.json")
 	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup))
 	w.on("o-2", returns(idempotent.NotExecuted(errBroken)))

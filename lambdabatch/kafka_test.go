@@ -19,12 +19,12 @@ import (
 
 type kafkaHandler = func(context.Context, events.KafkaEvent) (lambdabatch.KafkaEventResponse, error)
 
-func (w *world) kafka(optFns ...func(*lambdabatch.Options)) kafkaHandler {
+func (w *fixture) kafka(optFns ...func(*lambdabatch.Options)) kafkaHandler {
 	return lambdabatch.Kafka(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
 }
 
 // wantKafka checks the answer, in the form in which Lambda reads it.
-func wantKafka(t *testing.T, w *world, h kafkaHandler, event events.KafkaEvent, want string) {
+func wantKafka(t *testing.T, w *fixture, h kafkaHandler, event events.KafkaEvent, want string) {
 	t.Helper()
 	response, err := h(w.invocation(), event)
 	if err != nil {
@@ -43,7 +43,7 @@ const allDone = `{"batchItemFailures":[]}`
 func TestKafka_RealEvent(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 4} {
-		w := newWorld(t)
+		w := newFixture(t)
 		event := load[events.KafkaEvent](t, "kafka.json")
 		h := w.kafka(concurrency(n))
 		w.on("o-2", returns(errBroken))
@@ -62,7 +62,7 @@ func TestKafka_RealEvent(t *testing.T) {
 // record.
 func TestKafka_Keys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.kafka()
 	one := func(topic string, partition, offset int64) events.KafkaEvent {
 		r := events.KafkaRecord{Topic: topic, Partition: partition, Offset: offset, Value: base64.StdEncoding.EncodeToString([]byte(`{"order_id":"o-1"}`))}
@@ -87,7 +87,7 @@ func TestKafka_Keys(t *testing.T) {
 // gets it as Lambda sends it.
 func TestKafka_View(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.KafkaEvent](t, "kafka.json")
 	event.EventSourceARN = "" // self-managed
 	tenants := ""
@@ -118,7 +118,7 @@ func TestKafka_View(t *testing.T) {
 // cluster needs a scope.
 func TestKafka_Unreadable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.KafkaEvent](t, "kafka.json")
 	event.Records["orders-1"][0].Value = "*"
 	unwrap := func(o *lambdabatch.Options) { o.Unwrap = func(body []byte) ([]byte, error) { return body, nil } }
@@ -137,7 +137,7 @@ func TestKafka_Unreadable(t *testing.T) {
 // Outcomes are stored for 168 hours, the default retention of a topic.
 func TestKafka_Retention(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.KafkaEvent](t, "kafka.json")
 	h := w.kafka(guarded(func(o *idempotent.Options) { o.Retention = time.Hour }))
 	wantKafka(t, w, h, event, allDone)
@@ -156,7 +156,7 @@ func TestKafka_Retention(t *testing.T) {
 // The options of queues are refused.
 func TestKafka_Refuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, f := range []func(*lambdabatch.Options){
 		func(o *lambdabatch.Options) { o.NoRedrive = true }, func(o *lambdabatch.Options) { o.PerGroup = true },
 		func(o *lambdabatch.Options) {

@@ -15,7 +15,7 @@ import (
 // that gets only the body.
 func TestFromContext(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	seen := 0
 	h := lambdabatch.SQS(w.guard, func(ctx context.Context, body string) error {
 		m, ok := lambdabatch.FromContext(ctx)

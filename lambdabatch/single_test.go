@@ -27,7 +27,7 @@ func names(t task) (execution, state string) { return t.Execution, t.State }
 
 // twice wraps a handler, sends req twice and another request once, and checks
 // that there are two runs.
-func twice[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], req, another Req, in ...context.Context) {
+func twice[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], req, another Req, in ...context.Context) {
 	t.Helper()
 	ctx, other := w.invocation(), w.invocation()
 	if len(in) == 2 {
@@ -47,7 +47,7 @@ func twice[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], req, an
 }
 
 // refused sends requests without a key, or with an invalid number of records.
-func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want error, reqs ...Req) {
+func refused[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], want error, reqs ...Req) {
 	t.Helper()
 	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) {
 		t.Error("the handler ran")
@@ -63,7 +63,7 @@ func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want 
 // F02: the event's own id is the key.
 func TestEventBridge(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	e := load[events.EventBridgeEvent](t, "eventbridge.json")
 	another := e
 	another.Source = "shop.returns" // an id is unique for its source only
@@ -78,7 +78,7 @@ func TestEventBridge(t *testing.T) {
 
 func TestSNS(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	e, another, nameless := load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json")
 	another.Records[0].SNS.TopicArn += "-returns"
 	twice(t, w, lambdabatch.SNS("fulfil"), e, another)
@@ -89,7 +89,7 @@ func TestSNS(t *testing.T) {
 
 func TestS3(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	object := func(change func(*events.S3EventRecord)) events.S3Event {
 		e := load[events.S3Event](t, "s3.json")
 		change(&e.Records[0])
@@ -113,7 +113,7 @@ func TestS3(t *testing.T) {
 
 func TestAsyncInvoke(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	o := load[order](t, "asyncinvoke.json")
 	in := func(id string) context.Context {
 		return lambdacontext.NewContext(w.invocation(), &lambdacontext.LambdaContext{AwsRequestID: id, InvokedFunctionArn: "arn:aws:lambda:eu-central-1:123456789012:function:fulfil"})
@@ -124,7 +124,7 @@ func TestAsyncInvoke(t *testing.T) {
 
 func TestStepFunctions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	in := load[task](t, "stepfunctions.json")
 	state, execution := in, in
 	state.State = "Ship"
@@ -138,7 +138,7 @@ func TestStepFunctions(t *testing.T) {
 // part of the fingerprint.
 func TestEnvelopesMayDiffer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	topic := func(change func(*events.SNSEntity)) events.SNSEvent {
 		e := load[events.SNSEvent](t, "sns.json")
 		change(&e.Records[0].SNS)
@@ -171,7 +171,7 @@ func TestEnvelopesMayDiffer(t *testing.T) {
 }
 
 // again sends the same event in two envelopes and checks that there is one run.
-func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, second Req) {
+func again[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], first, second Req) {
 	t.Helper()
 	runs := 0
 	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
@@ -201,7 +201,7 @@ func TestRedeliveryOfSingleEvents(t *testing.T) {
 // retries.
 func onLast[Req any](t *testing.T, key idempotent.KeyFunc[Req], req Req, stored, longest time.Duration) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	runs := 0
 	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil },
 		func(o *idempotent.Options) { o.Retention = stored })

@@ -79,7 +79,7 @@ func TestOutcomes(t *testing.T) {
 	for _, row := range outcomes {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.on("o-2", row.do)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Recovery, o.Steps = row.declared, []string{"ship"} })))
 			for i, again := range []bool{row.first, row.second} {
@@ -114,7 +114,7 @@ func TestTwoCopiesInABatch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.on("o-1", func(context.Context) error {
 				time.Sleep(time.Second)
 				return nil
@@ -135,7 +135,7 @@ func TestTwoCopiesInABatch(t *testing.T) {
 // is a retry.
 func TestTheFirstCopyFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	event := messages("o-1", "o-1", "o-1")
 	event.Records[2].MessageId = "m1"
@@ -150,7 +150,7 @@ func TestTheFirstCopyFails(t *testing.T) {
 // it.
 func TestRedeliveryWhileRunning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	w.on("o-1", func(context.Context) error {
 		wantIDs(t, w.send(h, messages("o-1")), "m1")
@@ -168,7 +168,7 @@ func TestRedeliveryWhileRunning(t *testing.T) {
 // remain finished, and the rest runs when the batch is redelivered.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	killed := make(chan struct{})
 	w.on("o-3", func(context.Context) error {
@@ -190,13 +190,13 @@ func TestKilledInTheMiddle(t *testing.T) {
 // started are redelivered and have no record.
 func TestOutOfTime(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*world, context.CancelFunc){
-		"below the reserve": func(w *world, _ context.CancelFunc) { w.clock.Advance(timeout - lambdabatch.DefaultReserve + 1) },
-		"cancelled":         func(_ *world, cancel context.CancelFunc) { cancel() },
+	for name, end := range map[string]func(*fixture, context.CancelFunc){
+		"below the reserve": func(w *fixture, _ context.CancelFunc) { w.clock.Advance(timeout - lambdabatch.DefaultReserve + 1) },
+		"cancelled":         func(_ *fixture, cancel context.CancelFunc) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options())
 			ctx, cancel := context.WithCancel(w.invocation())
 			defer cancel()
@@ -222,7 +222,7 @@ func TestOutOfTimeIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	for orders, want := range map[int]int{2: 0, 5: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(2)))
 			var ids []string
 			for i := range orders {
@@ -245,7 +245,7 @@ func TestOutOfTimeIsSaidOnce(t *testing.T) {
 // A message is started if at least the reserve is left, to the nanosecond.
 func TestReserve(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	begin := func(reserve func(*lambdabatch.Options)) []string {
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(reserve))
 		response, err := h(w.clock.Invocation(t.Context(), 5*time.Second), messages("o-1"))
@@ -260,7 +260,7 @@ func TestReserve(t *testing.T) {
 // run.
 func TestRedriveFromTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
 	w.on("o-1", returns(errBroken))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
@@ -287,7 +287,7 @@ func TestTheLastDeliveryOfARedrivenMessage(t *testing.T) {
 	t.Parallel()
 	// SQS developer guide, "Amazon SQS message quotas": in seconds.
 	const retention, longestRetention, longestVisibility = 345_600 * time.Second, 1_209_600 * time.Second, 43_200 * time.Second
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, messages("o-1")))
 	w.clock.Advance(retention + longestVisibility + longestRetention)
@@ -302,7 +302,7 @@ func TestTheLastDeliveryOfARedrivenMessage(t *testing.T) {
 // guard that resolves it has a shorter retention.
 func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
 	w.on("o-1", returns(errBroken))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
@@ -318,7 +318,7 @@ func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
 // Inside another operation the record of a message decides as it does outside.
 func TestBatchInsideAnOperation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	handed := 0
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
 		o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
@@ -359,7 +359,7 @@ func TestHandOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			var handed []string
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
 				o.HandOver = func(ctx context.Context, r *lambdabatch.Message, unresolved *idempotent.UnresolvedError) error {
@@ -391,7 +391,7 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 		"unresolved":         &idempotent.UnresolvedError{RecordID: "charge#x"},
 		"replay unavailable": &idempotent.ReplayUnavailableError{RecordID: "charge#x"},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 			o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
 				t.Errorf("%s: the message was handed over", name)
@@ -408,7 +408,7 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 // the deployment of that code.
 func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
 			guarded(func(g *idempotent.Options) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
@@ -436,7 +436,7 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 	for name, outcome := range map[string]error{"success": nil, "Final": idempotent.Final("sold_out", "Sold out.")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options())
 			w.on("o-1", returns(outcome))
 			w.fault = idempotenttest.On(driver.OpReplace, idempotenttest.LostRequest)
@@ -453,7 +453,7 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 	}
 	t.Run("omitted", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 			o.Guard = func(g *idempotent.Options) { g.Codec = mute{} }
 		}))
@@ -474,7 +474,7 @@ func (mute) Decode([]byte, any) error   { return errBroken }
 // A message whose fingerprint cannot be compared with its record is not done.
 func TestUncomparedComesAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, messages("o-1")))
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
@@ -495,7 +495,7 @@ func TestUncomparedComesAgain(t *testing.T) {
 // is disabled.
 func TestDisabled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(g *idempotent.Options) { g.Disabled = true })))
 	w.on("o-2", returns(errBroken))
 	w.on("o-3", returns(idempotent.Final("a", "b")))
@@ -510,7 +510,7 @@ func TestDisabled(t *testing.T) {
 // spellings.
 func TestSQS_RealEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.SQSEvent](t, "sqs.json")
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, event))

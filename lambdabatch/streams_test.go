@@ -22,11 +22,11 @@ type stream struct {
 	name string
 	// send delivers a batch of the orders o-1 … in partitions of these names,
 	// and returns the checkpoints.
-	send func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string
+	send func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string
 }
 
 var streams = []stream{
-	{"Kinesis", func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
+	{"Kinesis", func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
 		h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
 		var event events.KinesisEvent
 		for i, p := range partitions {
@@ -44,7 +44,7 @@ var streams = []stream{
 		}
 		return ids
 	}},
-	{"DynamoDB", func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
+	{"DynamoDB", func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
 		h := lambdabatch.DynamoDB(w.guard, func(ctx context.Context, c lambdabatch.Change[order]) error { return w.handle(ctx, *c.NewImage) },
 			w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
 		var event events.DynamoDBEvent
@@ -93,7 +93,7 @@ func onEachStream(t *testing.T, f func(*testing.T, stream)) {
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
-		w := newWorld(t)
+		w := newFixture(t)
 		partitions := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 		w.on("o-3", returns(errBroken))
 		w.on("o-6", returns(errBroken)) // a later failure is not the checkpoint
@@ -112,7 +112,7 @@ func TestPartitionsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 4} {
 		onEachStream(t, func(t *testing.T, s stream) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.on("o-2", returns(errBroken))
 			wantIDs(t, s.send(t, w, []string{"a", "b", "a", "b", "a"}, concurrency(n)), "B")
 			slices.Sort(w.runs)
@@ -126,7 +126,7 @@ func TestPartitionsKeepTheirOrder(t *testing.T) {
 func TestRetentionFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
-		w := newWorld(t)
+		w := newFixture(t)
 		short := guarded(func(o *idempotent.Options) { o.Retention = time.Hour })
 		wantIDs(t, s.send(t, w, []string{"a"}, short))
 		w.clock.Advance(86_399 * time.Second)
@@ -142,7 +142,7 @@ func TestRetentionFollowsTheStream(t *testing.T) {
 func TestStreams_OutOfTime(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.on("o-2", func(context.Context) error {
 			w.clock.Advance(timeout)
 			return nil
@@ -155,7 +155,7 @@ func TestStreams_OutOfTime(t *testing.T) {
 // FM43 with a real event: ten records, of which the third fails.
 func TestKinesis_RealEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.KinesisEvent](t, "kinesis.json")
 	h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
 	w.on("o-3", returns(errBroken))
@@ -192,7 +192,7 @@ type item struct {
 // The images are decoded to Go values, with exact numbers.
 func TestDynamoDB_RealEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	event := load[events.DynamoDBEvent](t, "dynamodb.json")
 	var changes []lambdabatch.Change[item]
 	h := lambdabatch.DynamoDB(w.guard, func(_ context.Context, c lambdabatch.Change[item]) error {
@@ -234,7 +234,7 @@ func TestDynamoDB_BrokenAttributes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			ran := 0
 			h := lambdabatch.DynamoDB(w.guard, func(context.Context, events.DynamoDBEventRecord) error { ran++; return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
 			event := load[events.DynamoDBEvent](t, "dynamodb.json")
@@ -253,7 +253,7 @@ func TestDynamoDB_BrokenAttributes(t *testing.T) {
 // A body that is not JSON is compared by its bytes, and is passed on unchanged.
 func TestKinesis_Bytes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	var got []string
 	event := load[events.KinesisEvent](t, "kinesis.json")
 	event.Records = event.Records[:1]

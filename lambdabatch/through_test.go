@@ -31,7 +31,7 @@ func queued(bodies ...string) (e events.SQSEvent) {
 // envelope is a replay.
 func TestFromSNS(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := lambdabatch.SQS(w.guard, w.handle, lambdabatch.FromSNS, w.options())
 	order := `{"order_id":"o-1"}`
 	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text",
@@ -83,7 +83,7 @@ func TestFromS3(t *testing.T) {
 		"queue": {nil, func(s string) string { return s }},
 		"topic": {[]func(*lambdabatch.Options){lambdabatch.FromSNS}, func(s string) string { return notification(s, "noon") }},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		runs := 0
 		optFns := append(c.optFns, func(o *lambdabatch.Options) { o.Operation = "fulfil" }, lambdabatch.FromS3)
 		h := lambdabatch.SQS(w.guard, func(_ context.Context, e events.S3Event) error {
@@ -113,7 +113,7 @@ func TestFromS3(t *testing.T) {
 func TestFailBatch(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch = fails }))
 		bodies := []string{`{"order_id":"o-1"}`, `{"order_id":"o-2"}`}
 		w.on("o-1", returns(idempotent.NotExecuted(errBroken)))

@@ -64,7 +64,7 @@ func received(n int, event events.SQSEvent) events.SQSEvent {
 }
 
 // while calls f while another function runs an order, with that much time left.
-func (w *world) while(id, scope string, left time.Duration, f func()) {
+func (w *fixture) while(id, scope string, left time.Duration, f func()) {
 	w.t.Helper()
 	key := idempotent.Key{Operation: "fulfil", Scope: scope, ID: id}
 	key.Fingerprint, _ = idempotent.FingerprintOf(map[string]string{"order_id": id})
@@ -87,7 +87,7 @@ func TestHide_Running(t *testing.T) {
 		11 * time.Hour:          {39_600, 39_600}, // SQS allows 12 hours from the receipt
 		30 * time.Hour:          {39_600, 39_600},
 	} {
-		w, c := newWorld(t), &changes{}
+		w, c := newFixture(t), &changes{}
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
 		w.while("o-1", queue, left, func() { wantIDs(t, w.send(h, received(1, messages("o-1", "o-2"))), "m1") })
 		if got := c.only(t); got < want[0] || got > want[1] {
@@ -103,7 +103,7 @@ func TestHide_Running(t *testing.T) {
 // a context without a deadline.
 func TestHide_LeaseEnded(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t), &changes{}
+	w, c := newFixture(t), &changes{}
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
 	w.on("o-2", func(context.Context) error { w.clock.Advance(time.Minute); return nil })
 	w.while("o-1", queue, time.Minute, func() {
@@ -118,7 +118,7 @@ func TestHide_LeaseEnded(t *testing.T) {
 // Messages that were refused at the same time do not return at the same time.
 func TestHide_Spread(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t), &changes{}
+	w, c := newFixture(t), &changes{}
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
 	w.while("o-1", queue, 10*time.Hour, func() {
 		w.send(h, received(1, messages(slices.Repeat([]string{"o-1"}, 40)...)))
@@ -151,7 +151,7 @@ func TestHide_Unknown(t *testing.T) {
 		{20 * time.Hour, 1, 39_600},
 		{100 * time.Millisecond, 1, 1},
 	} {
-		w, c := newWorld(t), &changes{}
+		w, c := newFixture(t), &changes{}
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), c.option,
 			guarded(func(o *idempotent.Options) { o.ReconcileAfter = row.after })))
 		w.on("o-1", returns(errBroken))
@@ -169,7 +169,7 @@ func TestHide_Unknown(t *testing.T) {
 // Only messages that their own records refused are hidden.
 func TestHide_OnlyTheRefused(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t), &changes{}
+	w, c := newFixture(t), &changes{}
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), c.option, func(o *lambdabatch.Options) {
 		o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error { return nil }
 	}))
@@ -200,7 +200,7 @@ func TestHide_Failures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 				o.ChangeVisibility = func(context.Context, string, string, int32) error { return row.fails() }
 			}))
@@ -234,7 +234,7 @@ func TestHide_Hanging(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[time.Duration]time.Duration{timeout: 2 * time.Second, 3 * time.Second: 1500 * time.Millisecond, -time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			calls := make(chan struct{}, 100)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(30), func(o *lambdabatch.Options) {
 				o.Reserve = time.Millisecond
@@ -273,7 +273,7 @@ func TestHide_Hanging(t *testing.T) {
 // A batch whose invocation was cancelled makes no call.
 func TestHide_Cancelled(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t), &changes{}
+	w, c := newFixture(t), &changes{}
 	ctx, cancel := context.WithCancel(w.invocation())
 	w.on("o-2", func(context.Context) error { cancel(); return nil })
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
@@ -305,7 +305,7 @@ func TestHide_Group(t *testing.T) {
 		"a later fails":   {lambdabatch.SQSFIFO[order], perGroup, "receipt of m4", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4", 1},
 		"a fair queue":    {lambdabatch.SQS[order], concurrency(1), "", []string{"m1"}, "m1", 4},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		var calls []string
 		seconds := map[int32]bool{}
 		h := row.constructor(w.guard, w.handle, w.options(row.option, func(o *lambdabatch.Options) {
@@ -336,7 +336,7 @@ func TestHide_URL(t *testing.T) {
 		"arn:aws-us-gov:sqs:us-gov-west-1:123456789012:orders": "https://sqs.us-gov-west-1.amazonaws.com/123456789012/orders",
 		"orders": "",
 	} {
-		w, c := newWorld(t), &changes{}
+		w, c := newFixture(t), &changes{}
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
 		batch := received(1, messages("o-1"))
 		batch.Records[0].EventSourceARN = arn

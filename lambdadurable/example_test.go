@@ -100,7 +100,7 @@ func TestNewOrders(t *testing.T) {
 // its receipt.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	handle := newAPI(w.guard(w.store), w.orders)
 	send := func() events.APIGatewayV2HTTPResponse {
 		a, err := handle(w.clock.Invocation(t.Context(), 10*time.Second), placeOrder())
@@ -129,7 +129,7 @@ func TestAPI(t *testing.T) {
 // The reconciler stores the response that the client would have got.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	guard := w.guard(w.store)
 	api, reconcile := newAPI(guard, w.orders), newReconciler(guard, w.orders)
 	if a, err := api(w.clock.Invocation(t.Context(), 10*time.Second), placeOrder()); err != nil || a.StatusCode != 202 {
@@ -148,7 +148,7 @@ func TestReconciler(t *testing.T) {
 // A message that is delivered twice, once after a lost reply, starts one execution.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	handle := newQueue(w.guard(w.store), w.orders)
 	deliver := func() int {
 		out, err := handle(w.clock.Invocation(t.Context(), 10*time.Second), events.SQSEvent{Records: []events.SQSMessage{

@@ -79,7 +79,7 @@ func (l *ledger) Charge(_ context.Context, key string, o order) (charge, error) 
 // play runs an execution of the recipe until it ends, and returns its result and
 // the log of invocations. The first invocation is killed during the charge if
 // killed is set.
-func (w *world) play(l *ledger, killed bool) (c charge, log []string) {
+func (w *fixture) play(l *ledger, killed bool) (c charge, log []string) {
 	w.t.Helper()
 	execution := &durable.Execution{Now: w.clock.Now}
 	for range 30 {
@@ -116,7 +116,7 @@ func (w *world) play(l *ledger, killed bool) (c charge, log []string) {
 // key. There is one charge, also for another execution with the same order.
 func TestDoInsideADurableStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	l := &ledger{charges: map[string]charge{}}
 	c, log := w.play(l, true)
 	if want := []string{"killed 1", "PENDING 0", "PENDING 0", "PENDING 0", "SUCCEEDED 1"}; !slices.Equal(log, want) {
@@ -135,7 +135,7 @@ func TestSuspensionInsideDo(t *testing.T) {
 	for recovery, want := range map[idempotent.Recovery]driver.State{
 		idempotent.Reconcile: driver.StateUnknown, idempotent.Rerun: driver.StateRetryable, idempotent.Resume: driver.StateRetryable,
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		key, _ := byID(t.Context(), book)
 		key.Fingerprint = idempotent.FingerprintBytes(nil)
 		store := memstore.New()

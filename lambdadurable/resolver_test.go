@@ -18,7 +18,7 @@ import (
 // A caller that does not come back: the reconciler stores the result.
 func TestResolverStoresTheResult(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
 	w.mustRun(book)
 	w.clock.Advance(2 * time.Minute)
@@ -40,7 +40,7 @@ func TestResolverStoresTheResult(t *testing.T) {
 func TestResolverFindsTheExecutionByName(t *testing.T) {
 	t.Parallel()
 	for _, ended := range []bool{false, true} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
 		w.lambda.fault = func(string) fault { return lost }
 		if _, err := w.handler(t.Context(), book); err == nil {
@@ -84,7 +84,7 @@ func TestResolverFindsTheExecutionByName(t *testing.T) {
 // starts no other one. Soon after the start, "not found" proves nothing.
 func TestResolverOfARemovedExecution(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.retention = 24 * time.Hour
 	arn := w.mustRun(book).ARN
 	w.lambda.executions[0].arn = "unknown for a moment"
@@ -110,7 +110,7 @@ func TestResolverOfARemovedExecution(t *testing.T) {
 // them.
 func TestResolverWhileLambdaFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return 0, types.ExecutionStatusSucceeded }
 	w.lambda.fault = func(string) fault { return lost }
 	if _, err := w.handler(t.Context(), book); err == nil {
@@ -141,7 +141,7 @@ func TestResolverWhileLambdaFails(t *testing.T) {
 // with lambdahttp.Resolved.
 func TestResolverPassesTheResultOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.mustRun(book)
 	w.clock.Advance(time.Hour)
 	var seen []receipt
@@ -160,7 +160,7 @@ func TestResolverPassesTheResultOn(t *testing.T) {
 // A result of another type is a failure of the resolver, and not an outcome.
 func TestResolverOfAnotherType(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.mustRun(book)
 	w.clock.Advance(time.Hour)
 	report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
@@ -172,7 +172,7 @@ func TestResolverOfAnotherType(t *testing.T) {
 // What the resolver answers, without a reconciler around it.
 func TestResolverAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.mustRun(book)
 	pending := w.guard(w.store).Pending(*w.record(book))
 	ask := func(p idempotent.PendingRecord) (idempotent.Resolution, error) {
@@ -219,7 +219,7 @@ func TestResolverAnswers(t *testing.T) {
 // A step that cannot be read is an error, and Lambda is not asked.
 func TestResolverOfAStepThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.fault = func(string) fault { return failed }
 	if _, err := w.handler(t.Context(), book); err == nil {
 		t.Error("an internal error is no error")

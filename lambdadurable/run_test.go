@@ -33,8 +33,8 @@ type receipt struct {
 	Receipt order `json:"receipt"`
 }
 
-// world is a guarded handler that starts executions of a stand-in for Lambda.
-type world struct {
+// fixture is a guarded handler that starts executions of a stand-in for Lambda.
+type fixture struct {
 	t       *testing.T
 	clock   idempotenttest.Clock
 	lambda  *service
@@ -43,16 +43,16 @@ type world struct {
 	handler func(context.Context, order) (receipt, error)
 }
 
-func newWorld(t *testing.T, optFns ...func(*lambdadurable.Options)) *world {
+func newFixture(t *testing.T, optFns ...func(*lambdadurable.Options)) *fixture {
 	t.Helper()
-	w := &world{t: t, store: memstore.New()}
+	w := &fixture{t: t, store: memstore.New()}
 	w.lambda = newService(t, w.clock.Now)
 	w.orders = w.function(w.lambda.client(), "orders:live", optFns...)
 	w.handler = w.serve(w.store, w.orders)
 	return w
 }
 
-func (w *world) function(client lambdadurable.Client, name string, optFns ...func(*lambdadurable.Options)) *lambdadurable.Function {
+func (w *fixture) function(client lambdadurable.Client, name string, optFns ...func(*lambdadurable.Options)) *lambdadurable.Function {
 	w.t.Helper()
 	f, err := lambdadurable.New(client, name, append([]func(*lambdadurable.Options){func(o *lambdadurable.Options) { o.Now = w.clock.Now }}, optFns...)...)
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *world) function(client lambdadurable.Client, name string, optFns ...fun
 	return f
 }
 
-func (w *world) guard(s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func (w *fixture) guard(s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	w.t.Helper()
 	g, err := idempotent.New(s, append([]func(*idempotent.Options){func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
@@ -81,7 +81,7 @@ func byID(_ context.Context, o order) (idempotent.Key, error) {
 }
 
 // serve returns the handler over a store.
-func (w *world) serve(s driver.Store, f *lambdadurable.Function) func(context.Context, order) (receipt, error) {
+func (w *fixture) serve(s driver.Store, f *lambdadurable.Function) func(context.Context, order) (receipt, error) {
 	handle := idempotent.Wrap(w.guard(s), byID, func(ctx context.Context, o order) (receipt, error) {
 		return lambdadurable.Run[receipt](ctx, f, o)
 	}, resumes)
@@ -91,7 +91,7 @@ func (w *world) serve(s driver.Store, f *lambdadurable.Function) func(context.Co
 }
 
 // reconcile runs a reconciler.
-func (w *world) reconcile(optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
+func (w *fixture) reconcile(optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
 	w.t.Helper()
 	report, err := idempotent.ReconcileDue(w.t.Context(), w.guard(w.store), lambdadurable.Resolver[receipt](w.orders, nil), optFns...)
 	if err != nil {
@@ -101,7 +101,7 @@ func (w *world) reconcile(optFns ...func(*idempotent.ReconcileOptions)) idempote
 }
 
 // record returns the only record.
-func (w *world) record(o order) *driver.Record {
+func (w *fixture) record(o order) *driver.Record {
 	w.t.Helper()
 	key, _ := byID(w.t.Context(), o)
 	r, err := w.store.Get(w.t.Context(), key.RecordID())
@@ -111,7 +111,7 @@ func (w *world) record(o order) *driver.Record {
 	return r
 }
 
-func (w *world) mustRun(o order) *lambdadurable.RunningError {
+func (w *fixture) mustRun(o order) *lambdadurable.RunningError {
 	w.t.Helper()
 	_, err := w.handler(w.t.Context(), o)
 	running, ok := errors.AsType[*lambdadurable.RunningError](err)
@@ -130,7 +130,7 @@ var (
 // it runs, and get its result when it has ended; then the result is stored.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	first := w.mustRun(book)
 	if again := w.mustRun(book); again.ARN != first.ARN || again.RetryAfter != 5*time.Second {
 		t.Errorf("the first request got %+v, the second %+v", first, again)
@@ -158,7 +158,7 @@ func TestRun(t *testing.T) {
 // the first one of a retry is refused, and its calls of Lambda.
 func TestPrice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for i, want := range []struct{ writes, calls int }{{3, 1}, {3, 1}, {3, 1}} {
 		const enough = 100
 		p, calls := &process{left: enough}, w.lambda.calls["Invoke"]+w.lambda.calls["Get"]
@@ -189,7 +189,7 @@ func TestFailures(t *testing.T) {
 			for _, reconciled := range []bool{false, true} {
 				for _, own := range []bool{false, true} {
 					var seen []lambdadurable.Failure
-					w := newWorld(t, func(o *lambdadurable.Options) {
+					w := newFixture(t, func(o *lambdadurable.Options) {
 						if own {
 							o.Final = func(e lambdadurable.Failure) (string, string) {
 								seen = append(seen, e)
@@ -233,7 +233,7 @@ func TestFailures(t *testing.T) {
 // StopDurableExecution ends the execution of a record by its ARN.
 func TestStoppedByAnOperator(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	running := w.mustRun(book)
 	if _, err := w.lambda.client().StopDurableExecution(t.Context(), &lambda.StopDurableExecutionInput{DurableExecutionArn: &running.ARN}); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestStoppedByAnOperator(t *testing.T) {
 // The guard refuses another payload before Lambda sees it.
 func TestAnotherPayload(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.mustRun(book)
 	if _, err := w.handler(t.Context(), order{ID: book.ID, Count: 3}); !errors.As(err, new(*idempotent.MismatchError)) {
 		t.Errorf("got %v", err)
@@ -261,7 +261,7 @@ func TestAnotherPayload(t *testing.T) {
 // the execution that exists is the one of this request.
 func TestTheSameRequestInOtherBytes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	handle := idempotent.Wrap(w.guard(w.store),
 		func(context.Context, json.RawMessage) (idempotent.Key, error) { return byID(t.Context(), book) },
 		func(ctx context.Context, raw json.RawMessage) (receipt, error) {
@@ -300,7 +300,7 @@ func TestTheSameRequestInOtherBytes(t *testing.T) {
 // A refused call starts nothing, and nothing is asked about it.
 func TestARefusedStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *lambdadurable.Options) { o.RetryAfter = 30 * time.Second })
+	w := newFixture(t, func(o *lambdadurable.Options) { o.RetryAfter = 30 * time.Second })
 	for _, what := range []fault{throttled, failed} {
 		w.lambda.fault = func(string) fault { return what }
 		_, err := w.handler(t.Context(), book)
@@ -317,7 +317,7 @@ func TestARefusedStart(t *testing.T) {
 // A durable handler without a result.
 func TestNoResult(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.noResult = true
 	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (*receipt, error) {
 		return lambdadurable.Run[*receipt](ctx, w.orders, o)
@@ -334,7 +334,7 @@ func TestNoResult(t *testing.T) {
 // Requests of one key at the same moment start one execution.
 func TestRequestsAtTheSameMoment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -353,7 +353,7 @@ func TestRequestsAtTheSameMoment(t *testing.T) {
 // A message of a queue is done once the execution has started.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (string, error) {
 		return lambdadurable.Start(ctx, w.orders, o)
 	}, resumes)
@@ -371,7 +371,7 @@ func TestStart(t *testing.T) {
 // between two attempts must not start a second execution.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	id := idempotent.Key{Operation: "order", Scope: "shop", ID: "o-1"}.RecordID()
 	name := w.orders.ExecutionName(id)
 	if !executionName.MatchString(name) || len(name) != 48 {
@@ -398,7 +398,7 @@ func TestNames(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, function := range []string{"", "orders", ":live", "orders:", "123456789012:function:orders", "arn:aws:lambda:eu-west-1:123456789012:function:orders", "or ders:live"} {
 		if _, err := lambdadurable.New(w.lambda.client(), function); err == nil || !strings.Contains(err.Error(), "orders:live") {
 			t.Errorf("%q: %v", function, err)
@@ -415,7 +415,7 @@ func TestNewRefuses(t *testing.T) {
 // Wrong uses start nothing.
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := lambdadurable.Run[receipt](t.Context(), w.orders, book); err == nil || !strings.Contains(err.Error(), "guarded handler") {
 		t.Errorf("outside: %v", err)
 	}
@@ -456,7 +456,7 @@ func (p *plain) Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Opt
 // processed, and a retry would not be recognised: the outcome is unknown.
 func TestAFunctionThatIsNotDurable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	client := &plain{Client: w.lambda.client()}
 	handle := w.serve(w.store, w.function(client, "orders:live"))
 	if _, err := handle(t.Context(), book); !idempotent.IsUnknown(err) || !strings.Contains(err.Error(), "is the function durable?") {
@@ -471,7 +471,7 @@ func TestAFunctionThatIsNotDurable(t *testing.T) {
 // started again.
 func TestAnswersThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return 0, "PAUSED" }
 	w.mustRun(book)
 	if _, err := w.handler(t.Context(), book); err == nil || !strings.Contains(err.Error(), `unknown status "PAUSED"`) {
@@ -493,7 +493,7 @@ func TestAnswersThatCannotBeUsed(t *testing.T) {
 // attempt whose predecessor may have started one does not start another.
 func TestForgottenNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.lambda.retention = 24 * time.Hour
 	w.lambda.fault = func(string) fault { return lost }
 	if _, err := w.handler(t.Context(), book); err == nil {
@@ -514,7 +514,7 @@ func TestForgottenNames(t *testing.T) {
 // The error has a text for logs, without the key, the payload or the ARN.
 func TestTheErrorCanBeLogged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	err := w.mustRun(book)
 	if text := fmt.Sprint(err.LogValue()); text != err.Error() || strings.Contains(text, "o-1") || strings.Contains(text, "arn:") {
 		t.Errorf("the text is %q", text)

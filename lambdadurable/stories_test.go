@@ -88,7 +88,7 @@ func (c *mortalClient) GetDurableExecution(ctx context.Context, in *lambda.GetDu
 // story is a random sequence of requests, kills, failures, reconciliations and
 // pauses.
 type story struct {
-	*world
+	*fixture
 	seed   uint64
 	random *rand.Rand
 	client *lambda.Client
@@ -103,9 +103,9 @@ type fate struct {
 
 func play(t *testing.T, seed uint64) map[string]bool {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	defer w.lambda.server.Close()
-	s := &story{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 48)), fates: map[string]fate{}, seen: map[string]bool{}}
+	s := &story{fixture: w, seed: seed, random: rand.New(rand.NewPCG(seed, 48)), fates: map[string]fate{}, seen: map[string]bool{}}
 	s.client = s.lambda.client()
 	statuses := []types.ExecutionStatus{"SUCCEEDED", "SUCCEEDED", "FAILED", "TIMED_OUT", "STOPPED"}
 	orders := make([]order, 3)

@@ -23,7 +23,7 @@ func TestBeforeReplay(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		asked := 0
 		var refusal error
-		w := newWorld(t, on, func(o *lambdahttp.Options) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) {
 			o.BeforeReplay = func(ctx context.Context, r *lambdahttp.Request, stored lambdahttp.Response) error {
 				asked++
 				if r.Path != "/charges" || stored.Status != 201 || string(stored.Body) != `{"id":"ch_1"}` || stored.Header.Get("Location") != "/charges/ch_1" || stored.Header.Get("Date") != "" || ctx.Err() != nil {
@@ -59,7 +59,7 @@ func TestBeforeReplay(t *testing.T) {
 func TestBeforeReplayIsNotAskedAboutFinal(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, refusing(errDown))
+		w := newFixture(t, on, refusing(errDown))
 		w.becomes(answers(0, idempotent.Final("closed", "The account is closed.")))
 		w.post(charge())
 		if a := w.post(charge()); a.status != 422 || a.header["Idempotent-Replayed"] != "true" {
@@ -75,12 +75,12 @@ func TestBeforeReplayIsNotAskedAboutFinal(t *testing.T) {
 type transaction = func(context.Context, driver.Record, driver.Version) (*driver.Record, error)
 
 // lost is a transaction that never reached the store.
-func lost(*world) transaction {
+func lost(*fixture) transaction {
 	return func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errDown }
 }
 
 // unanswered is a transaction that was applied, but whose reply was lost.
-func unanswered(w *world) transaction {
+func unanswered(w *fixture) transaction {
 	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 		if met, err := w.store.Replace(ctx, next, was); err != nil || met != nil {
 			w.t.Errorf("the transaction got %v %v", met, err)
@@ -93,7 +93,7 @@ var committed = lambdahttp.Response{Status: 201, Body: []byte(`{"id":"ch_1"}`)}
 
 // careless is a handler that commits, ignores the error, and responds with 201.
 // It commits once: a retry of its request commits nothing.
-func (w *world) careless(write transaction) handler {
+func (w *fixture) careless(write transaction) handler {
 	return func(ctx context.Context, r request) (reply, error) {
 		if w.runs == 1 {
 			e, _ := idempotent.FromContext(ctx)
@@ -110,7 +110,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			options func(*lambdahttp.Options)
-			write   func(*world) transaction
+			write   func(*fixture) transaction
 			down    bool // the store fails until the request has its response
 			step    bool // use CommitStep
 			status  int
@@ -129,7 +129,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 			if c.options != nil {
 				optFns = append(optFns, c.options)
 			}
-			w := newWorld(t, on, optFns...)
+			w := newFixture(t, on, optFns...)
 			write := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 				defer w.store.set(func(s *faultyStore) {
 					if c.down {
@@ -168,7 +168,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }))
+		w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }))
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown })
 			if w.runs == 1 {
@@ -193,7 +193,7 @@ func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		var doubt error
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			e, _ := idempotent.FromContext(ctx)
@@ -203,7 +203,7 @@ func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 		if _, err := w.send(t.Context(), charge()); err == nil || err != doubt {
 			t.Errorf("Lambda got %v, want the handler's %v", err, doubt)
 		}
-		w = newWorld(t, on)
+		w = newFixture(t, on)
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			e, _ := idempotent.FromContext(ctx)
 			_ = e.Commit(ctx, committed, lost(w))
@@ -220,7 +220,7 @@ func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[int]int{201: 409, 303: 409, 404: 404, 502: 502} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, exposing)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(written)
 			_, _ = io.WriteString(rw, "written")
@@ -245,7 +245,7 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 func TestDoubtAfterAStream(t *testing.T) {
 	t.Parallel()
 	for _, reports := range []bool{false, true} {
-		var w *world
+		var w *fixture
 		s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(201)
 			rw.(http.Flusher).Flush()
@@ -256,7 +256,7 @@ func TestDoubtAfterAStream(t *testing.T) {
 			}
 			_, _ = io.WriteString(rw, "sent")
 		}, nil)
-		w = s.world
+		w = s.fixture
 		a, got := s.do("")
 		if a.StatusCode != 201 || got != "sent" || a.Header.Get("Idempotency-Status") != "not-stored" || (a.Trailer.Get("X-Error") == "in doubt") != reports {
 			t.Errorf("the client got %d %q %v %v", a.StatusCode, got, a.Header, a.Trailer)

@@ -189,7 +189,7 @@ func TestFM53Contents(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
 				first, second := charge(c.first), charge(c.second)
-				w := newWorld(t, on)
+				w := newFixture(t, on)
 				if a := w.post(first); a.status != 201 {
 					t.Fatalf("the first request got %d %s", a.status, a.body)
 				}
@@ -229,7 +229,7 @@ func TestInflatedUpToALimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, wires[0])
+			w := newFixture(t, wires[0])
 			// The same length of the compressed data, by other bytes in its comment.
 			first := gzipped(1, c.data)
 			second := strings.Replace(first, "c\x00", "d\x00", 1)
@@ -282,7 +282,7 @@ func TestContentsOfOtherRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
-				w := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = c.rule })
+				w := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = c.rule })
 				if a := w.post(charge(c.first)); a.status != 201 {
 					t.Fatalf("the first request got %d %s", a.status, a.body)
 				}
@@ -303,10 +303,10 @@ func TestChangedRule(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		r := charge(withBody(`{"a":1,"b":1}`))
-		a := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/a") })
+		a := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/a") })
 		a.post(r)
 		for _, rule := range []lambdahttp.FingerprintRule{lambdahttp.Fields("/b"), lambdahttp.Fields("/a", "/b"), lambdahttp.WholeRequest, lambdahttp.RawBody} {
-			b := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
+			b := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
 			b.store.Store = a.store.Store
 			if got := b.post(r); got.status != 422 || b.runs != 0 {
 				t.Errorf("%s: got %d %s", rule.Description, got.status, got.body)
@@ -323,7 +323,7 @@ func TestBodyFieldOfACompressedBody(t *testing.T) {
 	second := `{"amount":1.0,"idempotency_key":"` + keyA + `"}`
 	onEachWire(t, func(t *testing.T, on wire) {
 		for media, want := range map[string]int{"application/json": 201, "text/plain": 422} {
-			w := newWorld(t, on, bodyKey)
+			w := newFixture(t, on, bodyKey)
 			if a := w.post(charge(coded("gzip", typed(media, gzipped(1, first))))); a.status != 201 {
 				t.Fatalf("the first request got %d %s", a.status, a.body)
 			}

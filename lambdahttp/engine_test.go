@@ -46,7 +46,7 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
 				for _, mod := range []func(*request){withKey(`"` + keyA + `"`), without("idempotency-key"), withMethod("GET")} {
-					w := newWorld(t, on, optional)
+					w := newFixture(t, on, optional)
 					w.becomes(func(context.Context, request) (reply, error) { return reply{}, err })
 					_, got := w.send(t.Context(), charge(mod))
 					if list, ok := err.(uncomparable); ok {
@@ -69,7 +69,7 @@ func TestWorkThatContinuesElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, accepts := range []bool{false, true} {
 		onEachWire(t, func(t *testing.T, on wire) {
-			w := newWorld(t, on, func(o *lambdahttp.Options) {
+			w := newFixture(t, on, func(o *lambdahttp.Options) {
 				o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"begin"} }
 				if accepts {
 					o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
@@ -105,7 +105,7 @@ func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
-			w := newWorld(t, on, optional)
+			w := newFixture(t, on, optional)
 			w.becomes(answers(0, idempotent.Final("closed", "The account is closed.")))
 			if a := w.post(charge(mod)); a.status != 422 || !strings.Contains(a.body, `"code":"closed"`) || a.header["Idempotency-Status"] != "" {
 				t.Errorf("a Final error became %d %v %s", a.status, a.header, a.body)
@@ -123,7 +123,7 @@ func TestDeclaredAnswersWithoutKey(t *testing.T) {
 func TestFinalNotStored(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 		w.becomes(answers(0, idempotent.Final("closed", "")))
 		a := w.post(charge())
@@ -140,7 +140,7 @@ func TestNotStoredLeavesTheHandlersMap(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		shared := map[string]string{"content-type": "text/plain"}
 		for _, h := range []map[string]string{shared, nil} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 			w.becomes(func(context.Context, request) (reply, error) { return reply{status: 200, header: h}, nil })
 			if a := w.post(charge()); a.header["Idempotency-Status"] != "not-stored" || len(a.header) != len(h)+1 {
@@ -166,7 +166,7 @@ func TestUndeliverableResponses(t *testing.T) {
 			if _, ok := on.carries(a); !ok {
 				continue // net/http cannot express it
 			}
-			w := newWorld(t, on, serverErrors(lambdahttp.StoreServerErrors))
+			w := newFixture(t, on, serverErrors(lambdahttp.StoreServerErrors))
 			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
 			if got := w.post(charge()); got.status != a.status || got.body != a.body {
 				t.Errorf("%s: the caller got %+v, want %+v", name, got, a)
@@ -191,7 +191,7 @@ func TestBodiesReplayByteForByte(t *testing.T) {
 			"large":          {status: 200, body: strings.Repeat("0123456789", 10_000)},
 			"not UTF-8":      {status: 200, body: "\xff\xfe"},
 		} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
 			a, _ := on.carries(a)
 			if got := twice()(w); got.status != a.status || got.body != a.body || got.base64 != a.base64 || w.runs != 1 {
@@ -206,13 +206,13 @@ func TestBodiesReplayByteForByte(t *testing.T) {
 func TestProgramMistakesGoToLambda(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) {
 			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "x", errDown }
 		})
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs != 0 || w.store.calls != 0 {
 			t.Errorf("got %v after %d runs, want the scope's error", err, w.runs)
 		}
-		w = newWorld(t, on, func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "" } })
+		w = newFixture(t, on, func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "" } })
 		for _, mod := range []func(*request){withKey(`"` + keyA + `"`), without("idempotency-key")} {
 			if _, err := w.send(t.Context(), charge(mod)); !errors.As(err, new(*idempotent.InvalidKeyError)) || w.runs != 0 {
 				t.Errorf("got %v after %d runs, want InvalidKeyError", err, w.runs)
@@ -224,7 +224,7 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 func TestPassingThroughCallsNoStore(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, optional)
+		w := newFixture(t, on, optional)
 		w.post(charge(withMethod("GET")))
 		w.post(charge(withMethod("DELETE")))
 		w.post(charge(without("idempotency-key")))
@@ -241,7 +241,7 @@ func TestDisabledGuard(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		var log bytes.Buffer
-		w := newWorld(t, on, telling, func(o *lambdahttp.Options) {
+		w := newFixture(t, on, telling, func(o *lambdahttp.Options) {
 			o.Guard = func(o *idempotent.Options) {
 				o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
 			}
@@ -265,7 +265,7 @@ func TestDisabledGuard(t *testing.T) {
 func TestRequestID(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.post(charge())
 		if got := w.store.record(t).RequestID; got != "req-1" {
 			t.Errorf("the record names request %q", got)
@@ -276,7 +276,7 @@ func TestRequestID(t *testing.T) {
 				t.Errorf("event %s names request %q", e.Kind, e.RequestID)
 			}
 		}
-		w = newWorld(t, on, guard(func(o *idempotent.Options) { o.RequestID = func(context.Context) string { return "mine" } }))
+		w = newFixture(t, on, guard(func(o *idempotent.Options) { o.RequestID = func(context.Context) string { return "mine" } }))
 		w.post(charge())
 		if got := w.store.record(t).RequestID; got != "mine" {
 			t.Errorf("the record names request %q", got)
@@ -289,7 +289,7 @@ func TestRequestID(t *testing.T) {
 func TestObserverSeesTheStatus(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(answers(502, nil))
 		w.post(charge())
 		for _, e := range w.seen.Events() {
@@ -308,7 +308,7 @@ func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		const requests = 64
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		others := make(chan struct{}) // closed when all other requests have a response
 		w.becomes(duringRun(func() { <-others }))
 		replies := make(chan reply, requests)
@@ -350,7 +350,7 @@ func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 func TestFM06OtherFingerprintInProgress(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		if a := meanwhile(withBody(`{"amount":1}`))(w); a.status != 422 || w.runs != 1 {
 			t.Errorf("status %d after %d runs, want 422 after 1: a mismatch comes before the state", a.status, w.runs)
 		}
@@ -361,7 +361,7 @@ func TestFM06OtherFingerprintInProgress(t *testing.T) {
 func TestFM07OtherFingerprintCompleted(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.post(charge())
 		for name, mod := range map[string]func(*request){
 			"body":           withBody(`{"amount":1}`),
@@ -383,7 +383,7 @@ func TestFM07OtherFingerprintCompleted(t *testing.T) {
 // FM07, F10: two resources of one route share an operation, but have different paths.
 func TestFM07OtherPath(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	at := func(path string) func(*request) {
 		return func(r *request) { r.path, r.route = path, "/charges/{id}/capture" }
 	}
@@ -400,7 +400,7 @@ func TestFM07OtherPath(t *testing.T) {
 func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) {
 			o.Profile.Syntax = lambdahttp.QuotedOrBareKey
 			o.Profile.MinKeyLength = 1
 		})
@@ -430,7 +430,7 @@ func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
 func TestFM31PanicGoesOn(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(duringRun(func() { panic("boom") }))
 		func() {
 			defer func() {
@@ -452,7 +452,7 @@ func TestFM31PanicGoesOn(t *testing.T) {
 func TestRetryAfterIsNeverZero(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(duringRun(func() {
 			left := w.store.record(t).LeaseEnd.Sub(w.clock.Now())
 			w.clock.Advance(left - 300*time.Millisecond)
@@ -464,7 +464,7 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 
 		// The lease ends while the second request is processed.
 		ticking := false
-		w = newWorld(t, on, guard(func(o *idempotent.Options) {
+		w = newFixture(t, on, guard(func(o *idempotent.Options) {
 			o.Now = func() time.Time {
 				if ticking {
 					w.clock.Advance(100 * time.Millisecond)
@@ -486,7 +486,7 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 }
 
 // inside runs another operation inside the handler's, which returns err.
-func (w *world) inside(ctx context.Context, err error, during ...func(context.Context)) error {
+func (w *fixture) inside(ctx context.Context, err error, during ...func(context.Context)) error {
 	_, err = idempotent.Do(ctx, w.guard, idempotent.Key{Operation: "inner", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)},
 		func(ctx context.Context) (string, error) {
 			for _, f := range during {
@@ -524,7 +524,7 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 			"Unknown of NotExecuted": {err: idempotent.Unknown(notExecuted), status: 503, state: driver.StateUnknown},
 			"NotExecuted of Unknown": {err: idempotent.NotExecuted(unknown), status: 503, state: driver.StateUnknown},
 		} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
 				if c.inner {
 					return reply{status: 503}, w.inside(ctx, c.err)
@@ -571,7 +571,7 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 				"Final":       {idempotent.Final("closed", ""), 422},
 				"NotExecuted": {idempotent.NotExecuted(errDown), 0},
 			} {
-				w := newWorld(t, on, sent.options)
+				w := newFixture(t, on, sent.options)
 				w.becomes(answers(0, c.err))
 				r := charge(sent.mod)
 				outer := idempotent.Key{Operation: "outer", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
@@ -589,7 +589,7 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 			}
 		}
 		// A refusal of the guard gets a response too.
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(answers(502, nil))
 		w.post(charge())
 		var got reply
@@ -616,7 +616,7 @@ func TestSetErrorOfAnInnerOperation(t *testing.T) {
 		"Unknown":     {idempotent.Unknown(errDown), 0},
 		"nothing":     {nil, 200},
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		var told error
 		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
 			o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }

@@ -32,7 +32,7 @@ import (
 func TestEventWithoutMethod(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		_, err := w.send(t.Context(), request{})
 		var want *lambdahttp.EventError
 		if !errors.As(err, &want) || !strings.Contains(err.Error(), on.wants) || w.runs != 0 {
@@ -62,7 +62,7 @@ func TestHostileEvents(t *testing.T) {
 			"two content types":    {[]func(*request){withHeader("Content-Type", "text/plain")}, 201},
 			"method in lower case": {[]func(*request){withMethod("post")}, 201},
 		} {
-			w := newWorld(t, on, optional)
+			w := newFixture(t, on, optional)
 			if a := w.post(charge(c.mods...)); a.status != c.status {
 				t.Errorf("%s: status %d, want %d", name, a.status, c.status)
 			}
@@ -74,7 +74,7 @@ func TestHostileEvents(t *testing.T) {
 func TestHandlerSeesTheEvent(t *testing.T) {
 	t.Parallel()
 	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.APIGatewayV2(w.guard, func(ctx context.Context, got events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		if got.Body != ev.Body || len(got.Headers) != len(ev.Headers) || got.RequestContext.Authorizer.JWT.Claims["sub"] != "merchant-1" {
 			t.Errorf("the handler got another event: %+v", got)
@@ -252,7 +252,7 @@ func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 func TestNotStoredInLists(t *testing.T) {
 	t.Parallel()
 	shared := map[string][]string{"idempotency-status": {"mine"}, "Etag": {"1"}}
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 	runs := 0
 	h := lambdahttp.ALB(w.guard, counted[albEvent](&runs, albAnswer{StatusCode: 201, MultiValueHeaders: shared}), single)

@@ -67,7 +67,7 @@ func TestFM53Fingerprints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
-				w := newWorld(t, on, func(o *lambdahttp.Options) {
+				w := newFixture(t, on, func(o *lambdahttp.Options) {
 					o.Operation = func(*lambdahttp.Request) string { return "charge" }
 				})
 				w.post(charge(c.first))
@@ -132,7 +132,7 @@ func TestFM53FingerprintRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
-				w := newWorld(t, on, func(o *lambdahttp.Options) {
+				w := newFixture(t, on, func(o *lambdahttp.Options) {
 					o.Operation = func(*lambdahttp.Request) string { return "charge" }
 					o.Fingerprint = c.rule
 				})
@@ -159,16 +159,16 @@ func TestFingerprintRuleErrors(t *testing.T) {
 				o.Fingerprint.Of = func(*lambdahttp.Request) ([][]byte, error) { return nil, err }
 			}
 		}
-		w := newWorld(t, on, failing(&lambdahttp.BodyError{Detail: "it has no order"}))
+		w := newFixture(t, on, failing(&lambdahttp.BodyError{Detail: "it has no order"}))
 		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "The body cannot be bound to the Idempotency-Key: it has no order.") || w.runs+w.store.calls != 0 {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
-		w = newWorld(t, on, failing(errDown))
+		w = newFixture(t, on, failing(errDown))
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs+w.store.calls != 0 {
 			t.Errorf("got %v after %d runs", err, w.runs)
 		}
 		for name, rule := range map[string]lambdahttp.FingerprintRule{"raw": lambdahttp.RawBody, "fields": lambdahttp.Fields("/a"), "whole": lambdahttp.WholeRequest} {
-			w = newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
+			w = newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
 			if a := w.post(charge(func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, `"code":"invalid-body"`) {
 				t.Errorf("%s of a broken body: got %d %s", name, a.status, a.body)
 			}
@@ -207,7 +207,7 @@ func TestLastByteOfALargeBodyCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
-				w := newWorld(t, on, func(o *lambdahttp.Options) {
+				w := newFixture(t, on, func(o *lambdahttp.Options) {
 					if c.options != nil {
 						c.options(o)
 					}
@@ -270,7 +270,7 @@ func TestContentDigest(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, c := range contentDigests {
 			for _, in64 := range []bool{false, true} {
-				w := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
+				w := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
 				a := w.post(charge(withHeader("content-digest", c.header), func(r *request) {
 					if r.body = digestBody; in64 {
 						r.body, r.base64 = base64.StdEncoding.EncodeToString([]byte(digestBody)), true
@@ -284,7 +284,7 @@ func TestContentDigest(t *testing.T) {
 				}
 			}
 		}
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
 		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "no sha-256 or sha-512 digest") {
 			t.Errorf("without the header: got %d %s", a.status, a.body)
 		}
@@ -298,7 +298,7 @@ func TestContentDigest(t *testing.T) {
 func TestContentDigestOfARetry(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
 		send := func(body, digest string) reply {
 			return w.post(charge(withBody(body), withHeader("content-digest", digest)))
 		}

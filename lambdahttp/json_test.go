@@ -36,8 +36,8 @@ type refunded struct {
 	Note string `json:"note"`
 }
 
-// jsonWorld is a JSON handler behind one event type.
-type jsonWorld struct {
+// jsonFixture is a JSON handler behind one event type.
+type jsonFixture struct {
 	store  driver.Store
 	send   sender
 	runs   int
@@ -64,13 +64,13 @@ var jsonFronts = map[string]func(lambdahttp.JSON[refund, refunded], *idempotent.
 	},
 }
 
-// onEachFront calls f with a new world for each method. The check refuses an
+// onEachFront calls f with a new fixture for each method. The check refuses an
 // amount below 1, and an amount of 13 with an error that is not for the client.
-func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T, *jsonWorld)) {
+func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T, *jsonFixture)) {
 	for name, front := range jsonFronts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &jsonWorld{store: memstore.New(), handle: func(context.Context, refund) (refunded, error) { return refunded{"re_1", "a < b"}, nil }}
+			w := &jsonFixture{store: memstore.New(), handle: func(context.Context, refund) (refunded, error) { return refunded{"re_1", "a < b"}, nil }}
 			guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 }
 
 // post sends a refund with keyA. It returns the error for Lambda.
-func (w *jsonWorld) post(t *testing.T, body string, mods ...func(*request)) (reply, error) {
+func (w *jsonFixture) post(t *testing.T, body string, mods ...func(*request)) (reply, error) {
 	t.Helper()
 	r := charge(append([]func(*request){withBody(body)}, mods...)...)
 	r.path, r.route = "/charges/ch_1/refunds", "/charges/{id}/refunds"
@@ -118,7 +118,7 @@ const validRefund = `{"amount":100,"reason":{"code":"broken"}}`
 // first request and to a retry.
 func TestJSONHandlesOnce(t *testing.T) {
 	t.Parallel()
-	onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+	onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 		first, err := w.post(t, validRefund)
 		again, errAgain := w.post(t, validRefund)
 		if err != nil || errAgain != nil || w.runs != 1 {
@@ -185,7 +185,7 @@ func TestJSONRefusesBodies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+			onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 				a, err := w.post(t, row.body, row.mods...)
 				if err != nil || a.status != 400 || w.runs != 0 || !strings.Contains(a.body, `"code":"invalid_body"`) || !strings.Contains(a.body, row.detail) {
 					t.Errorf("%d %s, error %v, %d runs; want 400, invalid_body and %q", a.status, a.body, err, w.runs, row.detail)
@@ -209,7 +209,7 @@ func TestJSONInflates(t *testing.T) {
 	if _, err := z.Write([]byte(validRefund)); err != nil || z.Close() != nil {
 		t.Fatal(err)
 	}
-	onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+	onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 		first, err := w.post(t, base64.StdEncoding.EncodeToString(packed.Bytes()), withHeader("content-encoding", "gzip"), func(r *request) { r.base64 = true })
 		if err != nil || first.status != 201 || w.last.Amount != 100 {
 			t.Errorf("%d %s, error %v; the handler got %+v", first.status, first.body, err, w.last)
@@ -228,7 +228,7 @@ func TestJSONCheck(t *testing.T) {
 		onEachFront(t, func(o *lambdahttp.Options) {
 			o.Profile = profile
 			o.Profile.Syntax = lambdahttp.QuotedOrBareKey
-		}, func(t *testing.T, w *jsonWorld) {
+		}, func(t *testing.T, w *jsonFixture) {
 			a, err := w.post(t, `{"amount":0}`)
 			want := `{"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"The amount is less than 1.","code":"amount_too_small"}`
 			if name == "Stripe" {
@@ -270,7 +270,7 @@ func TestJSONProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+			onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 				w.handle = func(context.Context, refund) (refunded, error) { return refunded{}, row.err }
 				first, err := w.post(t, validRefund)
 				if (err != nil) != row.returnsLambda || !row.returnsLambda && (first.status != row.first || codeOf(t, first) != row.code) {
@@ -292,7 +292,7 @@ func TestJSONProblemOfStep(t *testing.T) {
 	resume := func(o *lambdahttp.Options) {
 		o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"refund"} }
 	}
-	onEachFront(t, resume, func(t *testing.T, w *jsonWorld) {
+	onEachFront(t, resume, func(t *testing.T, w *jsonFixture) {
 		w.handle = func(ctx context.Context, _ refund) (refunded, error) {
 			return idempotent.Step(ctx, "refund", func(context.Context) (refunded, error) {
 				return refunded{}, &lambdahttp.Problem{Status: 402, Code: "card_declined"}
@@ -328,7 +328,7 @@ func TestJSONUnguarded(t *testing.T) {
 			t.Parallel()
 			onEachFront(t, func(o *lambdahttp.Options) {
 				o.Guard = func(o *idempotent.Options) { o.AllowMissingKey = true }
-			}, func(t *testing.T, w *jsonWorld) {
+			}, func(t *testing.T, w *jsonFixture) {
 				for range 2 {
 					if a, err := w.post(t, validRefund, mod); err != nil || a.status != 201 {
 						t.Errorf("%d %s, error %v", a.status, a.body, err)
@@ -358,7 +358,7 @@ func TestJSONCommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+			onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 				w.handle = func(ctx context.Context, _ refund) (refunded, error) {
 					out := refunded{ID: "re_1"}
 					e, _ := idempotent.FromContext(ctx)

@@ -199,7 +199,7 @@ func TestBodyField(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, c := range bodyKeys {
 			for _, media := range []string{"application/json", "text/plain", ""} {
-				w := newWorld(t, on, func(o *lambdahttp.Options) {
+				w := newFixture(t, on, func(o *lambdahttp.Options) {
 					o.KeyFrom = lambdahttp.BodyField("k")
 					o.Profile.MinKeyLength = 1
 				})
@@ -236,7 +236,7 @@ func TestBodyField(t *testing.T) {
 func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, bodyKey)
+		w := newFixture(t, on, bodyKey)
 		w.post(charge(withBodyKey(`"` + keyA + `"`)))
 		w.post(charge(withBodyKey(`"` + keyB + `"`)))
 		if w.runs != 2 {

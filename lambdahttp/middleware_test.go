@@ -43,7 +43,7 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 	if got := s.store.record(t).State; got != driver.StateUnknown {
 		t.Errorf("the record is %s, want unknown", got)
 	}
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer func() {
 		if p := recover(); p != http.ErrAbortHandler {
@@ -156,7 +156,7 @@ func TestSetError(t *testing.T) {
 				lambdahttp.SetError(r.Context(), nil)
 			}, 200, "completed", nil},
 		} {
-			w := newWorld(t, wires[0])
+			w := newFixture(t, wires[0])
 			var told error
 			h := lambdahttp.Middleware(w.guard, single, optional, func(o *lambdahttp.Options) {
 				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
@@ -227,7 +227,7 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 		{t.Context(), strings.Repeat("x", 65), ""},
 		{onLambda, "req-1", "aws-1"},
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		r := keyed(c.ctx)
 		r.Header.Set("X-Request-Id", c.header)
 		r.Body = nil // like a request that was built by hand
@@ -496,7 +496,7 @@ func TestClientGoesAwayFromAStream(t *testing.T) {
 // A request whose client disconnected before the claim does not run.
 func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { w.runs++ }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -511,7 +511,7 @@ func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 // example under lambdaurl, is also that of the lease.
 func TestMiddlewareDeadlines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	var left time.Duration
 	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		deadline, ok := r.Context().Deadline()
@@ -525,7 +525,7 @@ func TestMiddlewareDeadlines(t *testing.T) {
 		t.Errorf("the handler has %s and the lease %s", left, lease)
 	}
 
-	w = newWorld(t, wires[0])
+	w = newFixture(t, wires[0])
 	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
 		left = deadline.Sub(w.clock.Now())
@@ -549,7 +549,7 @@ func TestSilenceAfterTheDeadline(t *testing.T) {
 		"answered": {true, driver.StateCompleted, 200},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, wires[0])
+			w := newFixture(t, wires[0])
 			var told error
 			h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
 				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }

@@ -162,7 +162,7 @@ func TestProblemBase(t *testing.T) {
 		{"/problems", "", "/problems/missing-key"},
 		{"urn:example:p#", "", "urn:example:p#missing-key"},
 	} {
-		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
+		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
 		var got struct{ Type, Code string }
 		if a := w.post(charge(without("idempotency-key"))); json.Unmarshal([]byte(a.body), &got) != nil || got.Type != c.want || got.Code != "missing-key" {
 			t.Errorf("base %q, docs %q: got %s, want the type %s", c.base, c.docs, a.body, c.want)
@@ -176,7 +176,7 @@ func TestDocsURLLinks(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
-			play func(*world) reply
+			play func(*fixture) reply
 			link bool
 		}{
 			"201":       {once(), false},
@@ -185,13 +185,13 @@ func TestDocsURLLinks(t *testing.T) {
 			"403":       {once(withCaller("")), false},
 			"409":       {meanwhile(), true},
 			"422":       {meanwhile(withBody("")), true},
-			"422 final": {func(w *world) reply { w.becomes(answers(0, idempotent.Final("a", ""))); return once()(w) }, false},
-			"503": {func(w *world) reply {
+			"422 final": {func(w *fixture) reply { w.becomes(answers(0, idempotent.Final("a", ""))); return once()(w) }, false},
+			"503": {func(w *fixture) reply {
 				w.store.set(func(s *faultyStore) { s.insertErr = errDown })
 				return once()(w)
 			}, false},
 		} {
-			w := newWorld(t, on, documented)
+			w := newFixture(t, on, documented)
 			if a := c.play(w); (a.header["Link"] != "") != c.link || c.link && a.header["Link"] != docsLink["Link"] {
 				t.Errorf("%s: status %d, Link %q", name, a.status, a.header["Link"])
 			}
@@ -203,7 +203,7 @@ func TestDocsURLLinks(t *testing.T) {
 func TestOwnProfile(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) {
 			o.Profile = lambdahttp.Profile{
 				Header: "X-Operation-Id",
 				Syntax: lambdahttp.KeySyntax{
@@ -264,7 +264,7 @@ func TestOwnProfile(t *testing.T) {
 func TestGuardOptionIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	applied := 0
-	w := newWorld(t, wires[0], guard(func(*idempotent.Options) { applied++ }))
+	w := newFixture(t, wires[0], guard(func(*idempotent.Options) { applied++ }))
 	twice()(w)
 	if applied != 1 {
 		t.Errorf("Options.Guard was called %d times, want once", applied)

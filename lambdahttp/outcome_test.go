@@ -27,7 +27,7 @@ func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, profile := range profiles {
-			w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
+			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
 			w.becomes(func(ctx context.Context, _ request) (reply, error) {
 				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
 				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
@@ -80,7 +80,7 @@ func TestDeclarations(t *testing.T) {
 			"NoStore with Unknown":     {withheld(504, idempotent.Unknown(errDown)), driver.StateUnknown, 409},
 			"NoStore, undeliverable":   {withheld(600, nil), driver.StateUnknown, 409},
 		} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.becomes(c.h)
 			w.post(charge())
 			if got := w.store.record(t).State; got != c.state {
@@ -98,7 +98,7 @@ func TestDeclarations(t *testing.T) {
 func TestDeclarationsUnguarded(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, optional)
+		w := newFixture(t, on, optional)
 		for _, h := range []handler{secret("x"), refusal(201)} {
 			w.becomes(h)
 			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
@@ -114,7 +114,7 @@ func TestDeclarationsUnguarded(t *testing.T) {
 // The stored form of a withheld response decodes, and other forms are refused.
 func TestStoredFormOfWithheld(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	w.becomes(secret("\xff<a>"))
 	w.post(charge())
 	if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"\uFFFD<a>\"}\n" {
@@ -260,7 +260,7 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 	t.Parallel()
 	secret := lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/keys/sk_live_1"}}, Body: []byte("sk_live_1")}
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			encode := func() []byte {
 				data, err := lambdahttp.CodecIn(ctx).Encode(secret)
@@ -300,7 +300,7 @@ func TestUnsupportedIsStored(t *testing.T) {
 			{501, lambdahttp.ReleaseServerErrors, 501, 2},
 			{501, lambdahttp.StoreServerErrors, 501, 1},
 		} {
-			w := newWorld(t, on, serverErrors(c.rule))
+			w := newFixture(t, on, serverErrors(c.rule))
 			w.becomes(answers(c.status, nil))
 			first, again := w.post(charge()), w.post(charge())
 			if first.status != c.status || again.status != c.again || w.runs != c.runs {
@@ -315,7 +315,7 @@ func TestUnsupportedIsStored(t *testing.T) {
 func TestRefusalIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
-		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
+		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
 		w.becomes(refusal(201))
 		w.post(charge())
 		if got := w.store.record(t).State; got != driver.StateRetryable {
@@ -328,7 +328,7 @@ func TestRefusalIsNotExecuted(t *testing.T) {
 // reason.
 func TestUndeliverableIsTold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	w.becomes(func(context.Context, request) (reply, error) {
 		return reply{status: 201, body: "?", base64: true}, nil
 	})
@@ -440,7 +440,7 @@ func TestResolved(t *testing.T) {
 				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
 					body: `{"type":"about:blank","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
 		} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.becomes(answers(504, nil))
 			w.post(charge())
 			for range 2 { // the same evidence again is not an error
@@ -452,7 +452,7 @@ func TestResolved(t *testing.T) {
 				t.Errorf("%s: got %+v after %d runs, want %+v", name, a, w.runs, c.want)
 			}
 		}
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(answers(504, nil))
 		w.post(charge())
 		err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{}))
@@ -490,7 +490,7 @@ func TestWebhookDuringTheRun(t *testing.T) {
 			201: {new(idempotent.SettledError), `{"id":"ch_1"}`},
 			504: {nil, "from the webhook"},
 		} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			webhook := func() error { return w.guard.Resolve(t.Context(), w.store.record(t).ID, evidence) }
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
 				var running *idempotent.InProgressError
@@ -533,7 +533,7 @@ func TestRecordsAreCommonToEventTypes(t *testing.T) {
 func TestDecodeStored(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.post(charge())
 		encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
 		if err != nil || encoding != lambdahttp.Encoding {

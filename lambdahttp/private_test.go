@@ -25,7 +25,7 @@ func TestRequestsAreNotKept(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		var log, told bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		w := newWorld(t, on, guard(func(o *idempotent.Options) {
+		w := newFixture(t, on, guard(func(o *idempotent.Options) {
 			o.Logger = logger
 			o.Observer = event.Observers(event.LogObserver(logger), event.ObserverFunc(func(_ context.Context, e event.Event) {
 				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)

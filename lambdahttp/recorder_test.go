@@ -28,7 +28,7 @@ var discard = log.New(io.Discard, "", 0)
 // An unsupported control of the inner writer is reported, and nothing is lost.
 func TestControlsOfAPlainWriter(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if _, _, err := rw.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Hijack: %v", err)
@@ -46,7 +46,7 @@ func TestControlsOfAPlainWriter(t *testing.T) {
 		}
 	}
 	// lambdaurl's writer cannot flush, but a Flush still starts streaming.
-	w = newWorld(t, wires[0])
+	w = newFixture(t, wires[0])
 	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Flush: %v", err)
@@ -272,7 +272,7 @@ func TestContentTypeIsLeftToTheServer(t *testing.T) {
 			_, _ = io.WriteString(w, "<html>"+strings.Repeat("x", 100))
 		},
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		guarded := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 50 })(h)
 		for range 2 {
 			out := &firstWrite{plainWriter: plainWriter{header: http.Header{}}}
@@ -605,7 +605,7 @@ func TestWritesToAClientThatIsGone(t *testing.T) {
 		},
 		"buffered": func(http.ResponseWriter) error { return errDown },
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, "first")
 			if err := write(rw); !errors.Is(err, errDown) {

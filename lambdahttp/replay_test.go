@@ -65,7 +65,7 @@ func TestReplayIsTheFirstResponse(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, r := range full(t) {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.becomes(func(context.Context, request) (reply, error) { return r, nil })
 			first, second := w.post(charge()), w.post(charge())
 			if want, _ := on.carries(r); !reflect.DeepEqual(first, want) {

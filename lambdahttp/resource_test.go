@@ -26,7 +26,7 @@ func TestKeysOfOneEndpoint(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, route := range []string{"/orders/{id}/pay", catchAll, ""} {
-			w := newWorld(t, on)
+			w := newFixture(t, on)
 			w.post(charge(to(route, "/orders/1/pay")))
 			status, operation := 201, "POST (no route)"
 			if hasRoutes[on.name] && route == "/orders/{id}/pay" {
@@ -47,7 +47,7 @@ func TestKeysOfOneEndpoint(t *testing.T) {
 func TestResourceKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
 		w.post(charge(withKey(`"`+strings.ToUpper(keyA)+`"`), to("", "/orders/a%2fb/caf%C3%A9"), mounted("/prod")))
 		path := "/orders/a%2Fb/café"
 		if on.name == "APIGatewayV1" {
@@ -202,7 +202,7 @@ func TestUnknownRouteIsLoggedOnce(t *testing.T) {
 			"not a guarded method": {"", func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PUT"} }, 0},
 		} {
 			var log bytes.Buffer
-			w := newWorld(t, on, guard(func(o *idempotent.Options) {
+			w := newFixture(t, on, guard(func(o *idempotent.Options) {
 				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				o.AllowMissingKey = true
 			}), func(o *lambdahttp.Options) {

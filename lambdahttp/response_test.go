@@ -23,7 +23,7 @@ import (
 func TestFM54ReplayedHeaders(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		first := map[string]string{
 			"Set-Cookie": "session=1", "Date": "now", "Content-Length": "14", "Connection": "close, x-hop", "Transfer-Encoding": "chunked",
 			"X-Hop": "session-hop", "WWW-Authenticate": `Digest realm="a", nonce="session-nonce"`, "X-RateLimit-Remaining": "1", "traceparent": "00-x",
@@ -55,7 +55,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 func TestFM54RepeatedKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile.Header = "X-request-KEY" })
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile.Header = "X-request-KEY" })
 		w.becomes(func(_ context.Context, r request) (reply, error) {
 			return reply{status: 200, header: map[string]string{"x-Request-Key": r.header["x-request-key"], "X-Other": "x"}}, nil
 		})
@@ -81,7 +81,7 @@ func TestFM54Challenges(t *testing.T) {
 		`Digest realm="api"`: false, `DIGEST qop="auth"`: false, `Basic realm="a", digest realm="b"`: false,
 		`Custom nonce="1"`: false, `Custom a=1,NONCE = 1`: false, "Negotiate oYG1==": false, "NTLM TlRM=": false,
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		w.becomes(func(context.Context, request) (reply, error) {
 			return reply{status: 401, header: map[string]string{"WWW-Authenticate": challenge}}, nil
 		})
@@ -101,7 +101,7 @@ func TestFM54Challenges(t *testing.T) {
 // line.
 func TestFM54MultiValueHeaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0]) // only its guard is used
+	w := newFixture(t, wires[0]) // only its guard is used
 	h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{
 			StatusCode:        201,
@@ -128,7 +128,7 @@ func TestFM54RulesChange(t *testing.T) {
 		replaying := func(names ...string) func(*lambdahttp.Options) {
 			return func(o *lambdahttp.Options) { o.Scope, o.ReplayHeaders = on.scope, names }
 		}
-		w := newWorld(t, on, replaying("*", "x-next-token"))
+		w := newFixture(t, on, replaying("*", "x-next-token"))
 		w.becomes(func(context.Context, request) (reply, error) {
 			return reply{status: 206, body: "ab", header: map[string]string{
 				"Content-Type": "text/plain", "Content-Encoding": "x", "Content-Range": "bytes 0-1/9", "Location": "/1", "X-Next-Token": "2", "X-Charge-Id": "ch_1",
@@ -160,7 +160,7 @@ func TestFM54RulesChange(t *testing.T) {
 func TestFM54StoredByAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.post(charge())
 		r := w.store.record(t)
 		was := r.Version

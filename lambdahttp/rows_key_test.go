@@ -11,13 +11,13 @@ import (
 // keyRows test the key: where it is and how it is written.
 var keyRows = []row{
 	// F01: the key is in the header Idempotency-Key, or where the options say.
-	{id: "HTTP-01", situation: "the header's name in any letter case", play: func(w *world) reply {
+	{id: "HTTP-01", situation: "the header's name in any letter case", play: func(w *fixture) reply {
 		w.post(charge())
 		return w.post(charge(without("idempotency-key"), withHeader("IDEMPOTENCY-Key", `"`+keyA+`"`)))
 	}, status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-01", situation: "another name for the header",
 		options: func(o *lambdahttp.Options) { o.Profile.Header = "X-Payout-Idempotency" },
-		play: func(w *world) reply {
+		play: func(w *fixture) reply {
 			r := charge(without("idempotency-key"), withHeader("x-payout-idempotency", `"`+keyA+`"`))
 			w.post(r)
 			return w.post(r)
@@ -26,7 +26,7 @@ var keyRows = []row{
 		play: twice(withBodyKey(`"` + keyA + `"`)), status: 201, replayed: true, runs: 1, record: "completed"},
 
 	// F03: the syntax of the draft, of a provider, or both.
-	{id: "HTTP-02", situation: "a quoted key; parameters after it are ignored", play: func(w *world) reply {
+	{id: "HTTP-02", situation: "a quoted key; parameters after it are ignored", play: func(w *fixture) reply {
 		w.post(charge())
 		return w.post(charge(withKey(` "` + keyA + `"; v=1;w="x";q=?0 `)))
 	}, status: 201, replayed: true, runs: 1, record: "completed"},
@@ -34,21 +34,21 @@ var keyRows = []row{
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-02", situation: "a key without quotes, with `QuotedOrBareKey`: the same key as the quoted one",
 		options: func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey },
-		play: func(w *world) reply {
+		play: func(w *fixture) reply {
 			w.post(charge())
 			return w.post(charge(withKey(keyA)))
 		}, status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-02", profile: "Stripe", situation: "an opaque key of any length up to 255", play: twice(withKey("k")),
 		status: 201, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-02", profile: "Stripe", situation: "quotes are part of the key: with and without them are two keys", play: func(w *world) reply {
+	{id: "HTTP-02", profile: "Stripe", situation: "quotes are part of the key: with and without them are two keys", play: func(w *fixture) reply {
 		w.post(charge(withKey(keyA)))
 		return w.post(charge(withKey(`"` + keyA + `"`)))
 	}, status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-02", profile: "UUID", situation: "version 4, with or without quotes: one key", play: func(w *world) reply {
+	{id: "HTTP-02", profile: "UUID", situation: "version 4, with or without quotes: one key", play: func(w *fixture) reply {
 		w.post(charge(withKey(keyA)))
 		return w.post(charge(withKey(`"` + keyA + `"`)))
 	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
-	{id: "HTTP-02", profile: "UUID", situation: "the same UUID in capitals: one key", play: func(w *world) reply {
+	{id: "HTTP-02", profile: "UUID", situation: "the same UUID in capitals: one key", play: func(w *fixture) reply {
 		w.post(charge(withKey(keyA)))
 		return w.post(charge(withKey(strings.ToUpper(keyA))))
 	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
@@ -58,7 +58,7 @@ var keyRows = []row{
 	{id: "HTTP-02", situation: "a UUID in the body, with `UUIDKey`: its capitals are the same key", options: func(o *lambdahttp.Options) {
 		bodyKey(o)
 		o.Profile.Syntax, o.Fingerprint = lambdahttp.UUIDKey, lambdahttp.Fields("/amount")
-	}, play: func(w *world) reply {
+	}, play: func(w *fixture) reply {
 		w.post(charge(withBodyKey(`"` + keyA + `"`)))
 		return w.post(charge(withBodyKey(`"` + strings.ToUpper(keyA) + `"`)))
 	}, status: 201, replayed: true, runs: 1, record: "completed"},

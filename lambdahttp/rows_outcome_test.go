@@ -12,7 +12,7 @@ import (
 // outcomeRows test what is stored of a request, and what is not.
 var outcomeRows = []row{
 	// F08: a key is checked before any record is read.
-	{id: "HTTP-21", situation: "refused before the handler: nothing is stored, the key stays unused", play: func(w *world) reply {
+	{id: "HTTP-21", situation: "refused before the handler: nothing is stored, the key stays unused", play: func(w *fixture) reply {
 		w.post(charge(withKey(`"short"`)))
 		w.post(charge(withCaller("")))
 		if w.store.calls != 0 {
@@ -28,7 +28,7 @@ var outcomeRows = []row{
 		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
 		play:    once(withHeader("content-digest", "sha-256=:"+strings.Repeat("A", 43)+"=:")),
 		status:  400, problem: "invalid-digest", title: "Content-Digest is missing or wrong"},
-	{id: "HTTP-21", situation: "the handler refuses with `NotExecuted`: the caller gets its response", play: func(w *world) reply {
+	{id: "HTTP-21", situation: "the handler refuses with `NotExecuted`: the caller gets its response", play: func(w *fixture) reply {
 		w.becomes(refusal(400))
 		return once()(w)
 	}, status: 400, says: "not-stored", runs: 1, record: "retryable"},
@@ -48,7 +48,7 @@ var outcomeRows = []row{
 	// F39, F65: a refusal is an outcome, and is replayed with its status.
 	{id: "HTTP-23", situation: "the handler responded with 404: stored like a success", play: then(answers(404, nil)),
 		status: 404, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-23", situation: "the handler returned a `Final` error", play: func(w *world) reply {
+	{id: "HTTP-23", situation: "the handler returned a `Final` error", play: func(w *fixture) reply {
 		w.becomes(answers(0, idempotent.Final("card_declined", "The card was declined.")))
 		return once()(w)
 	}, status: 422, problem: "final", title: "The request has a final outcome",
@@ -58,14 +58,14 @@ var outcomeRows = []row{
 		member: map[string]string{"code": "card_declined"}, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-23", profile: "Stripe", situation: "the handler responded with 404: stored like a success", play: then(answers(404, nil)),
 		status: 404, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-23", profile: "Stripe", situation: "the handler returned a `Final` error", play: func(w *world) reply {
+	{id: "HTTP-23", profile: "Stripe", situation: "the handler returned a `Final` error", play: func(w *fixture) reply {
 		w.becomes(answers(0, idempotent.Final("card_declined", "The card was declined.")))
 		return once()(w)
 	}, status: 402, problem: "final", stripe: "invalid_request_error card_declined", runs: 1, record: "completed"},
 	{id: "HTTP-23", profile: "UUID", situation: "the handler responded with 404: stored like a success", play: then(answers(404, nil)),
 		status: 404, replayed: true, says: "replayed", runs: 1, record: "completed"},
 
-	{id: "HTTP-24", situation: "the handler responds with 5xx: the caller gets that response", play: func(w *world) reply {
+	{id: "HTTP-24", situation: "the handler responds with 5xx: the caller gets that response", play: func(w *fixture) reply {
 		w.becomes(answers(502, nil))
 		return once()(w)
 	}, status: 502, runs: 1, record: "unknown"},
@@ -81,19 +81,19 @@ var outcomeRows = []row{
 		member: map[string]string{"resource": "/charges/ch_1"}, runs: 1, record: "unknown"},
 	{id: "HTTP-24", situation: "5xx, repeated, `ReleaseServerErrors`", options: serverErrors(lambdahttp.ReleaseServerErrors),
 		play: then(answers(502, nil)), status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-24", situation: "a response with `idempotent.NotExecuted`: the caller gets that response", play: func(w *world) reply {
+	{id: "HTTP-24", situation: "a response with `idempotent.NotExecuted`: the caller gets that response", play: func(w *fixture) reply {
 		w.becomes(answers(503, idempotent.NotExecuted(errDown)))
 		return once()(w)
 	}, status: 503, says: "not-stored", runs: 1, record: "retryable"},
-	{id: "HTTP-24", situation: "a response with `idempotent.Unknown`: the caller gets that response", options: rerun, play: func(w *world) reply {
+	{id: "HTTP-24", situation: "a response with `idempotent.Unknown`: the caller gets that response", options: rerun, play: func(w *fixture) reply {
 		w.becomes(answers(504, idempotent.Unknown(errDown)))
 		return once()(w)
 	}, status: 504, runs: 1, record: "unknown"},
-	{id: "HTTP-24", situation: "a transaction is in doubt, but the handler responds with 201", play: func(w *world) reply {
+	{id: "HTTP-24", situation: "a transaction is in doubt, but the handler responds with 201", play: func(w *fixture) reply {
 		w.becomes(w.careless(lost(w)))
 		return w.post(charge())
 	}, status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "1", runs: 1, record: "unknown"},
-	{id: "HTTP-24", situation: "the same, repeated, recovery `Rerun`", options: rerun, play: func(w *world) reply {
+	{id: "HTTP-24", situation: "the same, repeated, recovery `Rerun`", options: rerun, play: func(w *fixture) reply {
 		w.becomes(w.careless(lost(w)))
 		return twice()(w)
 	}, status: 201, runs: 2, record: "completed"},
@@ -102,7 +102,7 @@ var outcomeRows = []row{
 	{id: "HTTP-24", profile: "Stripe", situation: "5xx, `FollowRecovery`", options: serverErrors(lambdahttp.FollowRecovery), play: then(answers(502, nil)),
 		status: 409, problem: "outcome-unknown", stripe: "invalid_request_error idempotency_outcome_unknown", retryAfter: "60",
 		member: map[string]string{"resource": "/charges/ch_1"}, header: map[string]string{"Stripe-Should-Retry": "false"}, runs: 1, record: "unknown"},
-	{id: "HTTP-24", profile: "UUID", situation: "the handler responds with 5xx: the caller gets that response", play: func(w *world) reply {
+	{id: "HTTP-24", profile: "UUID", situation: "the handler responds with 5xx: the caller gets that response", play: func(w *fixture) reply {
 		w.becomes(answers(502, nil))
 		return once()(w)
 	}, status: 502, says: "not-stored", runs: 1, record: "unknown"},

@@ -25,7 +25,7 @@ type row struct {
 	profile   string // a key of profiles; "": IETF
 	situation string
 	options   func(*lambdahttp.Options)
-	play      func(*world) reply
+	play      func(*fixture) reply
 
 	status     int
 	base       string // of the problem's type; "": the default
@@ -82,20 +82,20 @@ func serverErrors(p lambdahttp.ServerErrors, also ...func(*lambdahttp.Options)) 
 }
 
 // once sends one request, and twice sends the same request two times.
-func once(mods ...func(*request)) func(*world) reply {
-	return func(w *world) reply { return w.post(charge(mods...)) }
+func once(mods ...func(*request)) func(*fixture) reply {
+	return func(w *fixture) reply { return w.post(charge(mods...)) }
 }
 
-func twice(mods ...func(*request)) func(*world) reply {
-	return func(w *world) reply {
+func twice(mods ...func(*request)) func(*fixture) reply {
+	return func(w *fixture) reply {
 		w.post(charge(mods...))
 		return w.post(charge(mods...))
 	}
 }
 
 // twiceWith is twice, with the headers that the replay must have.
-func twiceWith(headers map[string]string) func(*world) reply {
-	return func(w *world) reply {
+func twiceWith(headers map[string]string) func(*fixture) reply {
+	return func(w *fixture) reply {
 		a := twice()(w)
 		if !maps.Equal(a.header, headers) || len(a.cookies) != 0 {
 			w.t.Errorf("the replay has the headers %v and the cookies %v, want %v", a.header, a.cookies, headers)
@@ -106,8 +106,8 @@ func twiceWith(headers map[string]string) func(*world) reply {
 
 // then sends a request to the handler h, and the same request again to a
 // handler that succeeds.
-func then(h handler) func(*world) reply {
-	return func(w *world) reply {
+func then(h handler) func(*fixture) reply {
+	return func(w *fixture) reply {
 		w.becomes(h)
 		w.post(charge())
 		w.becomes(created)
@@ -116,8 +116,8 @@ func then(h handler) func(*world) reply {
 }
 
 // meanwhile sends a second request while the first one's handler runs.
-func meanwhile(mods ...func(*request)) func(*world) reply {
-	return func(w *world) (second reply) {
+func meanwhile(mods ...func(*request)) func(*fixture) reply {
+	return func(w *fixture) (second reply) {
 		w.becomes(duringRun(func() { second = w.post(charge(mods...)) }))
 		w.post(charge())
 		return second
@@ -169,7 +169,7 @@ func (r row) check(t *testing.T, on wire) {
 			r.options(o)
 		}
 	}
-	w := newWorld(t, on, options)
+	w := newFixture(t, on, options)
 	a := r.play(w)
 	r.checkPublished(t, w.guard, a, func(o *lambdahttp.Options) { o.Scope = on.scope }, options)
 
@@ -217,7 +217,7 @@ func (r row) check(t *testing.T, on wire) {
 	}
 }
 
-// leaseEnd is DefaultLease after the time at which the clock of a world starts.
+// leaseEnd is DefaultLease after the time at which the clock of a fixture starts.
 const leaseEnd = "2000-01-01T00:15:00Z"
 
 // checkProblem compares the response with the exact members of its problem.
@@ -328,7 +328,7 @@ func mounted(mount string) func(*request) { return func(r *request) { r.mount = 
 
 // vanished sends a request whose process ends before it reports its outcome,
 // and the same request again after the lease.
-func vanished(w *world) reply {
+func vanished(w *fixture) reply {
 	w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 	w.post(charge())
 	w.store.set(func(s *faultyStore) { s.replaceErr = nil })
@@ -339,7 +339,7 @@ func vanished(w *world) reply {
 // resumed sends a request that charges in a step and whose process ends after
 // the step. It sends the same request again after the lease, which must not
 // charge again.
-func resumed(w *world) reply {
+func resumed(w *fixture) reply {
 	charges := 0
 	w.becomes(func(ctx context.Context, r request) (reply, error) {
 		if _, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
@@ -365,7 +365,7 @@ func resumed(w *world) reply {
 
 // unheard sends a request whose handler returns an unknown outcome, and the
 // same request again 20 s later.
-func unheard(w *world) reply {
+func unheard(w *fixture) reply {
 	w.becomes(answers(0, idempotent.Unknown(errDown)))
 	if _, err := w.send(w.t.Context(), charge()); err == nil {
 		w.t.Error("the handler's error did not reach Lambda")
@@ -395,8 +395,8 @@ func refusing(err error) func(*lambdahttp.Options) {
 
 // inFront sends a request that a layer in front of the guarded handler refuses,
 // and the same request again without that layer.
-func inFront(status int) func(*world) reply {
-	return func(w *world) reply {
+func inFront(status int) func(*fixture) reply {
+	return func(w *fixture) reply {
 		open := false
 		front := func(r request) reply {
 			if !open {
@@ -421,12 +421,12 @@ func waitFor(d time.Duration) func(*lambdahttp.Options) {
 
 // waiting sends a request that takes some time, and a second one at the same
 // time that must get its response after least to most.
-func waiting(takes, least, most time.Duration) func(*world) reply {
-	return func(w *world) reply { return w.waits(takes, 0, least, most) }
+func waiting(takes, least, most time.Duration) func(*fixture) reply {
+	return func(w *fixture) reply { return w.waits(takes, 0, least, most) }
 }
 
 // waits is waiting with a second request that has a deadline, unless it is 0.
-func (w *world) waits(takes, deadline, least, most time.Duration) (second reply) {
+func (w *fixture) waits(takes, deadline, least, most time.Duration) (second reply) {
 	ctx := w.t.Context()
 	if deadline != 0 {
 		ctx = w.clock.Invocation(ctx, deadline)
@@ -466,8 +466,8 @@ var docsLink = map[string]string{"Link": `<https://api.example.com/docs/keys>; r
 
 // expiresIn sends a request and checks that its outcome expires after d, within
 // the second that an HTTP date rounds off.
-func expiresIn(d time.Duration) func(*world) reply {
-	return func(w *world) reply {
+func expiresIn(d time.Duration) func(*fixture) reply {
+	return func(w *fixture) reply {
 		a := w.post(charge())
 		at, err := http.ParseTime(a.header["Idempotency-Expires"])
 		if left := at.Sub(w.clock.Now()); err != nil || left > d || left < d-10*time.Second {

@@ -19,7 +19,7 @@ import (
 // FM52: a claim that looks like the shared scope does not identify a caller.
 func TestFM52GlobalIsNoCaller(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	if a := w.post(charge(withCaller(idempotent.Global))); a.status != 403 || w.store.calls != 0 {
 		t.Errorf("status %d after %d calls of the store, want 403 after none", a.status, w.store.calls)
 	}
@@ -29,7 +29,7 @@ func TestFM52GlobalIsNoCaller(t *testing.T) {
 func TestTenantsNeverMeet(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newFixture(t, on)
 		w.becomes(func(_ context.Context, r request) (reply, error) {
 			return reply{status: 200, body: r.header["x-secret"]}, nil
 		})
@@ -63,7 +63,7 @@ func TestINV7AdversarialCallersAndKeys(t *testing.T) {
 				profile.Syntax = lambdahttp.QuotedOrBareKey
 				profile.MaxKeyLength = 255
 			}
-			w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
+			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
 			w.becomes(func(_ context.Context, r request) (reply, error) {
 				return reply{status: 200, body: r.header["x-secret"]}, nil
 			})
@@ -94,7 +94,7 @@ func TestINV7AdversarialCallersAndKeys(t *testing.T) {
 func TestSingleTenantShares(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
 		w.post(charge(withCaller("merchant-1")))
 		if a := w.post(charge(withCaller(""))); a.status != 201 || w.runs != 1 {
 			t.Errorf("status %d after %d runs, want the one stored response", a.status, w.runs)
@@ -105,7 +105,7 @@ func TestSingleTenantShares(t *testing.T) {
 // A request that passed another kind of authorizer has no claims.
 func TestClaimWithoutJWT(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
@@ -186,7 +186,7 @@ func TestScopeSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, wires[0])
+			w := newFixture(t, wires[0])
 			h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 				return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
 			}, func(o *lambdahttp.Options) { o.Scope = c.scope })
@@ -308,7 +308,7 @@ func TestAuthorizerOfAPIGatewayV1(t *testing.T) {
 		"principalId": "merchant-1", "tenant": "7", "account": "123456789012345", "zero": "0", "negative": "-5", "exponent": "12000",
 		"long": "", "edge": "", "below": "999999999999999", "collides": "", "fraction": "", "flag": "", "nothing": "", "empty": "", "list": "", "claims": "", "global": "", "missing": "",
 	} {
-		w := newWorld(t, wires[0])
+		w := newFixture(t, wires[0])
 		runs := 0
 		h := lambdahttp.APIGatewayV1(w.guard, counted[v1Event](&runs, v1Answer{StatusCode: 201}), func(o *lambdahttp.Options) {
 			o.Scope = lambdahttp.Authorizer(name)
@@ -334,7 +334,7 @@ func TestAuthorizerOfAPIGatewayV1(t *testing.T) {
 // The event of a function URL with AWS_IAM authorization has the principal too.
 func TestIAMPrincipalOfFunctionURL(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	h := lambdahttp.FunctionURL(w.guard, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
 		return events.LambdaFunctionURLResponse{StatusCode: 200}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.IAMPrincipal })

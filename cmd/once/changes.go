@@ -120,9 +120,9 @@ func versionOf(r *driver.Record) string { return hex.EncodeToString(r.Version[:]
 // the page, and the function that returns them.
 func (s *site) aside() (*env, func() []string) {
 	var text bytes.Buffer
-	world, e := *s.world, *s.env
-	world.stdout, world.stderr = io.Discard, &text
-	e.world = &world
+	environment, e := *s.environment, *s.env
+	environment.stdout, environment.stderr = io.Discard, &text
+	e.environment = &environment
 	return &e, func() (notes []string) {
 		for line := range strings.Lines(text.String()) {
 			notes = append(notes, strings.TrimPrefix(strings.TrimSpace(line), "once: "))

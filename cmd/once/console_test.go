@@ -88,9 +88,9 @@ func console(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &window{desk: d, cancel: cancel, code: make(chan int, 1), stderr: sharedBuffer{audited: make(chan struct{}, 1)}}
 	printed, out := io.Pipe()
-	world := d.world(out, &w.stderr, cancel)
+	environment := d.environment(out, &w.stderr, cancel)
 	go func() {
-		w.code <- run(ctx, world, append([]string{"console"}, args...))
+		w.code <- run(ctx, environment, append([]string{"console"}, args...))
 		out.Close()
 	}()
 	ts.Defer(cancel)
@@ -260,7 +260,7 @@ func ask(t *testing.T, s *site, method, path string) *httptest.ResponseRecorder 
 	return reply
 }
 
-func nightWorld() *world { return &world{now: func() time.Time { return night }} }
+func nightEnvironment() *environment { return &environment{now: func() time.Time { return night }} }
 
 // moving is a store in which a record moves to the list of those that were given up,
 // between the reads of the two lists.
@@ -295,7 +295,7 @@ func TestConsole_Moving(t *testing.T) {
 		}
 		id = ""
 	}
-	page := newSite(t.Context(), &env{world: nightWorld()}, o, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil)
 	var first counts
 	browse(t, page, "/api/overview", &first)
 	if first.Unknown != 1 || first.Exhausted != 1 || len(first.Groups) != 1 || first.Groups[0].Records != 1 {
@@ -306,7 +306,7 @@ func TestConsole_Moving(t *testing.T) {
 // Two counts of all records are not made at once.
 func TestConsole_OneCount(t *testing.T) {
 	t.Parallel()
-	page := newSite(t.Context(), &env{world: nightWorld()}, &opened{}, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil)
 	page.counting.Lock()
 	if reply := ask(t, page, http.MethodPost, "/api/count"); reply.Code != http.StatusConflict || !strings.Contains(reply.Body.String(), "another count is running") {
 		t.Errorf("%d %s", reply.Code, reply.Body)
@@ -369,7 +369,7 @@ func TestConsole_Million(t *testing.T) {
 	} {
 		table := &million{perShard: row.perShard}
 		s := tableOf(t, table)
-		page := newSite(t.Context(), &env{world: nightWorld()}, &opened{records: s, whole: s, name: "table once"}, nil)
+		page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{records: s, whole: s, name: "table once"}, nil)
 		var first counts
 		browse(t, page, "/api/overview", &first)
 		var p listPage

@@ -13,7 +13,7 @@
 //
 // Chapters, from the command line to what all commands share:
 //
-//	process.go        the process and its world
+//	process.go        the process and its environment
 //	main.go           the command line, and advice about errors of AWS
 //	console.go        once console: the command and its server
 //	api.go            what the page of the console reads

@@ -21,8 +21,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// world is everything outside of the program that a command uses.
-type world struct {
+// environment is everything outside of the program that a command uses.
+type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer // several programs write to stderr in parallel
 	getenv         func(string) string
@@ -36,9 +36,9 @@ type world struct {
 	dynamo func(aws.Config) dynamostore.Client
 }
 
-// env is the environment of a command: the world, and the flags of all commands.
+// env is what a command works with: its environment, and the flags of all commands.
 type env struct {
-	*world
+	*environment
 	store    storeFlags
 	json     bool
 	begun    bool // the command line is valid, and the command runs

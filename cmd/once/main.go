@@ -13,8 +13,8 @@ import (
 )
 
 // run runs one command line and returns the exit code.
-func run(ctx context.Context, w *world, args []string) int {
-	e := &env{world: w}
+func run(ctx context.Context, w *environment, args []string) int {
+	e := &env{environment: w}
 	root := rootCommand(e)
 	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
 	root.SetOut(w.stdout)

@@ -25,7 +25,7 @@ import (
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	w := &world{stdout: &out, stderr: io.Discard, getenv: func(string) string { return "" }}
+	w := &environment{stdout: &out, stderr: io.Discard, getenv: func(string) string { return "" }}
 	if code := run(t.Context(), w, args); code != exitOK {
 		t.Fatalf("once %q: exit code %d", args, code)
 	}
@@ -157,7 +157,7 @@ func TestMeter(t *testing.T) {
 	t.Parallel()
 	now := night
 	var out strings.Builder
-	e := &env{world: &world{stderr: &out, now: func() time.Time { return now }}, progress: true}
+	e := &env{environment: &environment{stderr: &out, now: func() time.Time { return now }}, progress: true}
 	read := func(about int) string {
 		out.Reset()
 		m := e.meter("reading", about)

@@ -23,9 +23,9 @@ func main() {
 	os.Exit(run(ctx, system(), os.Args[1:]))
 }
 
-// system is the world of the process.
-func system() *world {
-	w := &world{
+// system is the environment of the process.
+func system() *environment {
+	w := &environment{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		getenv: os.Getenv, now: time.Now,
 		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),

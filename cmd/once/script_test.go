@@ -304,13 +304,13 @@ func (d *desk) changes() (changed []string, err error) {
 	return changed, nil
 }
 
-// world returns the world of the next command line.
-func (d *desk) world(stdout, stderr io.Writer, cancel func()) *world {
+// environment returns the environment of the next command line.
+func (d *desk) environment(stdout, stderr io.Writer, cancel func()) *environment {
 	n := d.next
 	d.next = upcoming{columns: 80}
-	w := &world{
+	w := &environment{
 		stdin: n.stdin, stdinTTY: n.terminal, now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
-		dynamo: func(aws.Config) dynamostore.Client { return d.db },
+		dynamo: func(aws.Config) dynamostore.Client { return dynamotest.Intercept(d.db, d.db.call) },
 		getenv: func(name string) string {
 			return map[bool]map[string]string{true: {"ONCE_FILE": d.file}, false: {"ONCE_TABLE": tableName}}[d.file != ""][name]
 		},
@@ -480,7 +480,7 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	w := d.world(&stdout, &stderr, cancel)
+	w := d.environment(&stdout, &stderr, cancel)
 	if slices.Contains(args, "--table") || slices.Contains(args, "--file") {
 		w.getenv = func(string) string { return "" }
 	}
@@ -584,51 +584,15 @@ func (db *database) meet(ctx context.Context, operation string) error {
 	return &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: &smithy.GenericAPIError{Code: code, Message: "the message of AWS about " + operation}}
 }
 
-// on calls an operation of the database.
-func on[I, O any](ctx context.Context, db *database, operation string, in *I, call func(context.Context, *I, ...func(*dynamodb.Options)) (*O, error)) (*O, error) {
-	if err := db.meet(ctx, operation); err != nil {
-		return nil, err
+// call makes a call, unless it is to fail.
+func (db *database) call(ctx context.Context, c *dynamotest.Call) {
+	if c.Err = db.meet(ctx, c.Op); c.Err != nil {
+		return
 	}
-	return call(ctx, in)
-}
-
-// GetItem calls the operation.
-func (db *database) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return on(ctx, db, "GetItem", in, db.DB.GetItem)
-}
-
-// PutItem calls the operation.
-func (db *database) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	return on(ctx, db, "PutItem", in, db.DB.PutItem)
-}
-
-// DeleteItem calls the operation.
-func (db *database) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	return on(ctx, db, "DeleteItem", in, db.DB.DeleteItem)
-}
-
-// Query calls the operation.
-func (db *database) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	return on(ctx, db, "Query", in, db.DB.Query)
-}
-
-// Scan calls the operation.
-func (db *database) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	return on(ctx, db, "Scan", in, db.DB.Scan)
-}
-
-// CreateTable calls the operation.
-func (db *database) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
-	return on(ctx, db, "CreateTable", in, db.DB.CreateTable)
-}
-
-// DescribeTable calls the operation.
-func (db *database) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	out, err := on(ctx, db, "DescribeTable", in, db.DB.DescribeTable)
-	if err == nil {
+	c.Do(ctx)
+	if out, ok := c.Out.(*dynamodb.DescribeTableOutput); ok {
 		out.Table.TableSizeBytes = aws.Int64(8_192_000) // the package does not know it
 	}
-	return out, err
 }
 
 // create creates a table with string keys and without the index.

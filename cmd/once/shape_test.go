@@ -58,7 +58,7 @@ func TestShape(t *testing.T) {
 // many records not all are used.
 func TestResolve_ShapeReads(t *testing.T) {
 	t.Parallel()
-	c := &settler{env: &env{world: nightWorld()}}
+	c := &settler{env: &env{environment: nightEnvironment()}}
 	o := &opened{records: tableOf(t, dynamotest.New(tableName))}
 	pages := 0
 	o.some = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {

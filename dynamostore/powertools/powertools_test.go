@@ -299,14 +299,6 @@ func TestPredecessorRefuses(t *testing.T) {
 	}
 }
 
-// wire is a client that records the item.
-type wire struct{ in *dynamodb.PutItemInput }
-
-func (w *wire) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	w.in = in
-	return &dynamodb.PutItemOutput{}, nil
-}
-
 // Without options the attributes have the names that Powertools gives them. The hash
 // function can be another one.
 func TestDefaults(t *testing.T) {
@@ -315,8 +307,11 @@ func TestDefaults(t *testing.T) {
 		"729040816f7330c4cb31f54a56f59a7b":                                 func(*powertools.Options) {},
 		"4b08242598e89818f98b9cf7ec0d8ee9033be2c56e579847b0d60b6db516f746": func(o *powertools.Options) { o.NewHash = sha256.New }, // sha256sum
 	} {
-		var sent wire
-		asked, err := powertools.Predecessor(&sent, table, powertools.Python, "charge.app.handler", option)
+		var got map[string]string
+		client := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) {
+			got, c.Out = plain(c.In.(*dynamodb.PutItemInput).Item), &dynamodb.PutItemOutput{}
+		})
+		asked, err := powertools.Predecessor(client, table, powertools.Python, "charge.app.handler", option)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +319,6 @@ func TestDefaults(t *testing.T) {
 		if _, _, err := asked(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-		got := plain(sent.in.Item)
 		expires, _ := strconv.ParseInt(got["expiration"], 10, 64)
 		if after := time.Now().Unix(); expires < before+30*24*60*60 || expires > after+30*24*60*60 {
 			t.Errorf("it expires at %q", got["expiration"])

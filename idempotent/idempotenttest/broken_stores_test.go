@@ -10,12 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -144,20 +144,55 @@ func forgetfulStores() []broken {
 	return stores
 }
 
+// failing returns the names of the requirements that a store does not meet, of
+// those given, or of all.
+func failing(f Fixture, among ...string) (names []string) {
+	probe := f.Open(nil)
+	for _, r := range requirements {
+		if r.needs != nil && !r.needs(f, probe) || among != nil && !slices.Contains(among, r.name) {
+			continue
+		}
+		s := f.Open(nil)
+		if r.run(context.Background(), nil, f, s) != nil {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// verdicts returns the failed requirements of each broken store, in a synctest bubble,
+// as the stores that lose a race need one.
+func verdicts(t *testing.T) map[string][]string {
+	t.Helper()
+	judged.once.Do(func() {
+		judged.found = map[string][]string{}
+		for _, b := range brokenStores {
+			synctest.Test(t, func(*testing.T) { judged.found[b.name] = failing(b.fixture()) })
+		}
+	})
+	return judged.found
+}
+
+var judged struct {
+	once  sync.Once
+	found map[string][]string
+}
+
 // twoLocks uses one lock for Inserts and another one for Replaces, so that an
-// Insert and a Replace do not exclude each other.
+// Insert and a Replace do not exclude each other. The locks are channels, because the
+// clock of a bubble does not move while a goroutine waits for a Mutex.
 func twoLocks(s *shelf) {
-	locks := map[driver.Op]*sync.Mutex{driver.OpInsert: {}, driver.OpReplace: {}}
+	locks := map[driver.Op]chan struct{}{driver.OpInsert: make(chan struct{}, 1), driver.OpReplace: make(chan struct{}, 1)}
 	right := s.begin
 	s.begin = func(ctx context.Context, op driver.Op) error {
 		if err := right(ctx, op); err != nil || op == driver.OpGet {
 			return err
 		}
-		locks[op].Lock()
+		locks[op] <- struct{}{}
 		return nil
 	}
 	s.end = func(_ context.Context, op driver.Op) error {
-		locks[op].Unlock()
+		<-locks[op]
 		return nil
 	}
 	s.unsafely(func(_ driver.Op, old, _ *driver.Record) bool { return old != nil })
@@ -184,29 +219,15 @@ func reading(give func(*driver.Record) *driver.Record) func(*driver.Record) (*dr
 	}
 }
 
-// unsafely makes the selected writes of a shelf non-atomic. Between the check
-// and the write, a writer waits until another one has passed its own check. It
-// stops waiting after a while, or earlier if no other writer is active, but
-// only after other goroutines had a chance to run.
+// unsafely makes the selected writes of a shelf non-atomic. Between the check and the
+// write, a writer sleeps, and the clock of a synctest bubble moves only when each
+// other goroutine waits, too. Every writer that can has checked by then.
 func (s *shelf) unsafely(writes func(op driver.Op, old, r *driver.Record) bool) {
-	var arrived atomic.Int32
 	s.gap = func(op driver.Op, old, r *driver.Record) {
-		if !writes(op, old, r) {
-			return
-		}
-		s.mu.Unlock()
-		defer s.mu.Lock()
-		n := arrived.Add(1)
-		began := time.Now()
-		for turns := 0; n%2 == 1 && arrived.Load() == n; turns++ {
-			patience := 200 * time.Millisecond
-			if s.writers.Load() == 1 {
-				patience = 25 * time.Millisecond
-			}
-			if time.Since(began) > patience && turns > 100 && arrived.CompareAndSwap(n, n-1) {
-				return
-			}
-			runtime.Gosched()
+		if writes(op, old, r) {
+			s.mu.Unlock()
+			defer s.mu.Lock()
+			time.Sleep(time.Nanosecond)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -22,7 +21,6 @@ import (
 type shelf struct {
 	mu      sync.Mutex
 	records map[string]*driver.Record
-	writers atomic.Int32 // number of active writers
 
 	// name returns the key under which a record is stored.
 	name func(idempotent.RecordID) string
@@ -107,8 +105,6 @@ func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record
 
 // put writes r if the condition holds.
 func (s *shelf) put(ctx context.Context, op driver.Op, r driver.Record, condition func(old *driver.Record) (bool, error)) (met *driver.Record, err error) {
-	s.writers.Add(1)
-	defer s.writers.Add(-1)
 	defer func() {
 		if err != nil {
 			err = s.tell(err, &r)

@@ -3,11 +3,10 @@
 package idempotenttest
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -33,31 +32,6 @@ func TestSoundStores(t *testing.T) {
 	}
 }
 
-// failing returns the names of the requirements that a store does not meet, of
-// those given, or of all.
-func failing(f Fixture, among ...string) (names []string) {
-	probe := f.Open(nil)
-	for _, r := range requirements {
-		if r.needs != nil && !r.needs(f, probe) || among != nil && !slices.Contains(among, r.name) {
-			continue
-		}
-		s := f.Open(nil)
-		if r.run(context.Background(), nil, f, s) != nil {
-			names = append(names, r.name)
-		}
-	}
-	return names
-}
-
-// verdicts lists the failed requirements of each broken store.
-var verdicts = sync.OnceValue(func() map[string][]string {
-	found := map[string][]string{}
-	for _, b := range brokenStores {
-		found[b.name] = failing(b.fixture())
-	}
-	return found
-})
-
 // G11: each requirement of RunStore and each row of RunFailureModes fails on at
 // least one broken store or broken guard. So a requirement or row without
 // assertions is noticed. On every broken store, a requirement fails.
@@ -77,7 +51,7 @@ func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 		}
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			failures := verdicts()[b.name]
+			failures := verdicts(t)[b.name]
 			t.Logf("requirements that fail: %s", strings.Join(failures, " "))
 			if b.guard == nil && len(failures) == 0 {
 				t.Error("no requirement fails")
@@ -88,14 +62,13 @@ func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 				case !isRow && !slices.Contains(failures, name):
 					t.Errorf("%s does not fail, only %v", name, failures)
 				case isRow:
-					var found []string
-					for try := 0; try < 5 && len(found) == 0; try++ { // a race is not lost every time
-						found = row.alone(t, b.fixture())
-					}
-					if len(found) == 0 {
-						t.Errorf("%s does not fail", name)
-					}
-					t.Logf("%s: %s", name, strings.Join(found, "; "))
+					synctest.Test(t, func(t *testing.T) {
+						found := row.alone(t, b.fixture())
+						if len(found) == 0 {
+							t.Errorf("%s does not fail", name)
+						}
+						t.Logf("%s: %s", name, strings.Join(found, "; "))
+					})
 				}
 			}
 		})
@@ -150,7 +123,7 @@ var jointly = map[string]string{
 func TestEveryRequirementIsNeeded(t *testing.T) {
 	t.Parallel()
 	alone := map[string]string{}
-	for name, failures := range verdicts() {
+	for name, failures := range verdicts(t) {
 		if len(failures) == 1 {
 			alone[failures[0]] = name
 		}

@@ -28,7 +28,7 @@ const (
 	booked = `[{"id":"ch_1","amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
 )
 
-type world struct {
+type fixture struct {
 	admin http.Handler
 	store *memstore.Store
 	clock *idempotenttest.Clock
@@ -43,10 +43,10 @@ func (failing) Get(context.Context, idempotent.RecordID) (*driver.Record, error)
 	return nil, errors.New("secret")
 }
 
-// newWorld returns the handler with a provider that finds charges.
-func newWorld(t *testing.T, finds string) *world {
+// newFixture returns the handler with a provider that finds charges.
+func newFixture(t *testing.T, finds string) *fixture {
 	t.Helper()
-	w := &world{store: memstore.New(), clock: &idempotenttest.Clock{}}
+	w := &fixture{store: memstore.New(), clock: &idempotenttest.Clock{}}
 	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if want := charge.RecordIDOf(key).DownstreamKey(); r.URL.Query().Get("idempotency_key") != want {
 			t.Errorf("the provider got a request for %s", r.URL.RawQuery)
@@ -73,7 +73,7 @@ func newWorld(t *testing.T, finds string) *world {
 }
 
 // claim creates the record of an owner that was killed.
-func (w *world) claim(t *testing.T) {
+func (w *fixture) claim(t *testing.T) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	met, err := w.store.Insert(t.Context(), driver.Record{
@@ -117,7 +117,7 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, parts ...strin
 
 func TestCompleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, booked)
+	w := newFixture(t, booked)
 	w.claim(t)
 	want(t, post(w.admin, body), http.StatusConflict, "may still be running")
 	w.clock.Advance(2 * time.Minute)
@@ -132,7 +132,7 @@ func TestCompleted(t *testing.T) {
 
 func TestNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "[]")
+	w := newFixture(t, "[]")
 	w.claim(t)
 	early := post(w.admin, body)
 	want(t, early, http.StatusConflict, "may still be running")
@@ -148,7 +148,7 @@ func TestNotExecuted(t *testing.T) {
 // Another attempt began between the read of the record and the provider's answer.
 func TestAnotherAttempt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "[]")
+	w := newFixture(t, "[]")
 	w.claim(t)
 	w.clock.Advance(2 * time.Minute)
 	w.asked = func() {
@@ -168,7 +168,7 @@ func TestAnotherAttempt(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "[]")
+	w := newFixture(t, "[]")
 	want(t, post(w.admin, body), http.StatusNotFound, "on record")
 	for _, bad := range []string{"", "{", "[]", "{}", body + "{}", `{"key":"x"}`, strings.Repeat(" ", 5000) + body} {
 		want(t, post(w.admin, bad), http.StatusBadRequest, "idempotency_key")
@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 
 func TestSettledOtherwise(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, booked)
+	w := newFixture(t, booked)
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	if met, err := w.store.Insert(t.Context(), driver.Record{
 		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Codec: lambdahttp.Encoding, Encoding: lambdahttp.Encoding, Result: []byte("other"),
@@ -201,7 +201,7 @@ func TestSettledOtherwise(t *testing.T) {
 
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "")
+	w := newFixture(t, "")
 	w.claim(t)
 	w.clock.Advance(2 * time.Minute)
 	want(t, post(w.admin, body), http.StatusBadGateway, "no evidence")

@@ -20,7 +20,7 @@ import (
 
 func TestCharge(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	first := w.post(key, aCharge)
 	w.want(first, http.StatusCreated, `"amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}`)
 	location := first.header.Get("Location")
@@ -45,7 +45,7 @@ func TestCharge(t *testing.T) {
 // it.
 func TestProblemsLinkToThePage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	refused := w.post("", aCharge)
 	var problem struct{ Type string }
 	if err := json.Unmarshal([]byte(refused.body), &problem); err != nil {
@@ -71,7 +71,7 @@ func TestProblemsLinkToThePage(t *testing.T) {
 
 func TestDeclined(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	first := w.post(key, declined)
 	w.wantProblem(first, http.StatusPaymentRequired, "card_declined", "Nothing was charged")
 	w.wantReplay(w.post(key, declined), first)
@@ -80,7 +80,7 @@ func TestDeclined(t *testing.T) {
 
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	for i, row := range []struct {
 		method, path, key, body string
 		status                  int
@@ -110,7 +110,7 @@ func TestRefusedRequests(t *testing.T) {
 // every attempt, and leaves its key free for the corrected request.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	field := func(name, value string) string {
 		fields := map[string]string{"amount": "4200", "currency": `"usd"`, "customer": `"cus_1"`}
 		fields[name] = value
@@ -160,7 +160,7 @@ func TestBadRequests(t *testing.T) {
 // invalid.
 func TestBase64Bodies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	plain := w.post(key, aCharge)
 	encoded := base64.StdEncoding.EncodeToString([]byte(aCharge))
 	for body, want := range map[string]int{encoded: http.StatusCreated, "{": http.StatusBadRequest} {
@@ -184,7 +184,7 @@ func TestBase64Bodies(t *testing.T) {
 // Requests that come too early get a Retry-After, and later the same bytes.
 func TestConcurrentRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	const requests = 64
 	replies := make(chan reply, requests)
 	var wg sync.WaitGroup
@@ -218,7 +218,7 @@ func TestConcurrentRequests(t *testing.T) {
 // If nothing was sent to the provider, the key may run again.
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	w.serve("http://127.0.0.1:1", time.Minute) // no server listens there
 	for range 2 {
 		w.wantProblem(w.post(key, aCharge), http.StatusServiceUnavailable, "Nothing was charged")
@@ -254,7 +254,7 @@ func TestNobodyKnows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, time.Minute)
+			w := newFixture(t, time.Minute)
 			w.fault.Store(&row.fault)
 			w.wantProblem(w.post(key, aCharge), http.StatusBadGateway, "not known whether the customer was charged")
 			w.fault.Store(nil)
@@ -291,7 +291,7 @@ func TestNobodyKnows(t *testing.T) {
 // The time runs out while the provider processes the charge.
 func TestOutOfTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3*time.Second) // the handler's context ends 500 ms earlier
+	w := newFixture(t, 3*time.Second) // the handler's context ends 500 ms earlier
 	w.wantProblem(w.post(key, slow), http.StatusGatewayTimeout, "not known whether the customer was charged")
 	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
 	w.wantCharges(1)

@@ -16,7 +16,7 @@ import (
 
 // claimed creates the record of a process that was killed before it reached the
 // provider.
-func claimed(t *testing.T, w *world, lease time.Duration) {
+func claimed(t *testing.T, w *fixture, lease time.Duration) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	r := driver.Record{
@@ -38,7 +38,7 @@ func claimed(t *testing.T, w *world, lease time.Duration) {
 
 func TestResolveNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	if _, err := w.resolve(key); !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Errorf("got %v, want ErrNoRecord", err)
 	}
@@ -47,7 +47,7 @@ func TestResolveNothing(t *testing.T) {
 // While the lease is live, a missing charge at the provider proves nothing.
 func TestResolveTooEarly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	claimed(t, w, time.Minute)
 	_, err := w.resolve(key)
 	var running *idempotent.InProgressError
@@ -66,7 +66,7 @@ func TestResolveTooEarly(t *testing.T) {
 // ledger is not evidence yet.
 func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	first := make(chan reply)
 	go func() { first <- w.post(key, slow) }()
 	<-w.booked
@@ -87,7 +87,7 @@ func TestResolveWhileRunning(t *testing.T) {
 // provider was asked. It does not release an attempt that began meanwhile.
 func TestResolveAnotherAttempt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	claimed(t, w, time.Millisecond)
 	w.clock.Advance(time.Minute)
 	w.asked = func() {
@@ -113,7 +113,7 @@ func TestResolveAnotherAttempt(t *testing.T) {
 // A decline is an outcome, but it is not in the ledger.
 func TestResolveSettled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	first := w.post(key, declined)
 	w.want(first, http.StatusPaymentRequired)
 	w.clock.Advance(2 * time.Minute)
@@ -127,7 +127,7 @@ func TestResolveSettled(t *testing.T) {
 // No answer is no evidence.
 func TestResolveWithoutProvider(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	claimed(t, w, time.Millisecond)
 	w.clock.Advance(time.Minute)
 	w.serve("http://127.0.0.1:1", time.Minute)

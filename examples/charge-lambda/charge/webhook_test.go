@@ -15,13 +15,13 @@ import (
 )
 
 // event sends an event of the provider, and returns the status of the answer.
-func (w *world) event(body string) (status int, header http.Header) {
+func (w *fixture) event(body string) (status int, header http.Header) {
 	r := httptest.NewRecorder()
 	w.webhook.ServeHTTP(r, httptest.NewRequest("POST", "/webhooks/provider", strings.NewReader(body)))
 	return r.Code, r.Header()
 }
 
-func (w *world) wantEvent(body string, want int) {
+func (w *fixture) wantEvent(body string, want int) {
 	w.t.Helper()
 	if got, _ := w.event(body); got != want {
 		w.t.Errorf("%s: got %d, want %d", body, got, want)
@@ -32,7 +32,7 @@ func (w *world) wantEvent(body string, want int) {
 // outcome that the handler could not report.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 3*time.Second)
+	w := newFixture(t, 3*time.Second)
 	first := make(chan reply)
 	go func() { first <- w.post(key, slow) }()
 	<-w.booked
@@ -54,7 +54,7 @@ func TestWebhook(t *testing.T) {
 // other event releases no attempt.
 func TestWebhookIgnores(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	claimed(t, w, time.Millisecond)
 	w.clock.Advance(time.Minute)
 	book := func(key, metadata string) (id string) {
@@ -97,7 +97,7 @@ func TestWebhookIgnores(t *testing.T) {
 // A charge names its record; otherwise no event of the provider could settle it.
 func TestChargeNamesItsRecord(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, time.Minute)
+	w := newFixture(t, time.Minute)
 	w.want(w.post(key, aCharge), http.StatusCreated)
 	if got, want := w.ledger()[0].Metadata["record"], string(charge.RecordIDOf(key)); got != want {
 		t.Errorf("the metadata names the record %q, want %q", got, want)

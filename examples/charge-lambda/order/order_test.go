@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
+func (w *fixture) wantDone(t *testing.T, operation string, h order.Handler) {
 	t.Helper()
 	first, err := w.send(t, h)
 	if err != nil || first.Order != order.ID(record(operation)) || first.Charge != "ch_a" {
@@ -24,10 +24,10 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 	if again, err := w.send(t, h); err != nil || again != first {
 		t.Errorf("a retry got %+v, %v", again, err)
 	}
-	if len(w.bank.charges) != 1 || !w.has(t, "orders", operation) {
-		t.Errorf("%d charges, and an order: %t", len(w.bank.charges), w.has(t, "orders", operation))
+	if len(w.services.charges) != 1 || !w.has(t, "orders", operation) {
+		t.Errorf("%d charges, and an order: %t", len(w.services.charges), w.has(t, "orders", operation))
 	}
-	if mailed, wanted := len(w.bank.mails), w.has(t, "outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
+	if mailed, wanted := len(w.services.mails), w.has(t, "outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
 		t.Errorf("%d receipts mailed, and one to mail: %t", mailed, wanted)
 	}
 }
@@ -36,28 +36,28 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 // attempt continues from there.
 func TestInSteps(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(*world) (repair func()){
-		"nothing fails": func(*world) func() { return func() {} },
-		"the payment, before it happened": func(w *world) func() {
-			w.bank.before = charge.ErrNotSent
-			return func() { w.bank.before = nil }
+	for name, fail := range map[string]func(*fixture) (repair func()){
+		"nothing fails": func(*fixture) func() { return func() {} },
+		"the payment, before it happened": func(w *fixture) func() {
+			w.services.before = charge.ErrNotSent
+			return func() { w.services.before = nil }
 		},
-		"the payment, after it happened": func(w *world) func() {
-			w.bank.after = errBroken
-			return func() { w.bank.after = nil }
+		"the payment, after it happened": func(w *fixture) func() {
+			w.services.after = errBroken
+			return func() { w.services.after = nil }
 		},
-		"the order": func(w *world) func() {
+		"the order": func(w *fixture) func() {
 			w.tables.fail = &types.ResourceNotFoundException{}
 			return func() { w.tables.fail = nil }
 		},
-		"the receipt": func(w *world) func() {
-			w.bank.mail = errBroken
-			return func() { w.bank.mail = nil }
+		"the receipt": func(w *fixture) func() {
+			w.services.mail = errBroken
+			return func() { w.services.mail = nil }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			repair := fail(w)
 			h := w.InSteps()
 			if name != "nothing fails" {
@@ -73,7 +73,7 @@ func TestInSteps(t *testing.T) {
 
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.wantDone(t, order.AtOnce, w.AtOnce())
 }
 
@@ -81,15 +81,15 @@ func TestAtOnce(t *testing.T) {
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for operation, handler := range map[string]func(*order.Shop) order.Handler{order.InSteps: (*order.Shop).InSteps, order.AtOnce: (*order.Shop).AtOnce} {
-		w := newWorld(t)
-		w.bank.before = charge.ErrDeclined
+		w := newFixture(t)
+		w.services.before = charge.ErrDeclined
 		h := handler(w.Shop)
 		for range 2 {
 			var final *idempotent.FinalError
 			if _, err := w.send(t, h); !errors.As(err, &final) || final.Code != "card_declined" {
 				t.Errorf("%s: got %v", operation, err)
 			}
-			w.bank.before = errBroken // the bank gets no second request
+			w.services.before = errBroken // the provider gets no second request
 		}
 		if w.has(t, "orders", operation) {
 			t.Errorf("%s: there is an order", operation)
@@ -101,26 +101,26 @@ func TestDeclined(t *testing.T) {
 // gets one.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.AtOnce()
-	w.bank.before = charge.ErrNotSent
+	w.services.before = charge.ErrNotSent
 	if _, err := w.send(t, h); !errors.Is(err, charge.ErrNotSent) {
 		t.Fatal(err)
 	}
-	w.bank.before, w.bank.after = nil, errBroken
+	w.services.before, w.services.after = nil, errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	w.bank.after = nil
+	w.services.after = nil
 	if _, err := w.send(t, h); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Fatalf("a retry got %v", err)
 	}
 	w.clock.Advance(time.Minute)
-	w.bank.before = errBroken
+	w.services.before = errBroken
 	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
 		t.Errorf("without the provider: %v", err)
 	}
-	w.bank.before, w.tables.fail = nil, errBroken
+	w.services.before, w.tables.fail = nil, errBroken
 	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
 		t.Errorf("without the table: %v", err)
 	}
@@ -136,13 +136,13 @@ func TestResolve(t *testing.T) {
 // If the provider has no charge, the next request runs.
 func TestResolveNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.AtOnce()
-	w.bank.before = errBroken
+	w.services.before = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	w.bank.before = nil
+	w.services.before = nil
 	w.clock.Advance(time.Minute)
 	if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
 		t.Fatal(err)
@@ -155,30 +155,30 @@ func TestResolveNotExecuted(t *testing.T) {
 // has forgotten the key by now, and continues with the order.
 func TestResolveSteps(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
-	w.bank.after = errBroken
+	w.services.after = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	w.bank.after = nil
+	w.services.after = nil
 	r, err := w.store.Get(t.Context(), record(order.InSteps))
 	if err != nil || r.Due.IsZero() {
 		t.Fatalf("the record is due %s, %v", r.Due, err)
 	}
 	w.clock.Advance(time.Minute)
-	w.bank.before = errBroken
+	w.services.before = errBroken
 	if err := w.resolve(t, order.InSteps, w.ResolveSteps); !errors.Is(err, errBroken) {
 		t.Errorf("without the provider: %v", err)
 	}
-	w.bank.before = nil
+	w.services.before = nil
 	for range 3 { // the payment; no effect after it; and the same again
 		if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.clock.Advance(48 * time.Hour)
-	w.bank.forgets = true
+	w.services.forgets = true
 	w.wantDone(t, order.InSteps, h)
 }
 
@@ -186,9 +186,9 @@ func TestResolveSteps(t *testing.T) {
 // evidence.
 func TestResolveStepsLater(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
-	w.bank.mail = errBroken
+	w.services.mail = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestResolveStepsLater(t *testing.T) {
 	if answer, err := w.ResolveSteps(t.Context(), w.Guard.Pending(*r)); err != nil || answer != idempotent.Later(0) {
 		t.Errorf("got %+v, %v", answer, err)
 	}
-	w.bank.mail = nil
+	w.services.mail = nil
 	w.wantDone(t, order.InSteps, h)
 }
 
@@ -207,13 +207,13 @@ func TestResolveStepsLater(t *testing.T) {
 // old key could not be used any more.
 func TestResolveStepsNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.InSteps()
-	w.bank.before = errBroken
+	w.services.before = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	w.bank.before = nil
+	w.services.before = nil
 	w.clock.Advance(time.Minute)
 	if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestResolveStepsNotExecuted(t *testing.T) {
 // person can decide what to do.
 func TestForeignOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	if _, err := w.tables.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &w.Orders, Item: byKey(order.ID(record(order.InSteps)))}); err != nil {
 		t.Fatal(err)
 	}

@@ -324,22 +324,19 @@ func connect(t testing.TB, store driver.Store) driver.Store {
 	return &remoteStore{near}
 }
 
-// failing is a store whose calls fail.
-type failing struct {
-	driver.Store
-	err error
+// failing returns a store whose calls fail.
+func failing(err error) driver.Store {
+	return idempotenttest.Intercept(nil, func(_ context.Context, c *idempotenttest.StoreCall) { c.Err = err })
 }
-
-func (s failing) Get(context.Context, driver.RecordID) (*driver.Record, error) { return nil, s.err }
 
 func TestErrorsArrive(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{driver.ErrNoRecord, driver.ErrTooLarge} {
-		if _, err := connect(t, failing{err: fmt.Errorf("wrapped: %w", want)}).Get(t.Context(), aRecord.ID); !errors.Is(err, want) {
+		if _, err := connect(t, failing(fmt.Errorf("wrapped: %w", want))).Get(t.Context(), aRecord.ID); !errors.Is(err, want) {
 			t.Errorf("got error %v, want %v", err, want)
 		}
 	}
-	if _, err := connect(t, failing{err: errors.New("on fire")}).Get(t.Context(), aRecord.ID); err == nil || err.Error() != "on fire" {
+	if _, err := connect(t, failing(errors.New("on fire"))).Get(t.Context(), aRecord.ID); err == nil || err.Error() != "on fire" {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -5,8 +5,6 @@
 package engine
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -14,11 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
 )
 
 // Root returns the folder of the repository. It panics if the program did not
@@ -60,31 +61,13 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 	// The process ends when its standard input does, also if this process is
 	// killed and cannot stop it.
 	cmd := exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() {
-		stdin.Close()
-		cmd.Wait()
-	}
 	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Signal(syscall.SIGTERM) })
 	defer timer.Stop()
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		stop()
-		return "", nil, fmt.Errorf("DynamoDB Local did not start:\n%s", &stderr)
-	}
-	return strings.TrimSpace(line), stop, nil
+	p, endpoint, err := StartUntil(cmd, "")
+	return endpoint, func() {
+		p.In.Close()
+		p.Wait()
+	}, err
 }
 
 // LocalStack returns the address of LocalStack: that of LOCALSTACK_ENDPOINT, or
@@ -92,7 +75,7 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 func LocalStack() (endpoint string, stop func(), err error) {
 	up := exec.Command(filepath.Join(Root(), "localstack", "up"))
 	if os.Getenv("LOCALSTACK_ENDPOINT") != "" {
-		endpoint, err := output(up) // checks that it answers
+		endpoint, err := Output(up) // checks that it answers
 		return endpoint, func() {}, err
 	}
 	port, err := freePort()
@@ -101,14 +84,14 @@ func LocalStack() (endpoint string, stop func(), err error) {
 	}
 	env := append(os.Environ(), "LOCALSTACK_PORT="+strconv.Itoa(port))
 	up.Env = env
-	endpoint, err = output(up)
+	endpoint, err = Output(up)
 	if err != nil {
 		return "", nil, err
 	}
 	return endpoint, func() {
 		down := exec.Command(filepath.Join(Root(), "localstack", "down"))
 		down.Env = env
-		if err := run(down); err != nil {
+		if _, err := Output(down); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}, nil
@@ -125,27 +108,6 @@ func Config(endpoint string) aws.Config {
 	}
 }
 
-func run(cmd *exec.Cmd) error {
-	_, err := output(cmd)
-	return err
-}
-
-// output runs cmd with a time limit, and returns its standard output.
-func output(cmd *exec.Cmd) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
-	defer timer.Stop()
-	if err := cmd.Wait(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, &stderr)
-	}
-	return strings.TrimSpace(stdout.String()), nil
-}
-
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -153,4 +115,14 @@ func freePort() (int, error) {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// CreateTable creates a table without an index, whose key is a string.
+func CreateTable(ctx context.Context, client dynamostore.Client, table, key string) error {
+	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &table, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &key, KeyType: types.KeyTypeHash}},
+	})
+	return err
 }

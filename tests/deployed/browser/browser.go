@@ -61,14 +61,10 @@ type message struct {
 // Start installs Chromium if it is missing, and starts it, or the program that the
 // environment variable CHROMIUM names. It reaches 127.0.0.1 only. The caller closes it.
 func Start(ctx context.Context) (*Browser, error) {
-	install := exec.CommandContext(ctx, filepath.Join(engine.Root(), "tests/deployed/browser/install"))
-	var reason strings.Builder
-	install.Stderr = &reason
-	out, err := install.Output()
+	home, err := engine.Output(exec.CommandContext(ctx, filepath.Join(engine.Root(), "tests/deployed/browser/install")))
 	if err != nil {
-		return nil, fmt.Errorf("browser: Chromium was not installed: %w\n%s", err, &reason)
+		return nil, fmt.Errorf("browser: Chromium was not installed: %w", err)
 	}
-	home := strings.TrimSpace(string(out))
 	data, err := os.MkdirTemp("", "once-browser-")
 	if err != nil {
 		return nil, err

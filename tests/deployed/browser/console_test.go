@@ -3,7 +3,6 @@
 package browser_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,12 +29,7 @@ import (
 // onceBinary builds the command line on first use.
 var onceBinary = sync.OnceValues(func() (path string, err error) {
 	path = filepath.Join(programs, "once")
-	build := exec.Command("go", "build", "-o", path, "./cmd/once")
-	build.Dir = engine.Root()
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
+	return path, engine.Build(path, "./cmd/once")
 })
 
 // console is a running once console.
@@ -44,8 +38,6 @@ type console struct {
 	address string // works once
 	base    string
 	audit   string // file
-	cmd     *exec.Cmd
-	errs    *strings.Builder
 }
 
 // startConsole starts the command with the arguments that name a store. The test
@@ -76,31 +68,21 @@ func startScript(t *testing.T, script string, env ...string) *console {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &console{t: t, errs: &strings.Builder{}}
-	c.cmd = exec.Command("bash", "-euo", "pipefail", "-c", script)
-	c.cmd.Dir = t.TempDir()
-	c.audit = filepath.Join(c.cmd.Dir, "console.jsonl") // as in the guide
-	c.cmd.Env = append(append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"), "ONCE_AUDIT="+c.audit), env...)
-	c.cmd.Stderr = c.errs
-	engine.EndWithParent(c.cmd)
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = t.TempDir()
+	c := &console{t: t, audit: filepath.Join(cmd.Dir, "console.jsonl")} // as in the guide
+	cmd.Env = append(append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"), "ONCE_AUDIT="+c.audit), env...)
+	engine.EndWithParent(cmd)
+	p, address, err := engine.StartUntil(cmd, "")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.cmd.Process.Signal(syscall.SIGTERM)
-		if err := c.cmd.Wait(); err != nil {
-			t.Errorf("the console ended with %v\n%s", err, c.errs)
+		if err := p.End(syscall.SIGTERM); err != nil {
+			t.Errorf("the console ended with %v\n%s", err, p.Log())
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("%v\n%s", err, c.errs)
-	}
-	c.address = strings.TrimSpace(line)
+	c.address = address
 	c.base, _, _ = strings.Cut(c.address, "#")
 	return c
 }

@@ -3,18 +3,14 @@
 package browser_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/tests/deployed/browser"
@@ -42,10 +38,8 @@ func runAll(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(programs)
-	build := exec.Command("go", "build", "-o", programs+"/charge-local", "./examples/charge-lambda/cmd/local")
-	build.Dir = engine.Root()
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the example: %v\n%s", err, out)
+	if err := engine.Build(programs+"/charge-local", "./examples/charge-lambda/cmd/local"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if chromium, err = browser.Start(context.Background()); err != nil {
@@ -61,51 +55,22 @@ func runAll(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// example is the running example.
-type example struct {
-	url  string
-	cmd  *exec.Cmd
-	kill func()
-}
-
 // startExample starts the example on a free port with an empty store, and waits for
 // it.
-func startExample(t *testing.T, env ...string) *example {
+func startExample(t *testing.T, env ...string) (url string, kill func()) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "charge-local"))
 	cmd.Env = append(append(os.Environ(), "PORT=0", "DATA="+t.TempDir()), env...)
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	cmd.WaitDelay = time.Second // a worker that outlives its parent keeps the log open
-	stdout, err := cmd.StdoutPipe()
+	p, url, err := engine.StartUntil(cmd, "listening on ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	e := &example{cmd: cmd}
-	ended := false
-	e.kill = func() {
-		if !ended {
-			ended = true
-			cmd.Process.Kill()
-			cmd.Wait()
-		}
-	}
+	kill = func() { p.End(syscall.SIGKILL) }
 	t.Cleanup(func() {
-		e.kill()
+		kill()
 		if t.Failed() {
-			t.Logf("the example's log:\n%s", &log)
+			t.Logf("the example's log:\n%s", p.Log())
 		}
 	})
-	lines := bufio.NewReader(stdout)
-	first, err := lines.ReadString('\n')
-	if err != nil {
-		e.kill()
-		t.Fatalf("the example did not start: %v\n%s", err, &log)
-	}
-	e.url = strings.TrimPrefix(strings.TrimSpace(first), "listening on ")
-	go io.Copy(io.Discard, lines)
-	return e
+	return url, kill
 }

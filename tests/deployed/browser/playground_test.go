@@ -22,8 +22,9 @@ import (
 // playground is the open page of a running example.
 type playground struct {
 	*browser.Page
-	t       *testing.T
-	example *example
+	t    *testing.T
+	url  string
+	kill func() // ends the example
 }
 
 // shortLease is for a test that waits for the end of a lease: it ends 2 s later.
@@ -31,8 +32,8 @@ const shortLease = "TIMEOUT=4s"
 
 func open(t *testing.T, v browser.View, env ...string) *playground {
 	t.Helper()
-	e := startExample(t, env...)
-	p := &playground{chromium.Open(t, e.url+"/", v), t, e}
+	url, kill := startExample(t, env...)
+	p := &playground{chromium.Open(t, url+"/", v), t, url, kill}
 	p.Wait(`!document.querySelector("main").hidden`)
 	return p
 }
@@ -66,7 +67,7 @@ type charge struct {
 // agrees compares the page with the provider's ledger.
 func (p *playground) agrees() {
 	p.t.Helper()
-	resp, err := http.Get(p.example.url + "/provider/charges")
+	resp, err := http.Get(p.url + "/provider/charges")
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestKeyboardOnANarrowPage(t *testing.T) {
 	p.Press("Tab")
 	p.Press("Enter") // the link that skips the form
 	p.Wait(`document.activeElement.id === "record-title"`)
-	p.Go(p.example.url + "/")
+	p.Go(p.url + "/")
 	p.Wait(`!document.querySelector("main").hidden`)
 	p.TabTo("#amount")
 	p.Type("1")
@@ -343,7 +344,7 @@ func TestKillTheParent(t *testing.T) {
 		}
 		workers = append(workers, pid)
 	}
-	p.example.kill()
+	p.kill()
 	p.Wait(`!document.querySelector("#problem").hidden && document.querySelector("#problem").innerText.includes("does not answer")`)
 	for deadline := time.Now().Add(time.Second); slices.ContainsFunc(workers, alive); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -22,7 +22,7 @@ import (
 
 // All tests share these. Their keys and customers are unique.
 var (
-	pay      *bank
+	pay      *payments
 	stack    *deployment
 	children family
 )
@@ -55,7 +55,7 @@ func runAll(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(scratch)
-	pay, err = newBank(scratch)
+	pay, err = newPayments(scratch)
 	if err != nil {
 		return 0, err
 	}

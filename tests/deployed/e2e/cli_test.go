@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -184,13 +183,7 @@ func TestCommandLineOnASharedTable(t *testing.T) {
 // onceBinary builds the command line on first use.
 var onceBinary = sync.OnceValues(func() (path string, err error) {
 	path = filepath.Join(filepath.Dir(binary), "once")
-	build := exec.Command("go", "build", "-o", path, "./cmd/once")
-	build.Dir = engine.Root()
-	out, err := build.CombinedOutput()
-	if err != nil {
-		err = errors.New(string(out))
-	}
-	return path, err
+	return path, engine.Build(path, "./cmd/once")
 })
 
 // operator runs command lines of once.

@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -50,10 +48,8 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	binary = filepath.Join(dir, "charge-local")
-	build := exec.Command("go", "build", "-o", binary, "./examples/charge-lambda/cmd/local")
-	build.Dir = engine.Root()
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the example: %v\n%s", err, out)
+	if err := engine.Build(binary, "./examples/charge-lambda/cmd/local"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() {
@@ -119,27 +115,10 @@ func dynamoEnv(t *testing.T, table string) []string {
 
 // process is the running example.
 type process struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	url  string
-	env  []string
-	done sync.Once
-
-	mu     sync.Mutex
-	stdout bytes.Buffer
-	stderr bytes.Buffer
-}
-
-// lockedWriter lets the test read what the process still writes.
-type lockedWriter struct {
-	mu *sync.Mutex
-	w  io.Writer
-}
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
+	*engine.Process
+	t   *testing.T
+	url string
+	env []string
 }
 
 // start starts the example on a free port, with data in dir, and waits for it.
@@ -152,47 +131,18 @@ func start(t *testing.T, dir string, env ...string) *process {
 // that replaces it.
 func launch(t *testing.T, cmd *exec.Cmd, dir string, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
-	p.cmd.Env = append(os.Environ(), p.env...)
-	p.cmd.Stderr = lockedWriter{&p.mu, &p.stderr}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
+	p := &process{t: t, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
+	cmd.Env = append(os.Environ(), p.env...)
+	var err error
+	if p.Process, p.url, err = engine.StartUntil(cmd, "listening on "); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
-	lines := bufio.NewReader(stdout)
-	first, err := lines.ReadString('\n')
-	if err != nil {
-		p.kill()
-		t.Fatalf("the example did not start: %v\n%s", err, &p.stderr)
-	}
-	url, ok := strings.CutPrefix(strings.TrimSpace(first), "listening on ")
-	if !ok {
-		t.Fatalf("the example's first line is %q", first)
-	}
-	p.url = url
-	go io.Copy(lockedWriter{&p.mu, &p.stdout}, lines)
 	return p
 }
 
 // kill ends the process with SIGKILL and waits until it is gone.
-func (p *process) kill() {
-	p.done.Do(func() {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
-	})
-}
-
-// stop ends the process with SIGTERM and waits until it is gone.
-func (p *process) stop() {
-	p.done.Do(func() {
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		p.cmd.Wait()
-	})
-}
+func (p *process) kill() { p.End(syscall.SIGKILL) }
 
 // restart kills the process and starts another one over the same data.
 func (p *process) restart() *process {
@@ -240,9 +190,7 @@ func (p *process) post(key, body string) reply { return p.send("POST", "/charges
 func (p *process) want(r reply, status int) {
 	p.t.Helper()
 	if r.err != nil || r.status != status {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.t.Fatalf("got %d (%v), want %d\n%v\n%s\nthe example's log:\n%s", r.status, r.err, status, r.header, r.body, &p.stderr)
+		p.t.Fatalf("got %d (%v), want %d\n%v\n%s\nthe example's log:\n%s", r.status, r.err, status, r.header, r.body, p.Log())
 	}
 }
 

@@ -27,8 +27,8 @@ import (
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
-// till is a payment provider that honours keys, with a ledger to count effects.
-type till struct {
+// paymentProvider is a payment provider that honours keys, with a ledger to count effects.
+type paymentProvider struct {
 	mu      sync.Mutex
 	charges map[string]orders.Charge // by key
 	asked   int
@@ -36,7 +36,7 @@ type till struct {
 	after   *mortal // and this one after it
 }
 
-func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
+func (p *paymentProvider) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -92,7 +92,7 @@ type orderShop struct {
 	table    string
 	sku      string
 	clock    idempotenttest.Clock
-	payments till
+	payments paymentProvider
 }
 
 func newOrderShop(t *testing.T, available int) *orderShop {
@@ -111,11 +111,7 @@ func newOrderShop(t *testing.T, available int) *orderShop {
 		t.Fatal(err)
 	}
 	client := dynamodb.NewFromConfig(s.cfg)
-	if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
-	}); err != nil {
+	if err := engine.CreateTable(t.Context(), client, s.table, "pk"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{

@@ -175,7 +175,7 @@ func TestMakeRun(t *testing.T) {
 			p.want(e.send(t), http.StatusCreated)
 			p.wantCharges(1)
 		}
-		p.stop()
+		p.End(syscall.SIGTERM)
 		if r := p.send("GET", "/provider/charges", "", ""); r.err == nil {
 			t.Errorf("make was stopped, and the example still answers with %d", r.status)
 		}

@@ -54,11 +54,7 @@ func newShop(t *testing.T) *shop {
 		t.Fatal(err)
 	}
 	for _, table := range []string{s.orders, s.outbox} {
-		if _, err := dynamodb.NewFromConfig(s.cfg).CreateTable(t.Context(), &dynamodb.CreateTableInput{
-			TableName: &table, BillingMode: types.BillingModePayPerRequest,
-			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
-			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
-		}); err != nil {
+		if err := engine.CreateTable(t.Context(), dynamodb.NewFromConfig(s.cfg), table, "pk"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,7 +36,7 @@ func TestBatchAccounting(t *testing.T) {
 			t.Parallel()
 			seen := &kit.Tally{}
 			for range 10 {
-				rapid.Check(t, func(rt *rapid.T) { account(newWorld(rt, s, seen)) })
+				rapid.Check(t, func(rt *rapid.T) { account(newFixture(rt, s, seen)) })
 			}
 			t.Log(seen)
 			seen.Least(t, 500, "stories", "acknowledged", "came again", "entries", "event replayed")
@@ -60,7 +60,7 @@ func TestBatchAccounting(t *testing.T) {
 
 // account runs one story: some rounds with faults, then rounds without, until
 // every message is acknowledged.
-func account(w *world) {
+func account(w *fixture) {
 	w.seen.Add("stories", 1)
 	for range rapid.IntRange(1, 8).Draw(w.t, "rounds of trouble") {
 		if len(w.waiting()) == 0 {
@@ -101,12 +101,12 @@ func account(w *world) {
 	}
 }
 
-func (w *world) waiting() []*sent {
+func (w *fixture) waiting() []*sent {
 	return slices.DeleteFunc(slices.Clone(w.all), func(m *sent) bool { return m.acknowledged })
 }
 
 // round delivers one batch and checks the answer.
-func (w *world) round(trouble bool) {
+func (w *fixture) round(trouble bool) {
 	batch := w.waiting()
 	if w.source.sqs {
 		batch = w.visible(trouble)
@@ -187,7 +187,7 @@ func (w *world) round(trouble bool) {
 
 // visible returns the messages that SQS can deliver, after waiting for one. In times
 // of trouble a standard queue may deliver messages that are hidden.
-func (w *world) visible(trouble bool) []*sent {
+func (w *fixture) visible(trouble bool) []*sent {
 	if trouble && !w.source.ordered && rapid.IntRange(0, 5).Draw(w.t, "deliver hidden messages") == 0 {
 		return w.waiting()
 	}
@@ -222,7 +222,7 @@ func twice(batch []*sent) bool {
 
 // reconcile resolves every unknown record with the real outcome. (A record with
 // an expired lease becomes unknown when its message is redelivered.)
-func (w *world) reconcile() {
+func (w *fixture) reconcile() {
 	g := w.guard(w.store)
 	for _, m := range w.all {
 		r := w.record(m)

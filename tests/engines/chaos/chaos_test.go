@@ -67,10 +67,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
@@ -152,25 +148,20 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	})
 	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
 	must(err)
-	s.bank = newBank(books, s.seed, 0.03)
-	defer s.bank.Close()
+	s.provider = newProvider(books, s.seed, 0.03)
+	defer s.provider.Close()
 	holds := s.random(5)
 	s.proxy = newProxy(s.engine.Endpoint(), idempotenttest.Seeded(s.seed, weather...), holdTimes(holds))
 
 	v := &recovery{parallel: 8}
 	s.settings = settings{
-		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Bank: s.bank.URL, Lawless: lawless,
+		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Provider: s.provider.URL, Lawless: lawless,
 	}
 	v.store, v.client, err = connect(engine.Config(s.engine.Endpoint()), s.settings.Table)
 	must(err)
-	v.world = world{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, bank: s.bank.URL}
+	v.fixture = fixture{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
 	must(v.store.CreateTable(ctx))
-	_, err = v.client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName: aws.String(v.orders), BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.PartitionKey), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.PartitionKey), KeyType: types.KeyTypeHash}},
-	})
-	must(err)
+	must(engine.CreateTable(ctx, v.client, v.orders, dynamostore.PartitionKey))
 
 	raging, calm := context.WithTimeout(ctx, length)
 	s.rage(raging)
@@ -184,7 +175,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	must(v.settle(ctx))
 	left, records, chunks, err := v.leftover(ctx)
 	must(err)
-	for said, n := range s.bank.said {
+	for said, n := range s.provider.said {
 		s.seen.Add("times that the evidence was: "+said, n)
 	}
 	updates, err := v.updates(ctx)
@@ -192,7 +183,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	violations := unlisted
 	unkept := 0
 	for _, w := range works {
-		effects, proof, err := v.effectsOf(w, s.bank, updates)
+		effects, proof, err := v.effectsOf(w, s.provider, updates)
 		must(err)
 		violations = append(violations, judge(w, effects, proof)...)
 		if w.final.Class == classUnavailable {
@@ -259,7 +250,7 @@ type storm struct {
 	settings settings
 	engine   *engine.Durable
 	proxy    *proxy
-	bank     *bank
+	provider *provider
 	book     *book
 	seen     kit.Tally
 	sweepDue atomic.Bool
@@ -294,14 +285,14 @@ func (s *storm) rage(ctx context.Context) {
 	for _, o := range weather {
 		s.seen.Add(factWire, s.proxy.faults[o.Fault])
 	}
-	s.seen.Add(factLost, s.bank.lost)
+	s.seen.Add(factLost, s.provider.lost)
 }
 
 // load runs one client process at a time, and sends it requests.
 func (s *storm) load(ctx context.Context, r *randv2.Rand) {
 	for ctx.Err() == nil {
 		name := fmt.Sprintf("c%d", s.started.Add(1))
-		c, err := start(name, s.settings, s.bank.died)
+		c, err := start(name, s.settings, s.provider.died)
 		if err != nil {
 			s.t.Error(err)
 			return
@@ -316,7 +307,7 @@ func (s *storm) load(ctx context.Context, r *randv2.Rand) {
 		s.mu.Lock()
 		delete(s.sandboxes, name)
 		s.mu.Unlock()
-		if said := c.stderr.String(); said != "" {
+		if said := c.Log(); said != "" {
 			s.t.Errorf("client %s: %s", name, said)
 		}
 	}

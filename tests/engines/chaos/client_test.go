@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,7 +25,7 @@ type settings struct {
 	Table    string
 	Orders   string
 	Ledger   string
-	Bank     string
+	Provider string
 	Lawless  bool // break the guard: see lawless
 }
 
@@ -48,7 +46,7 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &world{store: store, guarded: store, orders: s.Orders, ledger: books, bank: s.Bank}
+	w := &fixture{store: store, guarded: store, orders: s.Orders, ledger: books, provider: s.Provider}
 	if s.Lawless {
 		w.guarded = lawless{store}
 	}
@@ -66,7 +64,7 @@ func client() error {
 }
 
 // serve answers one request.
-func (w *world) serve(q request) answer {
+func (w *fixture) serve(q request) answer {
 	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), requestKey{}, q.Name), q.Deadline)
 	defer cancel()
 	if q.Promise == sweep {
@@ -101,12 +99,10 @@ const (
 // sandbox runs one client process, as Lambda runs an execution environment: one
 // request at a time.
 type sandbox struct {
+	*engine.Process
 	name    string
-	cmd     *exec.Cmd
-	in      io.WriteCloser
 	answers chan answer
 	dead    chan struct{} // closed when the process was waited for
-	stderr  strings.Builder
 
 	mu      sync.Mutex
 	current *request // running
@@ -118,22 +114,16 @@ func start(name string, s settings, died func(string)) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &sandbox{name: name, cmd: exec.Command(os.Args[0]), answers: make(chan answer, 1), dead: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), envClient+"="+string(configured))
-	c.cmd.Stderr = &c.stderr
-	engine.EndWithParent(c.cmd)
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envClient+"="+string(configured))
+	engine.EndWithParent(cmd)
+	p, err := engine.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
+	c := &sandbox{Process: p, name: name, answers: make(chan answer, 1), dead: make(chan struct{})}
 	go func() {
-		lines := bufio.NewScanner(out) //lint:ignore scannererr a killed process ends the lines
+		lines := bufio.NewScanner(p.Out) //lint:ignore scannererr a killed process ends the lines
 		for lines.Scan() {
 			var a answer
 			if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
@@ -141,7 +131,7 @@ func start(name string, s settings, died func(string)) (*sandbox, error) {
 			}
 			c.answers <- a
 		}
-		_ = c.cmd.Wait() // it was killed
+		_ = p.Wait() // it was killed
 		died(name)
 		close(c.dead)
 	}()
@@ -163,7 +153,7 @@ func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
 		defer c.mu.Unlock()
 		c.current = nil
 	}()
-	if _, err := c.in.Write(append(line, '\n')); err != nil {
+	if _, err := c.In.Write(append(line, '\n')); err != nil {
 		<-c.dead // only a dead process has closed its end
 		return answer{}, false, false
 	}
@@ -186,14 +176,14 @@ func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
 
 // kill ends the process with SIGKILL and returns when it is dead.
 func (c *sandbox) kill() {
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := c.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		panic(fmt.Errorf("chaos: kill %s: %w", c.name, err))
 	}
 	<-c.dead
 }
 
 // stop stops the process with SIGSTOP.
-func (c *sandbox) stop() { _ = c.cmd.Process.Signal(syscall.SIGSTOP) } // it may be dead
+func (c *sandbox) stop() { _ = c.Signal(syscall.SIGSTOP) } // it may be dead
 
 // resume continues the process with SIGCONT. A client that has a Reconcile
 // request running past its deadline is killed instead, and overdue is true.
@@ -205,6 +195,6 @@ func (c *sandbox) resume() (overdue bool) {
 		c.kill()
 		return true
 	}
-	_ = c.cmd.Process.Signal(syscall.SIGCONT) // it may be dead
+	_ = c.Signal(syscall.SIGCONT) // it may be dead
 	return false
 }

@@ -234,9 +234,9 @@ func TestBank_Evidence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBank(mine, 1, 0)
+	b := newProvider(mine, 1, 0)
 	defer b.Close()
-	w := &world{bank: b.URL}
+	w := &fixture{provider: b.URL}
 	want := func(record idempotent.RecordID, said string) {
 		t.Helper()
 		got, err := w.evidence(t.Context(), driver.Record{ID: record, RequestID: "c1/7"})
@@ -258,9 +258,9 @@ func TestBank_Evidence(t *testing.T) {
 // The provider acts once per downstream key, and counts by record and step.
 func TestBank_Pay(t *testing.T) {
 	t.Parallel()
-	b := newBank(nil, 1, 0)
+	b := newProvider(nil, 1, 0)
 	defer b.Close()
-	w := &world{bank: b.URL}
+	w := &fixture{provider: b.URL}
 	pay := func(key string) string {
 		receipt, err := w.ask(t.Context(), "/pay", url.Values{"record": {"r"}, "step": {"charge"}, "key": {key}})
 		if err != nil {

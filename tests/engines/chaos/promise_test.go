@@ -88,13 +88,13 @@ func requestName(ctx context.Context) string {
 	return name
 }
 
-// world holds what a handler uses.
-type world struct {
-	store   *dynamostore.Store
-	guarded driver.Store // the store of the guards: the real one, or a broken one
-	orders  string       // the table of items that transactions write
-	ledger  *ledger
-	bank    string // the provider's address
+// fixture holds what a handler uses.
+type fixture struct {
+	store    *dynamostore.Store
+	guarded  driver.Store // the store of the guards: the real one, or a broken one
+	orders   string       // the table of items that transactions write
+	ledger   *ledger
+	provider string // the provider's address
 }
 
 // result is the result of a handler. Two different runs of one key return
@@ -137,7 +137,7 @@ func (r result) intact(id idempotent.RecordID) bool {
 }
 
 // do sends one request through a guard.
-func (w *world) do(ctx context.Context, q request) (idempotent.Outcome[result], error) {
+func (w *fixture) do(ctx context.Context, q request) (idempotent.Outcome[result], error) {
 	guard, err := idempotent.New(w.guarded, q.Promise.options)
 	if err != nil {
 		return idempotent.Outcome[result]{}, err
@@ -149,7 +149,7 @@ func (w *world) do(ctx context.Context, q request) (idempotent.Outcome[result], 
 }
 
 // write is the handler of the operation under Reconcile.
-func (w *world) write(ctx context.Context, q request) (result, error) {
+func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := rand.Text()
 	if err := pause(ctx, q.Pauses[0]); err != nil {
@@ -165,7 +165,7 @@ func (w *world) write(ctx context.Context, q request) (result, error) {
 }
 
 // update is the handler of the operation under Commit.
-func (w *world) update(ctx context.Context, q request) (result, error) {
+func (w *fixture) update(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	r := resultOf(e.RecordID(), rand.Text())
 	if err := pause(ctx, q.Pauses[0]); err != nil {
@@ -187,7 +187,7 @@ func (w *world) update(ctx context.Context, q request) (result, error) {
 }
 
 // call is the handler of the operation under Resume.
-func (w *world) call(ctx context.Context, q request) (result, error) {
+func (w *fixture) call(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := ""
 	for i, step := range steps {
@@ -209,8 +209,8 @@ func (w *world) call(ctx context.Context, q request) (result, error) {
 }
 
 // ask sends a request to the harness, which is the provider.
-func (w *world) ask(ctx context.Context, path string, form url.Values) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.bank+path+"?"+form.Encode(), nil)
+func (w *fixture) ask(ctx context.Context, path string, form url.Values) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.provider+path+"?"+form.Encode(), nil)
 	if err != nil {
 		return "", err
 	}
@@ -227,7 +227,7 @@ func (w *world) ask(ctx context.Context, path string, form url.Values) (string, 
 }
 
 // reconcile runs the reconciler once.
-func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
+func (w *fixture) reconcile(ctx context.Context) (idempotent.Report, error) {
 	guard, err := idempotent.New(w.guarded, reconcile.options)
 	if err != nil {
 		return idempotent.Report{}, err
@@ -238,7 +238,7 @@ func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
 }
 
 // resolve finds out the result of a record.
-func (w *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+func (w *fixture) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	stored := r.Stored()
 	said, err := w.evidence(ctx, stored)
 	if err != nil {
@@ -249,7 +249,7 @@ func (w *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 
 // evidence asks the harness for the result of a record. Under Resume the next
 // request continues, so no evidence is needed.
-func (w *world) evidence(ctx context.Context, r driver.Record) (string, error) {
+func (w *fixture) evidence(ctx context.Context, r driver.Record) (string, error) {
 	if r.Recovery != idempotent.Reconcile {
 		return saidLater, nil
 	}

@@ -27,7 +27,7 @@ import (
 // recovery does what clients, a schedule and an operator do after the storm. It
 // has its own connection to the engine.
 type recovery struct {
-	world
+	fixture
 	client   *dynamodb.Client
 	parallel int
 }
@@ -276,7 +276,7 @@ func secondsOf(v types.AttributeValue) time.Time {
 
 // effectsOf returns the effects of a key, and the proof that its results
 // contain.
-func (v *recovery) effectsOf(w *work, b *bank, updates map[string][]string) (effects []effect, proof string, err error) {
+func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {
 	case reconcile:

@@ -3,18 +3,16 @@
 package crash
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"syscall"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -42,31 +40,19 @@ var errBusy = errors.New("the time was up before the barrier")
 
 // killAt starts a process that sends the request of key, and kills it when it
 // reports that it has reached the barrier.
-func killAt(ctx context.Context, p policy, key idempotent.Key, barrier string) error {
+func killAt(ctx context.Context, policy policy, key idempotent.Key, barrier string) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(),
-		envBarrier+"="+barrier, envPolicy+"="+p.name, envKey+"="+key.ID,
+		envBarrier+"="+barrier, envPolicy+"="+policy.name, envKey+"="+key.ID,
 		envEngine+"="+endpoint, envTable+"="+store.Table(), envProvider+"="+bank.url)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	if err := cmd.Process.Kill(); err != nil { // SIGKILL
-		return err
-	}
-	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() == exitBusy {
+	p, _, err := engine.StartUntil(cmd, reached)
+	switch {
+	case err == nil:
+		_ = p.End(syscall.SIGKILL) // reports the signal
+	case cmd.ProcessState.ExitCode() == exitBusy:
 		return errBusy
 	}
-	if strings.TrimSpace(line) != reached {
-		return fmt.Errorf("the process printed %q and did not report that it is %s: %s", line, barrier, stderr.String())
-	}
-	return nil
+	return err
 }
 
 // child sends one request and never returns from its barrier.
@@ -81,7 +67,13 @@ func child() {
 	providerURL, ledgerTable = os.Getenv(envProvider), os.Getenv(envTable)
 	p := policyNamed(os.Getenv(envPolicy))
 	b := &barriers{reach: reach}
-	client := &barredClient{dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), b}
+	client := dynamotest.Intercept(dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "TransactWriteItems" {
+			b.around(b.nextWrite(), func() { c.Do(ctx) })
+		} else {
+			c.Do(ctx)
+		}
+	})
 	s, err := dynamostore.New(client, os.Getenv(envTable))
 	if err == nil {
 		var g *idempotent.Guard
@@ -104,18 +96,6 @@ type barriers struct {
 	writes atomic.Int32
 }
 
-// barredClient is a client with barriers around transactions.
-type barredClient struct {
-	*dynamodb.Client
-	*barriers
-}
-
-func (c *barredClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	return around(c.barriers, c.nextWrite(), func() (*dynamodb.TransactWriteItemsOutput, error) {
-		return c.Client.TransactWriteItems(ctx, in, optFns...)
-	})
-}
-
 // store returns s with barriers around its writes, except transactions.
 func (b *barriers) store(s driver.Store) driver.Store {
 	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
@@ -131,25 +111,21 @@ func (b *barriers) store(s driver.Store) driver.Store {
 			c.Do(ctx)
 			return
 		}
-		around(b, what, func() (none struct{}, err error) {
-			c.Do(ctx)
-			return none, c.Err
-		})
+		b.around(what, func() { c.Do(ctx) })
 	})
 }
 
 // nextWrite names a write of the record.
 func (b *barriers) nextWrite() string { return fmt.Sprintf("write %d", b.writes.Add(1)) }
 
-func around[T any](b *barriers, what string, write func() (T, error)) (v T, err error) {
+func (b *barriers) around(what string, write func()) {
 	b.reach("before " + what)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v, err = write()
+		write()
 	}()
 	b.reach("during " + what)
 	<-done
 	b.reach("after " + what)
-	return v, err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -44,9 +44,9 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	clock := &idempotenttest.Clock{}
 	customers := map[idempotent.Recovery]*customer{}
 	for _, recovery := range unless {
-		customers[recovery] = &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: clock, cashier: newCashier(db.client())}
+		customers[recovery] = &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: clock, meter: newMeter(db.client())}
 	}
-	sample := &customer{t: t, db: db, recovery: idempotent.Reconcile, key: newKey(), clock: clock, cashier: newCashier(db.client())}
+	sample := &customer{t: t, db: db, recovery: idempotent.Reconcile, key: newKey(), clock: clock, meter: newMeter(db.client())}
 	if sample.send(returns(small)); !ran(sample) {
 		t.Fatal(sample.err)
 	}
@@ -55,8 +55,17 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	t.Logf("%d records written in %s", others, time.Since(began).Round(time.Second))
 
 	const lease, interval, run = patience + time.Second, time.Hour, time.Minute
-	cashier := newCashier(&oneScan{Client: db.client()})
-	reconcile := idempotent.Reconciler(sample.guard(cashier), map[string]idempotent.ResolveFunc{
+	// DynamoDB Local also reads for one Scan at a time, and while others wait there,
+	// their time-out runs.
+	var scan sync.Mutex
+	meter := newMeter(dynamotest.Intercept(db.client(), func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "Scan" {
+			scan.Lock()
+			defer scan.Unlock()
+		}
+		c.Do(ctx)
+	}))
+	reconcile := idempotent.Reconciler(sample.guard(meter), map[string]idempotent.ResolveFunc{
 		sample.key.Operation: func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 			return idempotent.Later(time.Hour), nil
 		},
@@ -78,7 +87,7 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	everyMinute() // a pass begins just before the runs are killed: the longest wait
 	killed := clock.Now()
 	for _, c := range customers {
-		c.do(c.guard(&crashing{Client: db.client()}), returns(small))
+		c.die()
 	}
 	found := map[idempotent.Recovery]time.Duration{}
 	for len(found) < len(customers) {
@@ -102,7 +111,7 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 		}
 	}
 	t.Logf("found after %v; %d items read for %v read units; the longest run took %s; all calls: %+v",
-		found, read, units, longest.Round(time.Millisecond), cashier.total())
+		found, read, units, longest.Round(time.Millisecond), meter.total())
 	if read < others {
 		t.Errorf("%d items were read, want at least one pass of %d", read, others)
 	}
@@ -110,26 +119,12 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	// The next request finds an abandoned run at once.
 	for recovery, c := range customers {
 		c.key = newKey()
-		c.do(c.guard(&crashing{Client: db.client()}), returns(small))
-		clock.Advance(2 * patience)
+		c.crash()
 		c.send(returns(small))
 		if marked := endsWith(new(idempotent.UnresolvedError))(c); marked != (recovery == idempotent.Reconcile) || !marked && !ran(c) {
 			t.Errorf("%s: the next request ended with %v", recovery, c.err)
 		}
 	}
-}
-
-// oneScan sends one Scan at a time. DynamoDB Local also reads for one at a time, and
-// while others wait there, their time-out runs.
-type oneScan struct {
-	dynamostore.Client
-	mu sync.Mutex
-}
-
-func (c *oneScan) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.Client.Scan(ctx, in, optFns...)
 }
 
 // fill writes n copies of a record under other keys.

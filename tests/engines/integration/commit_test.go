@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -280,31 +281,23 @@ func TestRetryAfterTheRequestToken(t *testing.T) {
 	}
 }
 
-// conflicts answers every n-th transaction with a conflict instead of sending it.
-type conflicts struct {
-	*dynamodb.Client
-	every    int32
-	calls    atomic.Int32
-	injected atomic.Int32
-}
-
-func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	if c.calls.Add(1)%c.every == 0 {
-		c.injected.Add(1)
-		return nil, &types.TransactionCanceledException{CancellationReasons: []types.CancellationReason{
-			{Code: aws.String("None")}, {Code: aws.String("TransactionConflict")},
-		}}
-	}
-	return c.Client.TransactWriteItems(ctx, in, optFns...)
-}
-
 // G05: a thousand commits to one account, some sent twice, with injected
 // conflicts: the sum is right and no request is served twice.
 func TestCommitStorm(t *testing.T) {
 	t.Parallel()
 	const requests, workers, enough = 1000, 8, 700
 	a := newAccount(t, &local, enough)
-	client := &conflicts{Client: local.client(), every: 10}
+	var calls, injected atomic.Int32 // every tenth transaction gets a conflict instead of being sent
+	client := dynamotest.Intercept(local.client(), func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op != "TransactWriteItems" || calls.Add(1)%10 != 0 {
+			c.Do(ctx)
+			return
+		}
+		injected.Add(1)
+		c.Err = &types.TransactionCanceledException{CancellationReasons: []types.CancellationReason{
+			{Code: aws.String("None")}, {Code: aws.String("TransactionConflict")},
+		}}
+	})
 	store, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 200 })
 	if err != nil {
 		t.Fatal(err)
@@ -346,11 +339,11 @@ func TestCommitStorm(t *testing.T) {
 	close(work)
 	wg.Wait()
 	balance, n := a.read(t)
-	t.Logf("%d served, %d refused, %d replayed; %d conflicts injected", served.Load(), refused.Load(), replayed.Load(), client.injected.Load())
+	t.Logf("%d served, %d refused, %d replayed; %d conflicts injected", served.Load(), refused.Load(), replayed.Load(), injected.Load())
 	if balance != 0 || n != enough || served.Load() != enough || refused.Load() != requests-enough || replayed.Load() != requests/2 {
 		t.Errorf("the balance is %d after %d withdrawals", balance, n)
 	}
-	if client.injected.Load() < requests/20 {
-		t.Errorf("only %d conflicts were injected", client.injected.Load())
+	if injected.Load() < requests/20 {
+		t.Errorf("only %d conflicts were injected", injected.Load())
 	}
 }

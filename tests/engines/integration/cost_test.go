@@ -12,6 +12,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
@@ -33,14 +35,14 @@ import (
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
 // customer sends requests of one key and measures what they consumed. It has its
-// own table, so that the additional items of a cashier disturb no other test.
+// own table, so that the additional items of a meter disturb no other test.
 type customer struct {
 	t        *testing.T
 	db       *database
 	recovery idempotent.Recovery
 	key      idempotent.Key
 	clock    *idempotenttest.Clock
-	cashier  *cashier
+	meter    *meter
 	options  func(*dynamostore.Options) // of the store
 	out      idempotent.Outcome[[]byte] // of the last request
 	err      error
@@ -77,20 +79,32 @@ func (c *customer) do(g *idempotent.Guard, h handler) (idempotent.Outcome[[]byte
 
 // through sends a request through g and returns its cost.
 func (c *customer) through(g *idempotent.Guard, h handler) cost {
-	before := c.cashier.total()
+	before := c.meter.total()
 	c.out, c.err = c.do(g, h)
-	return c.cashier.total().minus(before)
+	return c.meter.total().minus(before)
 }
 
-func (c *customer) send(h handler) cost { return c.through(c.guard(c.cashier), h) }
+func (c *customer) send(h handler) cost { return c.through(c.guard(c.meter), h) }
 
 // earlier sends a request whose cost is not counted.
 func (c *customer) earlier(h handler) { c.do(c.guard(c.db.client()), h) }
 
 // crash creates a record whose owner never reported, with an expired lease.
 func (c *customer) crash() {
-	c.do(c.guard(&crashing{Client: c.db.client()}), returns(small))
+	c.die()
 	c.clock.Advance(2 * patience)
+}
+
+// die sends a request whose owner is dead after the claim.
+func (c *customer) die() {
+	calls := 0
+	c.do(c.guard(dynamotest.Intercept(c.db.client(), func(ctx context.Context, call *dynamotest.Call) {
+		if calls++; calls == 1 {
+			call.Do(ctx)
+		} else {
+			call.Err = idempotenttest.ErrInjected
+		}
+	})), returns(small))
 }
 
 type handler = func(context.Context) ([]byte, error)
@@ -167,7 +181,7 @@ var prices = []price{
 		return c.send(returns(small))
 	}, replayed},
 	{"replay from the local cache (`CacheEntries`)", either, func(c *customer) cost {
-		g := c.guard(c.cashier, func(o *idempotent.Options) { o.CacheEntries = 1 })
+		g := c.guard(c.meter, func(o *idempotent.Options) { o.CacheEntries = 1 })
 		c.through(g, returns(small))
 		return c.through(g, returns(small))
 	}, replayed},
@@ -180,8 +194,8 @@ var prices = []price{
 	}, endsWith(new(idempotent.InProgressError))},
 	{"each read while waiting (`WaitFor`)", either, func(c *customer) (look cost) {
 		c.earlier(func(context.Context) ([]byte, error) {
-			c.through(c.guard(c.cashier, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
-			look = c.cashier.spent["GetItem"].each()
+			c.through(c.guard(c.meter, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
+			look = c.meter.spent["GetItem"].each()
 			return nil, nil
 		})
 		return look
@@ -237,7 +251,7 @@ var prices = []price{
 	{"and if it scans, besides what it reads", reconcile, func(c *customer) cost {
 		c.db = local.created(c.t)
 		scanning := c.reconciles(nothingDue, 0)
-		return scanning.minus(c.reconciles(nothingDue, 0)).minus(c.cashier.spent["Scan"])
+		return scanning.minus(c.reconciles(nothingDue, 0)).minus(c.meter.spent["Scan"])
 	}, func(*customer) bool { return true }},
 	{"and each abandoned run that the scan finds", reconcile, func(c *customer) cost {
 		c.db = local.created(c.t)
@@ -264,9 +278,9 @@ var prices = []price{
 func within(part func(context.Context, *customer) error) func(*customer) cost {
 	return func(c *customer) (took cost) {
 		c.send(func(ctx context.Context) ([]byte, error) {
-			before := c.cashier.total()
+			before := c.meter.total()
 			err := part(ctx, c)
-			took = c.cashier.total().minus(before)
+			took = c.meter.total().minus(before)
 			return noise(small), err
 		})
 		return took
@@ -291,12 +305,12 @@ func committing(c *customer) cost {
 func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 	c.t.Helper()
 	c.clock.Advance(2 * patience)
-	before := c.cashier.total()
-	report, err := idempotent.ReconcileDue(c.t.Context(), c.guard(c.cashier), resolve)
+	before := c.meter.total()
+	report, err := idempotent.ReconcileDue(c.t.Context(), c.guard(c.meter), resolve)
 	if err != nil || report.Due != due {
 		c.t.Errorf("the reconciler found %s, %v; want %d", report, err, due)
 	}
-	return c.cashier.total().minus(before)
+	return c.meter.total().minus(before)
 }
 
 func nothingDue(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
@@ -344,7 +358,7 @@ func TestCost(t *testing.T) {
 	for _, p := range prices {
 		var took cost
 		for i, recovery := range p.declared {
-			c := &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+			c := &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: &idempotenttest.Clock{}, meter: newMeter(db.client())}
 			got := p.take(c)
 			if !p.ended(c) {
 				t.Errorf("%s, %s: it ended with %+v and error %v", p.request, recovery, c.out.Replayed, c.err)
@@ -378,7 +392,7 @@ func TestCostOfASharedTable(t *testing.T) {
 		"first request, `Commit` with one item": {calls: 2, writes: 5, indexes: 3},
 	} {
 		i := slices.IndexFunc(prices, func(p price) bool { return p.request == name })
-		c := &customer{t: t, db: db, recovery: prices[i].declared[0], key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+		c := &customer{t: t, db: db, recovery: prices[i].declared[0], key: newKey(), clock: &idempotenttest.Clock{}, meter: newMeter(db.client())}
 		if got := prices[i].take(c); got != want || !prices[i].ended(c) {
 			t.Errorf("%s: %+v, want %+v (%v)", name, got, want, c.err)
 		}
@@ -405,17 +419,31 @@ func TestDuplicateStorm(t *testing.T) {
 	t.Parallel()
 	const duplicates, senders = 10_000, 8
 	db := local.created(t)
-	shelf := &shelf{Client: db.client()}
-	c := &customer{t: t, db: db, recovery: idempotent.Rerun, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(shelf)}
+	// 3 GB of chunks through JSON would take minutes and add nothing about write units,
+	// so most reads get the last reply.
+	var asked, forwarded atomic.Int64
+	var reply atomic.Pointer[dynamodb.BatchGetItemOutput]
+	client := dynamotest.Intercept(db.client(), func(ctx context.Context, call *dynamotest.Call) {
+		reads := call.Op == "BatchGetItem"
+		if last := reply.Load(); reads && last != nil && asked.Add(1)%readEvery != 0 {
+			call.Out = last
+			return
+		}
+		if call.Do(ctx); reads && call.Err == nil {
+			forwarded.Add(1)
+			reply.Store(call.Out.(*dynamodb.BatchGetItemOutput))
+		}
+	})
+	c := &customer{t: t, db: db, recovery: idempotent.Rerun, key: newKey(), clock: &idempotenttest.Clock{}, meter: newMeter(client)}
 	if c.send(returns(large)); !ran(c) {
 		t.Fatalf("the first request ended with error %v", c.err)
 	}
-	if stored := c.cashier.spent["BatchWriteItem"]; stored.writes < large>>10 {
+	if stored := c.meter.spent["BatchWriteItem"]; stored.writes < large>>10 {
 		t.Fatalf("the result took %v write units: it does not have 300 KB", stored.writes)
 	}
 
-	c.cashier = newCashier(shelf)
-	guard, want := c.guard(c.cashier), noise(large)
+	c.meter = newMeter(client)
+	guard, want := c.guard(c.meter), noise(large)
 	began := time.Now()
 	var sent atomic.Int64
 	var storm sync.WaitGroup
@@ -436,60 +464,26 @@ func TestDuplicateStorm(t *testing.T) {
 	}
 	storm.Wait()
 
-	puts, gets := c.cashier.spent["PutItem"], c.cashier.spent["BatchGetItem"]
+	puts, gets := c.meter.spent["PutItem"], c.meter.spent["BatchGetItem"]
 	t.Logf("%d duplicates in %s: %d writes refused, %v write units; %d reads of chunks, %v read units, %d of them by the engine",
-		duplicates, time.Since(began).Round(time.Millisecond), puts.calls, puts.writes, gets.calls, gets.reads, shelf.forwarded.Load())
+		duplicates, time.Since(began).Round(time.Millisecond), puts.calls, puts.writes, gets.calls, gets.reads, forwarded.Load())
 	refused := 0
-	for _, r := range c.cashier.refused {
+	for _, r := range c.meter.refused {
 		refused += r.times
 		if r.units > 1 {
 			t.Errorf("a refused write takes %v write units, want 1", r.units)
 		}
 	}
-	if total := c.cashier.total(); total.writes > duplicates || total.indexes != 0 || total.calls != 2*duplicates {
+	if total := c.meter.total(); total.writes > duplicates || total.indexes != 0 || total.calls != 2*duplicates {
 		t.Errorf("the duplicates took %+v, want one write unit and two calls each, and nothing on the index", total)
 	}
-	if refused != duplicates || puts.calls != duplicates || gets.calls != duplicates || shelf.forwarded.Load() < duplicates/readEvery {
-		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm tested nothing", refused, puts.calls, gets.calls, shelf.forwarded.Load())
+	if refused != duplicates || puts.calls != duplicates || gets.calls != duplicates || forwarded.Load() < duplicates/readEvery {
+		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm tested nothing", refused, puts.calls, gets.calls, forwarded.Load())
 	}
 }
 
-// readEvery is the number of reads of chunks per read that a shelf forwards.
+// readEvery is the number of reads of chunks per read that the storm makes.
 const readEvery = 100
-
-// shelf forwards every write, and of the reads of chunks the first and every
-// hundredth. It answers the others with the last reply. 3 GB of chunks through
-// JSON would take minutes and add nothing about write units.
-type shelf struct {
-	dynamostore.Client
-	asked, forwarded atomic.Int64
-	answer           atomic.Pointer[dynamodb.BatchGetItemOutput]
-}
-
-func (s *shelf) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	if answer := s.answer.Load(); answer != nil && s.asked.Add(1)%readEvery != 0 {
-		return answer, nil
-	}
-	s.forwarded.Add(1)
-	out, err := s.Client.BatchGetItem(ctx, in, optFns...)
-	if err == nil {
-		s.answer.Store(out)
-	}
-	return out, err
-}
-
-// crashing lets the claim through, and no later call.
-type crashing struct {
-	dynamostore.Client
-	calls int
-}
-
-func (c *crashing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if c.calls++; c.calls > 1 {
-		return nil, idempotenttest.ErrInjected
-	}
-	return c.Client.PutItem(ctx, in, optFns...)
-}
 
 // The price of a million units: on demand, Standard table class, us-east-1,
 // 2026-11-21 (https://aws.amazon.com/dynamodb/pricing/on-demand/).
@@ -523,10 +517,10 @@ func (c cost) each() cost {
 // dollars returns the price of a million of c.
 func (c cost) dollars() float64 { return (c.writes+c.indexes)*writePrice + c.reads*readPrice }
 
-// cashier is a client that records what each call consumed, as DynamoDB reports
-// it.
-type cashier struct {
+// meter is a client that records what each call consumed, as DynamoDB reports it.
+type meter struct {
 	dynamostore.Client
+	inner   dynamostore.Client // does not record
 	mu      sync.Mutex
 	spent   map[string]cost      // by operation
 	refused map[[16]byte]refusal // by the wid of the current item
@@ -538,47 +532,75 @@ type refusal struct {
 	units float64
 }
 
-func newCashier(c dynamostore.Client) *cashier {
-	return &cashier{Client: c, spent: map[string]cost{}, refused: map[[16]byte]refusal{}}
+func newMeter(c dynamostore.Client) *meter {
+	m := &meter{inner: c, spent: map[string]cost{}, refused: map[[16]byte]refusal{}}
+	m.Client = dynamotest.Intercept(c, m.call)
+	return m
 }
 
 // total returns the cost of all calls so far.
-func (c *cashier) total() (sum cost) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.spent {
+func (m *meter) total() (sum cost) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.spent {
 		sum = sum.plus(s)
 	}
 	return sum
 }
 
-func (c *cashier) add(operation string, spent cost) {
-	spent.calls = 1
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spent[operation] = c.spent[operation].plus(spent)
-}
+// emptyQuery is the minimum that a read consumes, in units; DynamoDB Local
+// reports none for an empty one.
+const emptyQuery = 0.5
 
-func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
-	out, err := c.Client.PutItem(ctx, in, optFns...)
-	if refused, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		units, priceErr := c.price(ctx, *in.TableName, refused.Item)
-		if priceErr != nil {
-			return nil, priceErr
+// call makes a call and counts what it consumed. For a transaction it counts two
+// write units for each item, because no item here has more than 1 KB, and two for a
+// record that leaves the index (developer guide, "Capacity management for
+// transactions"). The capacity that DynamoDB Local reports for transactions does not
+// depend on the number of their items, so only whether the index was written is taken
+// from it.
+func (m *meter) call(ctx context.Context, c *dynamotest.Call) {
+	in := reflect.New(reflect.TypeOf(c.In).Elem()).Elem() // a copy, because the input is the store's
+	in.Set(reflect.ValueOf(c.In).Elem())
+	in.FieldByName("ReturnConsumedCapacity").Set(reflect.ValueOf(types.ReturnConsumedCapacityIndexes))
+	c.In = in.Addr().Interface()
+	c.Do(ctx)
+	used := cost{calls: 1}
+	switch out := c.Out.(type) {
+	case *dynamodb.PutItemOutput:
+		used.writes = *out.ConsumedCapacity.Table.CapacityUnits
+		for _, index := range out.ConsumedCapacity.GlobalSecondaryIndexes {
+			used.indexes += *index.CapacityUnits
 		}
-		c.add("PutItem", cost{writes: units})
-		return nil, err
+	case *dynamodb.TransactWriteItemsOutput:
+		used.writes = 2 * float64(len(c.In.(*dynamodb.TransactWriteItemsInput).TransactItems))
+		for _, t := range out.ConsumedCapacity {
+			used.indexes += 2 * float64(len(t.GlobalSecondaryIndexes))
+		}
+	case *dynamodb.GetItemOutput:
+		used.reads = max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)
+	case *dynamodb.QueryOutput:
+		used.reads = max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)
+	case *dynamodb.ScanOutput:
+		used.reads = max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)
+	case *dynamodb.BatchWriteItemOutput:
+		used.writes = sum(out.ConsumedCapacity)
+	case *dynamodb.BatchGetItemOutput:
+		used.reads = sum(out.ConsumedCapacity)
+	default:
+		refused, ok := errors.AsType[*types.ConditionalCheckFailedException](c.Err)
+		if !ok {
+			return
+		}
+		units, err := m.price(ctx, *c.In.(*dynamodb.PutItemInput).TableName, refused.Item)
+		if err != nil {
+			c.Err = err
+			return
+		}
+		used.writes = units
 	}
-	if err != nil {
-		return nil, err
-	}
-	used := cost{writes: *out.ConsumedCapacity.Table.CapacityUnits}
-	for _, index := range out.ConsumedCapacity.GlobalSecondaryIndexes {
-		used.indexes += *index.CapacityUnits
-	}
-	c.add("PutItem", used)
-	return out, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spent[c.Op] = m.spent[c.Op].plus(used)
 }
 
 // price returns the write units of a refused write. The refusal does not report
@@ -586,7 +608,7 @@ func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns
 // guide, "Capacity unit consumption for write operations"). So the same item is
 // written once more, under another key, and the engine reports the units of
 // that write.
-func (c *cashier) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
+func (m *meter) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
 	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
 	name, other := dynamostore.PartitionKey, "x"
 	if standing[name] == nil {
@@ -596,88 +618,21 @@ func (c *cashier) price(ctx context.Context, table string, standing map[string]t
 	if wid == nil || pk == nil {
 		return 0, errors.New("the refusal returned no record")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.refused[[16]byte(wid.Value)]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.refused[[16]byte(wid.Value)]
 	if known.times == 0 {
 		aside := maps.Clone(standing)
 		aside[name] = &types.AttributeValueMemberS{Value: other + pk.Value[len(other):]}
-		out, err := c.Client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: aside, ReturnConsumedCapacity: types.ReturnConsumedCapacityIndexes})
+		out, err := m.inner.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: aside, ReturnConsumedCapacity: types.ReturnConsumedCapacityIndexes})
 		if err != nil {
 			return 0, err
 		}
 		known.units = *out.ConsumedCapacity.Table.CapacityUnits
 	}
 	known.times++
-	c.refused[[16]byte(wid.Value)] = known
+	m.refused[[16]byte(wid.Value)] = known
 	return known.units, nil
-}
-
-func (c *cashier) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-	out, err := c.Client.GetItem(ctx, in, optFns...)
-	if err == nil {
-		c.add("GetItem", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
-	}
-	return out, err
-}
-
-func (c *cashier) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	out, err := c.Client.Scan(ctx, in, optFns...)
-	if err == nil {
-		c.add("Scan", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
-	}
-	return out, err
-}
-
-func (c *cashier) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-	out, err := c.Client.BatchWriteItem(ctx, in, optFns...)
-	if err == nil {
-		c.add("BatchWriteItem", cost{writes: sum(out.ConsumedCapacity)})
-	}
-	return out, err
-}
-
-func (c *cashier) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-	out, err := c.Client.BatchGetItem(ctx, in, optFns...)
-	if err == nil {
-		c.add("BatchGetItem", cost{reads: sum(out.ConsumedCapacity)})
-	}
-	return out, err
-}
-
-// TransactWriteItems counts two write units for each item, because no item here
-// has more than 1 KB, and two for a record that leaves the index (developer
-// guide, "Capacity management for transactions"). The capacity that DynamoDB
-// Local reports for transactions does not depend on the number of their items,
-// so only whether the index was written is taken from it.
-func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
-	out, err := c.Client.TransactWriteItems(ctx, in, optFns...)
-	if err != nil {
-		return nil, err
-	}
-	used := cost{writes: 2 * float64(len(in.TransactItems))}
-	for _, t := range out.ConsumedCapacity {
-		used.indexes += 2 * float64(len(t.GlobalSecondaryIndexes))
-	}
-	c.add("TransactWriteItems", used)
-	return out, nil
-}
-
-// emptyQuery is the minimum that a read consumes, in units; DynamoDB Local
-// reports none for an empty one.
-const emptyQuery = 0.5
-
-func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-	out, err := c.Client.Query(ctx, in, optFns...)
-	if err == nil {
-		c.add("Query", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
-	}
-	return out, err
 }
 
 func sum(used []types.ConsumedCapacity) (units float64) {

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -179,7 +180,12 @@ func TestRefusedTransactions(t *testing.T) {
 	t.Run("the store's table is another", func(t *testing.T) {
 		// The record cannot be in a table with another key: every call returns
 		// such an error.
-		s, err := dynamostore.New(swapped{local.client(), orders}, local.table)
+		s, err := dynamostore.New(dynamotest.Intercept(local.client(), func(ctx context.Context, c *dynamotest.Call) {
+			if in, ok := c.In.(*dynamodb.TransactWriteItemsInput); ok {
+				in.TransactItems[0].Put.TableName = &orders
+			}
+			c.Do(ctx)
+		}), local.table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,17 +209,6 @@ func nested(depth int) types.AttributeValue {
 		v = &types.AttributeValueMemberM{Value: attributes{"d": v}}
 	}
 	return v
-}
-
-// swapped sends the records of transactions to another table.
-type swapped struct {
-	*dynamodb.Client
-	table string
-}
-
-func (s swapped) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	in.TransactItems[0].Put.TableName = &s.table
-	return s.Client.TransactWriteItems(ctx, in, optFns...)
 }
 
 // appliedThenRefused lets the first transaction through, loses its reply, and

@@ -30,25 +30,6 @@ const (
 	refused fate = "refused"
 )
 
-// fated is a client that gives its transactions these fates, in order.
-type fated struct {
-	dynamostore.Client
-	fates []fate
-}
-
-func (c *fated) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	next := c.fates[0]
-	c.fates = c.fates[1:]
-	if next == never {
-		return nil, errLost
-	}
-	out, err := c.Client.TransactWriteItems(ctx, in, optFns...)
-	if next == lost {
-		return nil, errLost
-	}
-	return out, err
-}
-
 // A handler commits an order, gets an error, and commits again, with the same or
 // with another order and result. The order that exists, the answer to the first
 // caller and the answers to all retries agree; Commit says that nothing was
@@ -132,7 +113,19 @@ func (row *secondCommit) wants() want {
 }
 
 func (row *secondCommit) run(t *testing.T, db *database) {
-	g := guardOver(t, db.storeOver(t, &fated{row.client, []fate{row.first, row.second}}))
+	fates := []fate{row.first, row.second} // of the transactions
+	g := guardOver(t, db.storeOver(t, dynamotest.Intercept(row.client, func(ctx context.Context, c *dynamotest.Call) {
+		next := applied
+		if c.Op == "TransactWriteItems" {
+			next, fates = fates[0], fates[1:]
+		}
+		if next != never {
+			c.Do(ctx)
+		}
+		if next == never || next == lost {
+			c.Err = errLost
+		}
+	})))
 	put := func(i int, f fate) (items []types.TransactWriteItem) {
 		order := map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: row.orders[i]}}
 		items = append(items, types.TransactWriteItem{Put: &types.Put{TableName: &db.table, Item: order}})

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -88,38 +89,6 @@ func TestCreateTableTogether(t *testing.T) {
 	})
 }
 
-// reader counts what is read.
-type reader struct {
-	*dynamodb.Client
-	mu                     sync.Mutex
-	queries, entries, gets int
-}
-
-func (r *reader) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	out, err := r.Client.Query(ctx, in, optFns...)
-	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.queries++
-		r.entries += int(out.ScannedCount)
-	}
-	return out, err
-}
-
-func (r *reader) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	r.mu.Lock()
-	r.gets++
-	r.mu.Unlock()
-	return r.Client.GetItem(ctx, in, optFns...)
-}
-
-func (r *reader) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	r.mu.Lock()
-	r.gets++
-	r.mu.Unlock()
-	return r.Client.BatchGetItem(ctx, in, optFns...)
-}
-
 // fill writes n completed records, due ones that are unknown, and exhausted ones.
 func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Time) {
 	t.Helper()
@@ -163,8 +132,20 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 func TestDue(t *testing.T) {
 	t.Parallel()
 	const records, due, exhausted = 2_500, 100, 7
-	client := &reader{Client: local.client()}
-	s := local.created(t).storeOver(t, client)
+	var counting sync.Mutex
+	queries, entries, gets := 0, 0, 0
+	s := local.created(t).storeOver(t, dynamotest.Intercept(local.client(), func(ctx context.Context, c *dynamotest.Call) {
+		c.Do(ctx)
+		counting.Lock()
+		defer counting.Unlock()
+		switch out := c.Out.(type) {
+		case *dynamodb.QueryOutput:
+			queries++
+			entries += int(out.ScannedCount)
+		case *dynamodb.GetItemOutput, *dynamodb.BatchGetItemOutput:
+			gets++
+		}
+	}))
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	fill(t, s, records, due, exhausted, at)
 
@@ -179,9 +160,9 @@ func TestDue(t *testing.T) {
 		}
 	}
 	const waiting = due + 50 // 50 are due later
-	t.Logf("%d due of %d: %d queries read %d entries, and %d records", found, records, client.queries, client.entries, client.gets)
-	if found != due || client.entries != waiting || client.gets > 0 {
-		t.Errorf("%d records were listed as due, %d entries and %d records were read; want %d, %d and none", found, client.entries, client.gets, due, waiting)
+	t.Logf("%d due of %d: %d queries read %d entries, and %d records", found, records, queries, entries, gets)
+	if found != due || entries != waiting || gets > 0 {
+		t.Errorf("%d records were listed as due, %d entries and %d records were read; want %d, %d and none", found, entries, gets, due, waiting)
 	}
 	n := 0
 	for e, err := range s.Exhausted(t.Context()) {

@@ -17,11 +17,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -62,13 +61,16 @@ func TestGuide(t *testing.T) {
 }
 
 // Both packages compute the key that this code computes, for random payloads.
-func (w *world) keys(t *testing.T) {
+func (w *fixture) keys(t *testing.T) {
 	t.Helper()
 	const n = 400
 	for l, prefix := range languages {
 		random := rand.New(rand.NewPCG(7, uint64(l)))
 		var payload json.RawMessage
-		put := &recorder{}
+		key := ""
+		put := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) {
+			key, c.Out = text(c.In.(*dynamodb.PutItemInput).Item["id"]), &dynamodb.PutItemOutput{}
+		})
 		ask, err := powertools.Predecessor(put, "table", l, prefix, func(o *powertools.Options) {
 			o.Payload = func(context.Context, idempotent.Key) (any, error) { return payload, nil }
 		})
@@ -84,19 +86,11 @@ func (w *world) keys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Key != put.key {
-				t.Errorf("%s: the key of %s is %s, want %s", l, payload, put.key, a.Key)
+			if a.Key != key {
+				t.Errorf("%s: the key of %s is %s, want %s", l, payload, key, a.Key)
 			}
 		}
 	}
-}
-
-// recorder is a client that records the key of the item.
-type recorder struct{ key string }
-
-func (r *recorder) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	r.key = text(in.Item["id"])
-	return &dynamodb.PutItemOutput{}, nil
 }
 
 // document returns a random JSON document whose members have different names.
@@ -132,11 +126,7 @@ func document(random *rand.Rand, depth int) json.RawMessage {
 func oldTable(t *testing.T, key string) string {
 	t.Helper()
 	name := fmt.Sprintf("idempotency-%d-%d", os.Getpid(), tables.Add(1))
-	if _, err := dynamostore.NewClient(engine.Config(endpoint)).CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(key), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(key), KeyType: types.KeyTypeHash}},
-	}); err != nil {
+	if err := engine.CreateTable(t.Context(), dynamostore.NewClient(engine.Config(endpoint)), name, key); err != nil {
 		t.Fatal(err)
 	}
 	return name

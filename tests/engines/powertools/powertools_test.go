@@ -25,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -79,16 +80,17 @@ type request struct {
 	old   bool
 }
 
-// world is a table with the old function in both languages and the new one, and a
+// fixture is a table with the old function in both languages and the new one, and a
 // ledger of their effects.
-type world struct {
+type fixture struct {
 	*testing.T
-	sharing
-	table string
-	store *dynamostore.Store
-	old   map[powertools.Language]*worker
-	next  map[powertools.Language]func(context.Context, Order) (Receipt, error)
-	now   atomic.Int64 // how far the clock of the new function is ahead
+	client dynamostore.Client
+	table  string
+	store  *dynamostore.Store
+	old    map[powertools.Language]*worker
+	next   map[powertools.Language]func(context.Context, Order) (Receipt, error)
+	blind  atomic.Bool  // the new function finds no item of Powertools, and writes none
+	now    atomic.Int64 // how far the clock of the new function is ahead
 
 	mu     sync.Mutex
 	ledger map[string][]effect // by order
@@ -122,29 +124,15 @@ type running struct {
 
 var errFailed = errors.New("failed before the effect")
 
-// sharing is a client that can be blind: it then finds no item of Powertools, and
-// writes none.
-type sharing struct {
-	*dynamodb.Client
-	blind atomic.Bool
-}
-
-func (s *sharing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if s.blind.Load() {
-		return &dynamodb.PutItemOutput{}, nil
-	}
-	return s.Client.PutItem(ctx, in, optFns...)
-}
-
-// newWorld returns a world on a new table.
-func newWorld(t *testing.T) *world {
+// newFixture returns a fixture on a new table.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{
-		T: t, sharing: sharing{Client: dynamostore.NewClient(engine.Config(endpoint))}, table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
+	w := &fixture{
+		T: t, client: dynamostore.NewClient(engine.Config(endpoint)), table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
 		old: map[powertools.Language]*worker{}, next: map[powertools.Language]func(context.Context, Order) (Receipt, error){}, ledger: map[string][]effect{},
 	}
 	var err error
-	if w.store, err = dynamostore.New(w.Client, w.table); err == nil {
+	if w.store, err = dynamostore.New(w.client, w.table); err == nil {
 		err = w.store.CreateTable(t.Context())
 	}
 	if err != nil {
@@ -155,9 +143,15 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sharing := dynamotest.Intercept(w.client, func(ctx context.Context, c *dynamotest.Call) {
+		c.Out = &dynamodb.PutItemOutput{}
+		if !w.blind.Load() {
+			c.Do(ctx)
+		}
+	})
 	for l, prefix := range languages {
 		w.old[l] = startWorker(t, l, "shared", endpoint, w.table, func(c command) { w.pay(orderOf(c), Receipt{c.N, c.Amount}, true) })
-		if w.next[l], err = newHandler(guard, &w.sharing, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
+		if w.next[l], err = newHandler(guard, sharing, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
 			o.KeyAttr, o.ExpiryAttr, o.Now = "pk", "ttl", now
 		}); err != nil {
 			t.Fatal(err)
@@ -173,14 +167,14 @@ func orderOf(c command) string {
 }
 
 // pay adds an effect to the ledger.
-func (w *world) pay(order string, r Receipt, old bool) {
+func (w *fixture) pay(order string, r Receipt, old bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ledger[order] = append(w.ledger[order], effect{r, old})
 }
 
 // takePayment is the new function.
-func (w *world) takePayment(ctx context.Context, o Order) (Receipt, error) {
+func (w *fixture) takePayment(ctx context.Context, o Order) (Receipt, error) {
 	r := ctx.Value(requestKey{}).(*running)
 	if r.Mode == "fail" {
 		return Receipt{}, idempotent.NotExecuted(errFailed)
@@ -202,7 +196,7 @@ func languageOf(order string) powertools.Language {
 }
 
 // send sends a request and returns its answer.
-func (w *world) send(r request) (g got, err error) {
+func (w *fixture) send(r request) (g got, err error) {
 	l := languageOf(r.order)
 	r.OrderID, _ = json.Marshal(r.order) // a text always encodes
 	if r.old {
@@ -251,7 +245,7 @@ type sent struct {
 
 // run sends n requests, many at a time. Half of them are for new orders, the others
 // repeat one of the last, at times with another amount; half go to the old function.
-func (w *world) run(random *rand.Rand, n int, name string) []sent {
+func (w *fixture) run(random *rand.Rand, n int, name string) []sent {
 	requests := make(chan request)
 	go func() {
 		defer close(requests)
@@ -292,7 +286,7 @@ func (w *world) run(random *rand.Rand, n int, name string) []sent {
 }
 
 // doubled returns the orders that were paid twice.
-func (w *world) doubled() (orders []string) {
+func (w *fixture) doubled() (orders []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for order, effects := range w.ledger {
@@ -306,7 +300,7 @@ func (w *world) doubled() (orders []string) {
 // The tests share one table and one process for each language.
 func TestOneTable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.interleaved(t)
 	w.keys(t)
 	w.paysTwice(t)
@@ -315,7 +309,7 @@ func TestOneTable(t *testing.T) {
 // While both functions serve one table, no order is paid twice, and every answer is
 // that of the one payment. Later the new function alone answers: it honours what the
 // old one did, and neither library has changed an item of the other.
-func (w *world) interleaved(t *testing.T) {
+func (w *fixture) interleaved(t *testing.T) {
 	t.Helper()
 	const n = 5000
 	if *seed == 0 {
@@ -366,7 +360,7 @@ func (w *world) interleaved(t *testing.T) {
 
 // The test above can fail: if the new function does not share the items, orders are
 // paid twice.
-func (w *world) paysTwice(t *testing.T) {
+func (w *fixture) paysTwice(t *testing.T) {
 	t.Helper()
 	w.blind.Store(true)
 	before := len(w.doubled())
@@ -378,7 +372,7 @@ func (w *world) paysTwice(t *testing.T) {
 
 // undisturbed checks every item of the table: what Powertools has completed is as
 // Powertools wrote it, and once reads its records and nothing else.
-func (w *world) undisturbed(ended map[string]bool) {
+func (w *fixture) undisturbed(ended map[string]bool) {
 	w.Helper()
 	records, items, complete := 0, 0, map[int]int{}
 	for page := range w.pages() {
@@ -445,9 +439,9 @@ func receiptOf(t *testing.T, v types.AttributeValue) (r Receipt) {
 }
 
 // pages yields the items of the table.
-func (w *world) pages() func(func([]map[string]types.AttributeValue) bool) {
+func (w *fixture) pages() func(func([]map[string]types.AttributeValue) bool) {
 	return func(yield func([]map[string]types.AttributeValue) bool) {
-		p := dynamodb.NewScanPaginator(w.Client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
+		p := dynamodb.NewScanPaginator(w.client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
 		for p.HasMorePages() {
 			out, err := p.NextPage(w.Context())
 			if err != nil {
@@ -462,7 +456,7 @@ func (w *world) pages() func(func([]map[string]types.AttributeValue) bool) {
 
 // changedOver repeats every order with its first amount when the old function has
 // ended: its running executions would have been killed 20 minutes ago.
-func (w *world) changedOver(all []sent, ended map[string]bool) {
+func (w *fixture) changedOver(all []sent, ended map[string]bool) {
 	w.Helper()
 	w.now.Store(int64(20 * time.Minute))
 	count := map[string]int{}

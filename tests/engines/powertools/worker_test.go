@@ -3,11 +3,8 @@
 package powertools
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,15 +19,9 @@ import (
 // installed are the interpreter of Python, and the folder from which Node finds its
 // packages.
 var installed = sync.OnceValues(func() ([2]string, error) {
-	cmd := exec.Command(filepath.Join(engine.Root(), "tests/measured/bench/peers/install"))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return [2]string{}, fmt.Errorf("%w\n%s", err, &stderr)
-	}
-	lines := strings.Fields(string(out))
-	return [2]string{lines[0], filepath.Dir(lines[1])}, nil
+	out, err := engine.Output(exec.Command(filepath.Join(engine.Root(), "tests/measured/bench/peers/install")))
+	python, module, _ := strings.Cut(out, "\n")
+	return [2]string{python, filepath.Dir(module)}, err
 })
 
 // command is one request to a worker, and answer a line of its answers.
@@ -51,9 +42,8 @@ type answer struct {
 
 // worker is a process that runs a function with Powertools.
 type worker struct {
-	in     io.WriteCloser
+	*engine.Process
 	effect func(command)
-	stderr bytes.Buffer
 
 	mu      sync.Mutex
 	pending map[int]*call
@@ -83,32 +73,23 @@ func startWorker(t *testing.T, l powertools.Language, folder, endpoint, table st
 	}
 	cmd.Env = append(os.Environ(), "AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
 		"AWS_EC2_METADATA_DISABLED=true", "AWS_ENDPOINT_URL_DYNAMODB="+endpoint, "AWS_LAMBDA_FUNCTION_NAME=charge", "IDEMPOTENCY_TABLE="+table, "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = &w.stderr
 	engine.EndWithParent(cmd)
-	if w.in, err = cmd.StdinPipe(); err != nil {
+	if w.Process, err = engine.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines, ended := bufio.NewReader(out), make(chan struct{})
-	_, readyErr := lines.ReadBytes('\n')
+	_, readyErr := w.Out.ReadBytes('\n')
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.read(lines)
+		w.read()
 	}()
 	t.Cleanup(func() {
-		w.in.Close()
+		w.In.Close()
 		<-ended
-		_ = cmd.Wait() // the answers show whether it did its work
+		_ = w.Wait() // the answers show whether it did its work
 	})
 	if readyErr != nil {
-		_ = cmd.Process.Kill() // it may have ended
-		t.Fatalf("the worker of %s ended: %v\n%s", l, readyErr, &w.stderr)
+		t.Fatalf("the worker of %s ended: %v, %v\n%s", l, readyErr, w.End(os.Kill), w.Log())
 	}
 	return w
 }
@@ -139,16 +120,16 @@ func besidePackages(t *testing.T, node, folder string) string {
 }
 
 // read passes the answers on until the worker ends.
-func (w *worker) read(lines *bufio.Reader) {
+func (w *worker) read() {
 	for {
-		line, err := lines.ReadBytes('\n')
+		line, err := w.Out.ReadBytes('\n')
 		var a answer
 		if err == nil {
 			err = json.Unmarshal(line, &a)
 		}
 		w.mu.Lock()
 		if err != nil {
-			w.failed = fmt.Errorf("the worker ended: %w\n%s", err, &w.stderr)
+			w.failed = fmt.Errorf("the worker ended: %w\n%s", err, w.Log())
 			for _, c := range w.pending {
 				close(c.done)
 			}
@@ -182,7 +163,7 @@ func (w *worker) ask(c command) (answer, error) {
 	w.mu.Lock()
 	if err = w.failed; err == nil {
 		w.pending[c.N] = pending
-		_, err = w.in.Write(append(line, '\n'))
+		_, err = w.In.Write(append(line, '\n'))
 	}
 	w.mu.Unlock()
 	if err != nil {

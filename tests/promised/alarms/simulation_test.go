@@ -46,8 +46,8 @@ func golden(t *testing.T) []*Alarm {
 // id is a logical id: the construct, the alarm, the operation, and a hash.
 var id = regexp.MustCompile(`^(Charges|Orders)([A-Z][A-Za-z]*?)(charge|refund|order)?\d*[0-9A-F]{8}$`)
 
-// world is a service: its store, its reconciler on Lambda, and CloudWatch.
-type world struct {
+// fixture is a service: its store, its reconciler on Lambda, and CloudWatch.
+type fixture struct {
 	t      *testing.T
 	now    time.Time
 	store  *lister
@@ -141,9 +141,9 @@ type invocation struct {
 
 func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
 
-func newWorld(t *testing.T, e *Evaluator) *world {
+func newFixture(t *testing.T, e *Evaluator) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		t: t, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), store: &lister{Store: memstore.New(), changed: map[idempotent.RecordID]bool{}},
 		evaluator: e, alarms: golden(t), states: map[*Alarm]State{}, mode: healthy, every: func() {},
 	}
@@ -177,7 +177,7 @@ func newWorld(t *testing.T, e *Evaluator) *world {
 }
 
 // unknown leaves n records with an unknown outcome.
-func (w *world) unknown(n int) {
+func (w *fixture) unknown(n int) {
 	w.t.Helper()
 	for range n {
 		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: fmt.Sprint(w.now.UnixNano()), Fingerprint: idempotent.FingerprintBytes(nil)}
@@ -190,17 +190,17 @@ func (w *world) unknown(n int) {
 }
 
 // event counts events that the simulation does not run for real.
-func (w *world) event(kind event.Kind, n float64) {
+func (w *fixture) event(kind event.Kind, n float64) {
 	w.cloud.Put(MetricOf("Charges", "once."+string(kind), "operation", "charge"), w.now, n)
 }
 
 // lambda counts what Lambda reports of the reconciler's function.
-func (w *world) lambda(name string, n float64) {
+func (w *fixture) lambda(name string, n float64) {
 	w.cloud.Put(Metric{"AWS/Lambda", name, w.function}, w.now, n)
 }
 
 // minute runs one minute, and evaluates the alarms at its end.
-func (w *world) minute() {
+func (w *fixture) minute() {
 	w.t.Helper()
 	end := w.now.Truncate(time.Minute).Add(time.Minute)
 	w.every()
@@ -231,7 +231,7 @@ func (w *world) minute() {
 
 // ringing returns the names of the alarms in ALARM, sorted, without construct and
 // operation.
-func (w *world) ringing() (names []string) {
+func (w *fixture) ringing() (names []string) {
 	for a, state := range w.states {
 		if state == InAlarm {
 			names = append(names, id.FindStringSubmatch(a.ID)[2])
@@ -243,7 +243,7 @@ func (w *world) ringing() (names []string) {
 
 // first runs minutes until the named alarm rings, at most limit, and returns how
 // many.
-func (w *world) first(name string, limit int) int {
+func (w *fixture) first(name string, limit int) int {
 	w.t.Helper()
 	for i := range limit {
 		if w.minute(); slices.Contains(w.ringing(), name) {
@@ -255,7 +255,7 @@ func (w *world) first(name string, limit int) int {
 }
 
 // quiet runs healthy minutes after which nothing rings.
-func (w *world) quiet(minutes int) {
+func (w *fixture) quiet(minutes int) {
 	w.t.Helper()
 	for range minutes {
 		w.minute()
@@ -303,7 +303,7 @@ func TestOldestUnknownRings(t *testing.T) {
 		{"says tomorrow", 5, "a minute late", later(24 * time.Hour), 24 * time.Hour},
 	} {
 		name := fmt.Sprintf("%d records, the provider %s, data %s", c.records, c.name, c.setting)
-		w := newWorld(t, evaluators[c.setting]())
+		w := newFixture(t, evaluators[c.setting]())
 		w.quiet(10)
 		settled := w.resolve
 		w.resolve = c.resolve
@@ -344,9 +344,9 @@ func TestOutages(t *testing.T) {
 	kit.Part(t, "../../../docs/recovery.md", "outages", table.String(), *update)
 }
 
-// outage is a world in which the provider is down for a time.
+// outage is a fixture in which the provider is down for a time.
 type outage struct {
-	*world
+	*fixture
 	length  time.Duration
 	records int
 	ends    time.Time
@@ -356,8 +356,8 @@ type outage struct {
 
 func newOutage(t *testing.T, length time.Duration, records int) *outage {
 	t.Helper()
-	o := &outage{world: newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute}), length: length, records: records}
-	o.world.every = func() { o.world.event(event.RequestEnded, 6000) }
+	o := &outage{fixture: newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute}), length: length, records: records}
+	o.fixture.every = func() { o.fixture.event(event.RequestEnded, 6000) }
 	o.quiet(70)
 	o.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		o.now = o.now.Add(perRecord)
@@ -444,16 +444,16 @@ func TestBrokenReconcilerRings(t *testing.T) {
 		for _, records := range []int{0, 3} {
 			for _, c := range []struct {
 				name  string
-				harm  func(*world)
+				harm  func(*fixture)
 				want  []string
 				limit int
 			}{
-				{"the list fails", func(w *world) { w.store.err = errors.New("no index") }, []string{"OldestUnknown", "ReconcilerErrors"}, 10},
-				{"it never runs", func(w *world) { w.mode = never }, []string{"OldestUnknown", "ReconcilerSilent"}, 10},
-				{"it is throttled", func(w *world) { w.mode = throttled }, []string{"OldestUnknown", "ReconcilerSilent", "ReconcilerThrottled"}, 10},
-				{"it reports no ages", func(w *world) { w.mode = silent }, []string{"OldestUnknown"}, 10},
+				{"the list fails", func(w *fixture) { w.store.err = errors.New("no index") }, []string{"OldestUnknown", "ReconcilerErrors"}, 10},
+				{"it never runs", func(w *fixture) { w.mode = never }, []string{"OldestUnknown", "ReconcilerSilent"}, 10},
+				{"it is throttled", func(w *fixture) { w.mode = throttled }, []string{"OldestUnknown", "ReconcilerSilent", "ReconcilerThrottled"}, 10},
+				{"it reports no ages", func(w *fixture) { w.mode = silent }, []string{"OldestUnknown"}, 10},
 			} {
-				w := newWorld(t, e())
+				w := newFixture(t, e())
 				w.quiet(10)
 				w.unknown(records)
 				c.harm(w)
@@ -479,7 +479,7 @@ func TestBrokenReconcilerRings(t *testing.T) {
 // in which a record is due. The age of the oldest record is what rings.
 func TestBrokenResolverRings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute})
+	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
 	w.quiet(10)
 	w.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { panic("a bug") }
 	w.unknown(3)
@@ -515,7 +515,7 @@ func TestShares(t *testing.T) {
 		{event.ReconcileExhausted, "Exhausted", 6000, 1, true},
 	} {
 		for _, setting := range []string{"at once", "two minutes late"} {
-			w := newWorld(t, evaluators[setting]())
+			w := newFixture(t, evaluators[setting]())
 			w.every = func() { w.event(event.RequestEnded, c.requests) }
 			w.quiet(70)
 			w.every = func() {
@@ -545,7 +545,7 @@ func TestShares(t *testing.T) {
 // reconciler's first call: no alarm rings.
 func TestQuietWeek(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute})
+	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
 	minutes, timeouts := 0, 0
 	w.every = func() {
 		w.event(event.RequestEnded, 6000)
@@ -581,7 +581,7 @@ func TestQuietWeek(t *testing.T) {
 // units, and any message. They end when the cause does.
 func TestTableAndQueues(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute})
+	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
 	put := func(alarm, metric string, v float64) {
 		for _, a := range w.alarms {
 			for _, q := range a.Queries {
@@ -619,7 +619,7 @@ func TestTableAndQueues(t *testing.T) {
 // the reconciler's first run, and end by themselves.
 func TestFirstDeployment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute})
+	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
 	w.mode = never
 	w.minute()
 	if got, want := w.ringing(), []string{"OldestUnknown", "ReconcilerSilent"}; !slices.Equal(got, want) {

@@ -27,7 +27,7 @@ type api struct {
 	// /charges/{id}, and that a charge can have a note.
 	routes   bool
 	document func() []byte        // the published OpenAPI document
-	settle   func(key string)     // an operator asks the bank about a key
+	settle   func(key string)     // an operator asks the provider about a key
 	crash    func(...func(*life)) // the process dies, and another one starts over the same records
 	// stored returns all that the store holds, as bytes, and fingerprints those of
 	// all records. The example is ended for it.
@@ -46,7 +46,7 @@ type api struct {
 type check struct {
 	*api
 	t        *testing.T
-	bank     *bank
+	provider *provider
 	profile  *profile
 	customer string // of this check only
 	keys     []string
@@ -178,7 +178,7 @@ type answer struct {
 	err    error
 }
 
-// client gives up a request that the bank holds although it should not have been
+// client gives up a request that the provider holds although it should not have been
 // executed.
 var client = &http.Client{Timeout: 20 * time.Second}
 
@@ -262,7 +262,7 @@ func (c *check) problem(a answer, code string) {
 	}
 }
 
-// entriesOf returns what the bank has on a customer.
+// entriesOf returns what the provider has on a customer.
 func (c *check) entriesOf(customer string) []entry {
 	a := c.ask("GET", "/charges?customer="+url.QueryEscape(customer))
 	var entries []entry
@@ -270,9 +270,9 @@ func (c *check) entriesOf(customer string) []entry {
 	return entries
 }
 
-// ask sends a request to the bank.
+// ask sends a request to the provider.
 func (c *check) ask(method, path string) answer {
-	req, err := http.NewRequestWithContext(c.t.Context(), method, c.bank.URL+path, nil)
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.provider.URL+path, nil)
 	c.must(err)
 	a := exchange(req, nil)
 	c.must(a.err)
@@ -280,7 +280,7 @@ func (c *check) ask(method, path string) answer {
 	return a
 }
 
-// effects checks how many charges the bank has booked, and how often it was
+// effects checks how many charges the provider has booked, and how often it was
 // asked.
 func (c *check) effects(want, asked int) {
 	entries, got := c.entriesOf(c.customer), 0
@@ -290,14 +290,14 @@ func (c *check) effects(want, asked int) {
 		}
 	}
 	if got != want || len(entries) != asked {
-		c.failf("the bank was asked %d times and has booked %d charges, want %d and %d", len(entries), got, asked, want)
+		c.failf("the provider was asked %d times and has booked %d charges, want %d and %d", len(entries), got, asked, want)
 	}
 }
 
-// treat sets the conduct of the bank for the customer.
-func (c *check) treat(conduct conduct) { c.bank.treat(c.customer, conduct) }
+// treat sets the conduct of the provider for the customer.
+func (c *check) treat(conduct conduct) { c.provider.treat(c.customer, conduct) }
 
-// hold makes the bank hold the customer's charges after they are booked.
+// hold makes the provider hold the customer's charges after they are booked.
 func (c *check) hold() *hold {
 	h := c.newHold()
 	c.treat(conduct{hold: h})
@@ -321,7 +321,7 @@ func (c *check) wait(signal <-chan struct{}) {
 	}
 }
 
-// held starts a request and returns when the bank has booked it and holds the
+// held starts a request and returns when the provider has booked it and holds the
 // answer.
 func (c *check) held(key string) (*hold, <-chan answer) {
 	h := c.hold()

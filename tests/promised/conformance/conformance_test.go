@@ -30,7 +30,7 @@ var scratch string
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
 func runAll(m *testing.M) int {
-	// Many checks wait: for the bank, for a time-out, for a process to start.
+	// Many checks wait: for the provider, for a time-out, for a process to start.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -64,7 +64,7 @@ type requirement struct {
 	checked     bool                      // a shop that looks for a charge before it replays it
 	alone       bool                      // a separate process, which may be killed
 	env         []string                  // of that process
-	unreachable bool                      // the bank cannot be reached before the first crash
+	unreachable bool                      // the provider cannot be reached before the first crash
 }
 
 // place is where a requirement can be exercised.
@@ -100,14 +100,14 @@ func (r *requirement) appliesTo(s service) bool {
 // each profile. The results are in docs/conformance.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	bank := newBank()
-	t.Cleanup(bank.Close)
+	provider := newProvider()
+	t.Cleanup(provider.Close)
 	var services []service
 	for _, p := range profiles {
 		for _, f := range fronts {
 			services = append(services, service{f.name, p, func(c *check, r *requirement) *api { return openShop(c, f, r) }, shops})
 		}
-		x, err := startProcess(t, p, bank.URL, "TIMEOUT=1m")
+		x, err := startProcess(t, p, provider.URL, "TIMEOUT=1m")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestConformance(t *testing.T) {
 				}
 				t.Run(s.column+"/"+s.profile.name+"/"+r.name, func(t *testing.T) {
 					t.Parallel()
-					c := &check{t: t, bank: bank, profile: s.profile, customer: "cus_" + unique()}
+					c := &check{t: t, provider: provider, profile: s.profile, customer: "cus_" + unique()}
 					if why := c.run(s, &r); why != "" {
 						t.Fatal(why)
 					}

@@ -68,7 +68,7 @@ var outcomeRequirements = []requirement{
 			c.unavailable(c.charge(key))
 			c.unavailable(c.charge(key))
 			c.effects(0, 0)
-			c.crash() // the next process reaches the bank
+			c.crash() // the next process reaches the provider
 			first := c.created(c.charge(key))
 			c.replays(c.charge(key), first)
 			c.effects(1, 1)
@@ -139,12 +139,12 @@ var outcomeRequirements = []requirement{
 		run: func(c *check) {
 			key := c.newKey()
 			h := c.newHold()
-			c.bank.treat(second(c.customer), conduct{early: true, hold: h})
+			c.provider.treat(second(c.customer), conduct{early: true, hold: h})
 			pending := c.start(key)
 			c.wait(h.entered) // the first effect is recorded, and the second has not happened
 			c.crash()
 			<-pending
-			c.bank.treat(second(c.customer), conduct{})
+			c.provider.treat(second(c.customer), conduct{})
 			c.advance(lease)
 			first := c.created(c.charge(key))
 			c.replays(c.charge(key), first)
@@ -210,7 +210,7 @@ var outcomeRequirements = []requirement{
 	},
 }
 
-// unconfirmed checks the service's answer if the bank did not answer.
+// unconfirmed checks the service's answer if the provider did not answer.
 func (c *check) unconfirmed(a answer) {
 	c.want(a, http.StatusBadGateway)
 	if !strings.Contains(a.body, "charge_unconfirmed") {
@@ -218,7 +218,7 @@ func (c *check) unconfirmed(a answer) {
 	}
 }
 
-// unavailable checks the service's answer if the bank cannot be reached.
+// unavailable checks the service's answer if the provider cannot be reached.
 func (c *check) unavailable(a answer) {
 	c.want(a, http.StatusServiceUnavailable)
 	if !strings.Contains(a.body, "provider_unavailable") || a.header.Get("Idempotent-Replayed") != "" {
@@ -226,7 +226,7 @@ func (c *check) unavailable(a answer) {
 	}
 }
 
-// settled checks that retries get the charge that the bank has booked.
+// settled checks that retries get the charge that the provider has booked.
 func (c *check) settled(key string) {
 	a := c.charge(key)
 	c.want(a, http.StatusCreated)

@@ -3,16 +3,14 @@
 package conformance
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/once-lambda/once/boltstore"
@@ -23,67 +21,45 @@ import (
 // build builds the charge example once, and returns the path of the program.
 var build = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(scratch, "charge-local")
-	cmd := exec.Command("go", "build", "-o", program, "./examples/charge-lambda/cmd/local")
-	cmd.Dir = engine.Root()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", failure{string(out)}
-	}
-	return program, nil
+	return program, engine.Build(program, "./examples/charge-lambda/cmd/local")
 })
 
 func (f failure) Error() string { return f.text }
 
-// process is the charge example as a separate process, with the tests' bank.
+// process is the charge example as a separate process, with the tests' provider.
 type process struct {
-	program string
-	dir     string
-	env     []string
-	bankURL string
-	api     api
+	program     string
+	dir         string
+	env         []string
+	providerURL string
+	api         api
 
-	cmd *exec.Cmd
-	log bytes.Buffer
+	running *engine.Process
 }
 
 // startProcess starts the example with a profile, on a free port.
-func startProcess(t *testing.T, p *profile, bankURL string, env ...string) (*process, error) {
+func startProcess(t *testing.T, p *profile, providerURL string, env ...string) (*process, error) {
 	program, err := build()
 	if err != nil {
 		return nil, err
 	}
-	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), bankURL: bankURL}
+	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), providerURL: providerURL}
 	t.Cleanup(x.kill)
 	return x, x.start()
 }
 
-func (x *process) start() error {
-	x.cmd = exec.Command(x.program)
-	x.cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.bankURL)...)
-	x.cmd.Stderr = &x.log
-	engine.EndWithParent(x.cmd)
-	stdout, err := x.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := x.cmd.Start(); err != nil {
-		return err
-	}
-	// The rest of its output fits into the pipe.
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	if err != nil || !ok {
-		x.kill()
-		return failure{"the example did not start: " + line + x.log.String()}
-	}
-	x.api.url = url
-	return nil
+func (x *process) start() (err error) {
+	cmd := exec.Command(x.program)
+	cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.providerURL)...)
+	engine.EndWithParent(cmd)
+	x.running, x.api.url, err = engine.StartUntil(cmd, "listening on ")
+	return err
 }
 
 // kill ends the process with SIGKILL, and waits until it has ended.
 func (x *process) kill() {
-	if x.cmd != nil && x.cmd.Process != nil && x.cmd.ProcessState == nil {
-		_ = x.cmd.Process.Kill() // an error: it has ended
-		_ = x.cmd.Wait()         // reports the signal
+	if x.running != nil {
+		_ = x.running.End(syscall.SIGKILL) // reports the signal
 	}
 }
 
@@ -92,12 +68,12 @@ func (x *process) kill() {
 func openProcess(c *check, shared *process, r *requirement) *api {
 	x := shared
 	if r.alone {
-		bankURL := c.bank.URL
+		providerURL := c.provider.URL
 		if r.unreachable {
-			bankURL = nowhere
+			providerURL = nowhere
 		}
 		var err error
-		x, err = startProcess(c.t, c.profile, bankURL, r.env...)
+		x, err = startProcess(c.t, c.profile, providerURL, r.env...)
 		c.must(err)
 	}
 	return x.open(c)
@@ -119,7 +95,7 @@ func (x *process) open(c *check) *api {
 	}
 	a.crash = func(...func(*life)) {
 		x.kill()
-		x.bankURL = c.bank.URL
+		x.providerURL = c.provider.URL
 		c.must(x.start())
 		a.url = x.api.url
 	}

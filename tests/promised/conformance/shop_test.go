@@ -77,12 +77,12 @@ type shop struct {
 // life is one process of a shop.
 type life struct {
 	*shop
-	bankURL string
-	version string // of stored results
-	guard   *idempotent.Guard
-	routes  http.Handler
-	ctx     context.Context // ends with the process
-	kill    context.CancelFunc
+	providerURL string
+	version     string // of stored results
+	guard       *idempotent.Guard
+	routes      http.Handler
+	ctx         context.Context // ends with the process
+	kill        context.CancelFunc
 }
 
 // openShop starts a shop.
@@ -90,7 +90,7 @@ func openShop(c *check, f front, r *requirement) *api {
 	s := &shop{c: c, front: f, r: r, db: dynamotest.New(table), clock: clock{began: time.Now().Truncate(time.Millisecond)}}
 	s.born(func(l *life) {
 		if r.unreachable {
-			l.bankURL = nowhere
+			l.providerURL = nowhere
 		}
 	})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.alive.Load().serve(w, r) }))
@@ -123,7 +123,7 @@ const (
 
 // born starts a new process.
 func (s *shop) born(mods ...func(*life)) {
-	l := &life{shop: s, bankURL: s.c.bank.URL}
+	l := &life{shop: s, providerURL: s.c.provider.URL}
 	l.ctx, l.kill = context.WithCancel(context.Background())
 	s.c.t.Cleanup(l.kill)
 	for _, f := range mods {
@@ -291,10 +291,10 @@ type pathKey struct{}
 
 var (
 	errDeclined = errors.New("the card was declined")
-	errNotSent  = errors.New("the bank cannot be reached")
+	errNotSent  = errors.New("the provider cannot be reached")
 )
 
-// pay asks the bank for a charge.
+// pay asks the provider for a charge.
 func (l *life) pay(ctx context.Context, o order) (out receipt, err error) {
 	key := rand.Text() // of a request without a guard
 	if _, guarded := idempotent.FromContext(ctx); guarded {
@@ -307,12 +307,12 @@ func (l *life) pay(ctx context.Context, o order) (out receipt, err error) {
 	return out, l.talk(ctx, "POST", "/charges", key, body, &out)
 }
 
-// talk sends a request to the bank, until the process dies.
+// talk sends a request to the provider, until the process dies.
 func (l *life) talk(ctx context.Context, method, path, key string, body []byte, out any) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	req, err := http.NewRequestWithContext(ctx, method, l.bankURL+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, l.providerURL+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -329,12 +329,12 @@ func (l *life) talk(ctx context.Context, method, path, key string, body []byte, 
 	case resp.StatusCode == http.StatusPaymentRequired:
 		return errDeclined
 	case resp.StatusCode >= 300:
-		return fmt.Errorf("the bank answers %s", resp.Status)
+		return fmt.Errorf("the provider answers %s", resp.Status)
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// unchanged refuses the replay of a charge that the bank does not have any more.
+// unchanged refuses the replay of a charge that the provider does not have any more.
 func (l *life) unchanged(ctx context.Context, _ *lambdahttp.Request, stored lambdahttp.Response) error {
 	var out receipt
 	if err := l.talk(ctx, "GET", stored.Header.Get("Location"), "", nil, &out); err != nil {
@@ -343,7 +343,7 @@ func (l *life) unchanged(ctx context.Context, _ *lambdahttp.Request, stored lamb
 	return nil
 }
 
-// reconcile settles the records that are due, by the bank's books.
+// reconcile settles the records that are due, by the provider's books.
 func (l *life) reconcile(w http.ResponseWriter, r *http.Request) {
 	_, err := idempotent.ReconcileDue(r.Context(), l.guard, func(ctx context.Context, p idempotent.PendingRecord) (idempotent.Resolution, error) {
 		var found []receipt

@@ -110,13 +110,13 @@ func TestRecordsAreWritten(t *testing.T) {
 	}
 }
 
-func tell(t *testing.T, m medium, part func(*world)) {
+func tell(t *testing.T, m medium, part func(*fixture)) {
 	t.Helper()
 	store, stop, err := m.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	part(&world{t: t, store: store})
+	part(&fixture{t: t, store: store})
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

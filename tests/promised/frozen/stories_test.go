@@ -26,8 +26,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// world is a process with a store, and what its handlers did there.
-type world struct {
+// fixture is a process with a store, and what its handlers did there.
+type fixture struct {
 	t     *testing.T
 	store driver.Store
 	ran   []string // steps and handlers that were entered
@@ -37,8 +37,8 @@ type world struct {
 // what retries, redeliveries and evidence do with them.
 type story struct {
 	name  string
-	begin func(*world)
-	later func(*world)
+	begin func(*fixture)
+	later func(*fixture)
 }
 
 type receipt struct {
@@ -47,7 +47,7 @@ type receipt struct {
 }
 
 var stories = []story{
-	{"a completed run is replayed", func(w *world) { w.charge("completed", nil, receipt{ID: "ch_1"}, nil) }, func(w *world) {
+	{"a completed run is replayed", func(w *fixture) { w.charge("completed", nil, receipt{ID: "ch_1"}, nil) }, func(w *fixture) {
 		w.charge("completed", nil, receipt{ID: "ch_1"}, nil)
 		var mismatch *idempotent.MismatchError
 		if _, err := w.do("completed", "another request", nil, nil); !errors.As(err, &mismatch) {
@@ -55,27 +55,27 @@ var stories = []story{
 		}
 		w.entered()
 	}},
-	{"a long result is replayed", func(w *world) { w.charge("long", nil, long, nil) }, func(w *world) {
+	{"a long result is replayed", func(w *fixture) { w.charge("long", nil, long, nil) }, func(w *fixture) {
 		w.charge("long", nil, long, nil)
 		w.entered()
 	}},
-	{"a sealed result is replayed", func(w *world) { w.charge("sealed", sealed, receipt{ID: "ch_2"}, nil) }, func(w *world) {
+	{"a sealed result is replayed", func(w *fixture) { w.charge("sealed", sealed, receipt{ID: "ch_2"}, nil) }, func(w *fixture) {
 		w.charge("sealed", sealed, receipt{ID: "ch_2"}, nil)
 		w.entered()
 	}},
-	{"a Final error is replayed", func(w *world) { w.charge("final", nil, receipt{}, declined) }, func(w *world) {
+	{"a Final error is replayed", func(w *fixture) { w.charge("final", nil, receipt{}, declined) }, func(w *fixture) {
 		w.charge("final", nil, receipt{}, declined)
 		w.entered()
 	}},
-	{"an error that executed nothing frees the key", func(w *world) {
+	{"an error that executed nothing frees the key", func(w *fixture) {
 		w.charge("free", nil, receipt{}, idempotent.NotExecuted(errors.New("no connection")))
-	}, func(w *world) {
+	}, func(w *fixture) {
 		w.charge("free", nil, receipt{ID: "ch_3"}, nil)
 		w.entered("charge free")
 	}},
-	{"an unknown outcome is settled by evidence", func(w *world) {
+	{"an unknown outcome is settled by evidence", func(w *fixture) {
 		w.charge("unknown", nil, receipt{}, idempotent.Unknown(errors.New("no reply")))
-	}, func(w *world) {
+	}, func(w *fixture) {
 		var unresolved *idempotent.UnresolvedError
 		if _, err := w.do("unknown", request, nil, nil); !errors.As(err, &unresolved) {
 			w.t.Errorf("a retry of an unknown outcome: %v", err)
@@ -84,34 +84,34 @@ var stories = []story{
 		w.charge("unknown", nil, receipt{ID: "ch_4"}, nil)
 		w.entered()
 	}},
-	{"the predecessor's outcome is replayed, and does not return after it was discarded", func(w *world) {
+	{"the predecessor's outcome is replayed, and does not return after it was discarded", func(w *fixture) {
 		w.charge("earlier", answered, receipt{ID: "ch_old"}, nil)
-	}, func(w *world) {
+	}, func(w *fixture) {
 		w.charge("earlier", answered, receipt{ID: "ch_old"}, nil)
 		w.entered()
 		w.forget("earlier")
 		w.charge("earlier", answered, receipt{ID: "ch_new"}, nil)
 		w.entered("charge earlier")
 	}},
-	{"a killed run becomes unknown", func(w *world) { w.killed("killed", reconciled) }, func(w *world) {
+	{"a killed run becomes unknown", func(w *fixture) { w.killed("killed", reconciled) }, func(w *fixture) {
 		w.reconcile(receipt{ID: "ch_5"}, "killed")
 		w.charge("killed", reconciled, receipt{ID: "ch_5"}, nil)
 		w.entered()
 	}},
-	{"a killed run is repeated", func(w *world) { w.killed("again", rerun) }, func(w *world) {
+	{"a killed run is repeated", func(w *fixture) { w.killed("again", rerun) }, func(w *fixture) {
 		w.charge("again", rerun, receipt{ID: "ch_6"}, nil)
 		w.entered("charge again")
 	}},
-	{"a finished step is not repeated", func(w *world) { w.order(errors.New("no carrier")) }, func(w *world) {
+	{"a finished step is not repeated", func(w *fixture) { w.order(errors.New("no carrier")) }, func(w *fixture) {
 		w.order(nil)
 		w.entered("ship")
 	}},
-	{"HTTP API", func(w *world) { w.http("apigatewayv2-base64") }, func(w *world) { w.http("apigatewayv2-base64"); w.entered() }},
-	{"REST API", func(w *world) { w.http("apigatewayv1-post") }, func(w *world) { w.http("apigatewayv1-post"); w.entered() }},
-	{"function URL", func(w *world) { w.http("functionurl-post") }, func(w *world) { w.http("functionurl-post"); w.entered() }},
-	{"load balancer", func(w *world) { w.http("alb-post") }, func(w *world) { w.http("alb-post"); w.entered() }},
-	{"queues and streams", (*world).batches, func(w *world) { w.batches(); w.entered() }},
-	{"single events", (*world).singles, func(w *world) { w.singles(); w.entered() }},
+	{"HTTP API", func(w *fixture) { w.http("apigatewayv2-base64") }, func(w *fixture) { w.http("apigatewayv2-base64"); w.entered() }},
+	{"REST API", func(w *fixture) { w.http("apigatewayv1-post") }, func(w *fixture) { w.http("apigatewayv1-post"); w.entered() }},
+	{"function URL", func(w *fixture) { w.http("functionurl-post") }, func(w *fixture) { w.http("functionurl-post"); w.entered() }},
+	{"load balancer", func(w *fixture) { w.http("alb-post") }, func(w *fixture) { w.http("alb-post"); w.entered() }},
+	{"queues and streams", (*fixture).batches, func(w *fixture) { w.batches(); w.entered() }},
+	{"single events", (*fixture).singles, func(w *fixture) { w.singles(); w.entered() }},
 }
 
 const request = `{"amount":1250,"currency":"EUR"}`
@@ -152,14 +152,14 @@ func reversed(b []byte) []byte {
 }
 
 // entered fails the test unless exactly these handlers and steps ran.
-func (w *world) entered(want ...string) {
+func (w *fixture) entered(want ...string) {
 	w.t.Helper()
 	if !slices.Equal(w.ran, want) {
 		w.t.Errorf("these ran: %q, want %q", w.ran, want)
 	}
 }
 
-func (w *world) guard(set func(*idempotent.Options)) *idempotent.Guard {
+func (w *fixture) guard(set func(*idempotent.Options)) *idempotent.Guard {
 	w.t.Helper()
 	g, err := idempotent.New(w.store, func(o *idempotent.Options) {
 		if set != nil {
@@ -181,7 +181,7 @@ func keyOf(id, request string) idempotent.Key {
 }
 
 // do guards a request. If it runs, it returns the receipt and the error.
-func (w *world) do(id, request string, set func(*idempotent.Options), run func(context.Context) (receipt, error)) (receipt, error) {
+func (w *fixture) do(id, request string, set func(*idempotent.Options), run func(context.Context) (receipt, error)) (receipt, error) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
@@ -192,7 +192,7 @@ func (w *world) do(id, request string, set func(*idempotent.Options), run func(c
 }
 
 // charge returns r and end from the handler, and wants the caller to get them.
-func (w *world) charge(id string, set func(*idempotent.Options), r receipt, end error) {
+func (w *fixture) charge(id string, set func(*idempotent.Options), r receipt, end error) {
 	w.t.Helper()
 	got, err := w.do(id, request, set, func(ctx context.Context) (receipt, error) {
 		execution, _ := idempotent.FromContext(ctx)
@@ -210,7 +210,7 @@ func (w *world) charge(id string, set func(*idempotent.Options), r receipt, end 
 }
 
 // killed claims the key in a process that is killed before it can write again.
-func (w *world) killed(id string, set func(*idempotent.Options)) {
+func (w *fixture) killed(id string, set func(*idempotent.Options)) {
 	w.t.Helper()
 	alive := w.store
 	w.store = idempotenttest.Intercept(alive, func(ctx context.Context, c *idempotenttest.StoreCall) {
@@ -225,7 +225,7 @@ func (w *world) killed(id string, set func(*idempotent.Options)) {
 }
 
 // order charges and ships, and shipping ends with err.
-func (w *world) order(end error) {
+func (w *fixture) order(end error) {
 	w.t.Helper()
 	guard := w.guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "ship"} })
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
@@ -250,7 +250,7 @@ func (w *world) order(end error) {
 }
 
 // forget discards the outcome of id.
-func (w *world) forget(id string) {
+func (w *fixture) forget(id string) {
 	w.t.Helper()
 	record := keyOf(id, request).RecordID()
 	r, err := w.store.Get(w.t.Context(), record)
@@ -263,7 +263,7 @@ func (w *world) forget(id string) {
 }
 
 // reconcile gives r as evidence about the record of id, and about no other.
-func (w *world) reconcile(r receipt, id string) {
+func (w *fixture) reconcile(r receipt, id string) {
 	w.t.Helper()
 	asked := 0
 	reconcile := idempotent.Reconciler(w.guard(nil), map[string]idempotent.ResolveFunc{
@@ -300,7 +300,7 @@ const chargeBody = "{\"id\": \"ch_8\"}\n"
 var chargeHeaders = map[string]string{"Content-Type": "application/json", "X-Charge": "ch_8", "Set-Cookie": "a=b"}
 
 // http sends the event in testdata to a handler behind its front.
-func (w *world) http(name string) {
+func (w *fixture) http(name string) {
 	w.t.Helper()
 	var got response
 	switch front, _, _ := strings.Cut(name, "-"); front {
@@ -337,7 +337,7 @@ func (w *world) http(name string) {
 // send invokes a handler that returns answer, guarded by a front of lambdahttp, with
 // the event in testdata.
 func send[E, R any](
-	w *world, name string,
+	w *fixture, name string,
 	front func(*idempotent.Guard, func(context.Context, E) (R, error), ...func(*lambdahttp.Options)) func(context.Context, E) (R, error),
 	answer R, set func(*lambdahttp.Options),
 ) R {
@@ -359,7 +359,7 @@ func send[E, R any](
 }
 
 // batches delivers the events in testdata, and wants every message acknowledged.
-func (w *world) batches() {
+func (w *fixture) batches() {
 	w.t.Helper()
 	guard := w.guard(nil)
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -393,7 +393,7 @@ func (w *world) batches() {
 }
 
 // singles invokes guarded handlers of sources that deliver one event at a time.
-func (w *world) singles() {
+func (w *fixture) singles() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
@@ -420,7 +420,7 @@ type task struct {
 	Input     order  `json:"input"`
 }
 
-func single[Req any](ctx context.Context, w *world, name string, key idempotent.KeyFunc[Req]) {
+func single[Req any](ctx context.Context, w *fixture, name string, key idempotent.KeyFunc[Req]) {
 	w.t.Helper()
 	h := idempotent.Wrap(w.guard(nil), key, func(context.Context, Req) (receipt, error) {
 		w.ran = append(w.ran, name)

@@ -68,8 +68,8 @@ func byCaller(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// chain returns the chain around the world's handler.
-func (w *world) chain(limit int, optFns ...func(*lambdahttp.Options)) http.Handler {
+// chain returns the chain around the fixture's handler.
+func (w *fixture) chain(limit int, optFns ...func(*lambdahttp.Options)) http.Handler {
 	guarded := lambdahttp.Middleware(w.guard, append([]func(*lambdahttp.Options){caller}, optFns...)...)
 	return chiChain(guarded, w.charge(), limit, discard)
 }
@@ -102,7 +102,7 @@ func read(t *testing.T, a *http.Response) string {
 }
 
 // want compares a response with one of the handler's, in a coding.
-func (w *world) want(a *http.Response, coding, replayed string) {
+func (w *fixture) want(a *http.Response, coding, replayed string) {
 	w.t.Helper()
 	h := a.Header
 	if a.StatusCode != 201 || h.Get("Content-Encoding") != coding || h.Get("Idempotent-Replayed") != replayed ||
@@ -125,7 +125,7 @@ func (w *world) want(a *http.Response, coding, replayed string) {
 func TestCompressorAround(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"gzip", "br", "zstd", ""} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := w.chain(100)
 		w.want(serve(h, post(with("Accept-Encoding", coding))), coding, "")
 		for _, other := range []string{coding, "gzip", "br", "zstd", ""} {
@@ -142,7 +142,7 @@ func TestCompressorAround(t *testing.T) {
 func TestCompressorInside(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"gzip", "br", "zstd"} {
-		w := newWorld(t)
+		w := newFixture(t)
 		guarded := lambdahttp.Middleware(w.guard, caller)
 		h := authenticated(guarded(newCompressor().Handler(w.charge())))
 		h = newCompressor().Handler(h) // does not compress what is compressed
@@ -163,7 +163,7 @@ func TestCompressorInside(t *testing.T) {
 // The route is known behind chi's router, and each exchange is logged.
 func TestChiRouteAndLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	var lines bytes.Buffer
 	h := chiChain(lambdahttp.Middleware(w.guard, caller), w.charge(), 100, log.New(&lines, "", 0))
 	w.want(serve(h, post()), "", "")
@@ -179,7 +179,7 @@ func TestChiRouteAndLog(t *testing.T) {
 // The guard of a sub-router knows the whole route too.
 func TestChiSubRouter(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	r := chi.NewRouter()
 	r.Route("/customers", func(r chi.Router) {
 		r.With(lambdahttp.Middleware(w.guard, caller)).Method("POST", "/{id}/charges", w.charge())
@@ -203,7 +203,7 @@ func TestRefusedAround(t *testing.T) {
 		"too many":   {1, func(*http.Request) {}, 429},
 		"wrong path": {100, func(r *http.Request) { r.URL.Path = "/" }, 404},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := w.chain(c.limit)
 		if name == "too many" { // the caller has used its one request
 			serve(h, post(func(r *http.Request) { r.URL.Path = "/" }))
@@ -222,7 +222,7 @@ func TestRefusedAround(t *testing.T) {
 // Inside the guard, the refusal of a rate limiter is the outcome.
 func TestLimiterInside(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	limited := httprate.LimitBy(1, 24*time.Hour, byCaller)
 	h := authenticated(lambdahttp.Middleware(w.guard, caller)(limited(w.charge())))
 	serve(h, post(with("Idempotency-Key", `"another-key-of-the-test"`)))
@@ -238,7 +238,7 @@ func TestLimiterInside(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	for name, profile := range map[string]lambdahttp.Profile{"IETF": lambdahttp.IETF, "Stripe": lambdahttp.Stripe, "UUID": lambdahttp.UUID} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := w.chain(100, func(o *lambdahttp.Options) {
 			o.Profile = profile
 			o.Profile.Syntax = lambdahttp.QuotedKey // the same key in each profile
@@ -303,7 +303,7 @@ func TestRecoverer(t *testing.T) {
 			return guarded(middleware.Recoverer(broken))
 		}, driver.StateCompleted, 500},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		h := quiet(authenticated(c.chain(lambdahttp.Middleware(w.guard, caller, stripe))))
 		if a := serve(h, post()); a.StatusCode != 500 {
 			t.Errorf("%s: got %d", name, a.StatusCode)

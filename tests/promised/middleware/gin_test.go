@@ -24,8 +24,8 @@ func init() {
 	gin.DefaultErrorWriter = io.Discard // of gin.Recovery
 }
 
-// ginCharge is world.charge for gin.
-func (w *world) ginCharge(c *gin.Context) {
+// ginCharge is fixture.charge for gin.
+func (w *fixture) ginCharge(c *gin.Context) {
 	w.runs.Add(1)
 	if _, guarded := idempotent.FromContext(c.Request.Context()); !guarded {
 		w.t.Error("the handler has no execution in its context")
@@ -53,7 +53,7 @@ func event(mods ...func(*http.Request)) events.APIGatewayV2HTTPRequest {
 type proxy = func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
 
 // invoke sends an event, and returns its answer as that of a server.
-func (w *world) invoke(handler proxy, ev events.APIGatewayV2HTTPRequest) *http.Response {
+func (w *fixture) invoke(handler proxy, ev events.APIGatewayV2HTTPRequest) *http.Response {
 	w.t.Helper()
 	a, err := handler(w.t.Context(), ev)
 	if err != nil {
@@ -123,19 +123,19 @@ func TestGin(t *testing.T) {
 	t.Parallel()
 	open := func(*gin.Context) {}
 	for name, c := range map[string]struct {
-		build func(*world) proxy
+		build func(*fixture) proxy
 		route string
 		comma int // the status of a request whose key has a comma
 	}{
-		"around the adapter": {func(w *world) proxy { return aroundAdapter(w.guard, w.ginCharge) }, "POST /customers/{id}/charges", 201},
-		"inside, by the gateway's caller": {func(w *world) proxy {
+		"around the adapter": {func(w *fixture) proxy { return aroundAdapter(w.guard, w.ginCharge) }, "POST /customers/{id}/charges", 201},
+		"inside, by the gateway's caller": {func(w *fixture) proxy {
 			return insideEngine(lambdahttp.Middleware(w.guard, gateway), open, w.ginCharge)
 		}, "POST /customers/:id/charges", 400},
-		"inside, by gin's caller": {func(w *world) proxy {
+		"inside, by gin's caller": {func(w *fixture) proxy {
 			return insideEngine(lambdahttp.Middleware(w.guard, caller), ginAuthenticated, w.ginCharge)
 		}, "POST /customers/:id/charges", 400},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		handler := c.build(w)
 		for _, replayed := range []string{"", "true"} {
 			a := w.invoke(handler, event())
@@ -165,7 +165,7 @@ func TestGin(t *testing.T) {
 // a panic that the guard has seen.
 func TestGinRefusedAround(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	guarded := lambdahttp.Middleware(w.guard, caller)
 	handler := insideEngine(guarded, ginAuthenticated, w.ginCharge)
 	anonymous := event(func(r *http.Request) { r.Header.Del("Authorization") })

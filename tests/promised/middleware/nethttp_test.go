@@ -36,7 +36,7 @@ func netHTTPChain(guarded func(http.Handler) http.Handler, charge http.Handler) 
 // The chain of net/http behaves as that of chi.
 func TestNetHTTP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	h := netHTTPChain(lambdahttp.Middleware(w.guard, caller), w.charge())
 	gzipped, origin := with("Accept-Encoding", "gzip"), with("Origin", origins.AllowedOrigins[0])
 	if a := serve(h, post(func(r *http.Request) { r.Header.Del("Authorization") })); a.StatusCode != 401 || w.store.claims.Load() != 0 {
@@ -89,7 +89,7 @@ func TestTimeoutHandler(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			work := slow{end: make(chan struct{})}
-			h := authenticated(c.chain(lambdahttp.Middleware(newWorld(t, rerun).guard, caller), &work))
+			h := authenticated(c.chain(lambdahttp.Middleware(newFixture(t, rerun).guard, caller), &work))
 			if a := serve(h, post()); a.StatusCode != 503 {
 				t.Errorf("%s: got %d", name, a.StatusCode)
 			}

@@ -244,8 +244,8 @@ func (w *world) forget() {
 		if f.call.kind == insert {
 			return !w.expired(w.record)
 		}
-		drawer := w.actors[w.names[f.call.was].actor]
-		return f.call.was != version(w.record) && !drawer.active() &&
+		writer := w.actors[w.names[f.call.was].actor]
+		return f.call.was != version(w.record) && !writer.active() &&
 			!slices.ContainsFunc(w.flights, func(other flight) bool { return other.call.record.Version == f.call.was })
 	})
 }

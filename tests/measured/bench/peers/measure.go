@@ -16,9 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/internal/kit"
@@ -97,13 +95,7 @@ func (h *harness) createTables(ctx context.Context) error {
 	if err := store.CreateTable(ctx); err != nil {
 		return err
 	}
-	_, err = h.client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:            aws.String(h.tables[plain]),
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
-	})
-	return err
+	return engine.CreateTable(ctx, h.client, h.tables[plain], "pk")
 }
 
 // writeResults writes the results that every handler returns. The lines of an order

@@ -3,11 +3,8 @@
 package peers
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -19,36 +16,25 @@ import (
 
 // process is a running contestant. Its commands and answers are lines of JSON.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *bufio.Reader
-	stderr bytes.Buffer
+	*engine.Process
+	name string
 }
 
 // start starts a contestant and waits until it is ready. It returns the time that
 // took.
 func start(s side, env ...string) (*process, time.Duration, error) {
-	p := &process{name: s.String(), cmd: exec.Command(s.command[0], s.command[1:]...)}
-	p.cmd.Env = append(append(os.Environ(),
+	cmd := exec.Command(s.command[0], s.command[1:]...)
+	cmd.Env = append(append(os.Environ(),
 		"AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_LAMBDA_FUNCTION_NAME=charge", "POWERTOOLS_SERVICE_NAME=charge", "NODE_ENV=production"), s.env...)
-	p.cmd.Env = append(p.cmd.Env, env...)
-	p.cmd.Stderr = &p.stderr
-	engine.EndWithParent(p.cmd)
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, 0, err
-	}
-	out, err := p.cmd.StdoutPipe()
+	cmd.Env = append(cmd.Env, env...)
+	engine.EndWithParent(cmd)
+	began := time.Now()
+	running, err := engine.Start(cmd)
 	if err != nil {
 		return nil, 0, err
 	}
-	p.out = bufio.NewReader(out)
-	began := time.Now()
-	if err := p.cmd.Start(); err != nil {
-		return nil, 0, err
-	}
+	p := &process{running, s.String()}
 	err = p.read(&struct{}{})
 	return p, time.Since(began), err
 }
@@ -66,25 +52,25 @@ func (p *process) send(command any) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.in.Write(append(line, '\n'))
+	_, err = p.In.Write(append(line, '\n'))
 	return err
 }
 
 func (p *process) read(answer any) error {
-	line, err := p.out.ReadBytes('\n')
+	line, err := p.Out.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, answer)
 	}
 	if err != nil {
 		p.kill()
-		return fmt.Errorf("peers: %s ended or answered %q: %w\n%s", p.name, line, err, &p.stderr)
+		return fmt.Errorf("peers: %s ended or answered %q: %w\n%s", p.name, line, err, p.Log())
 	}
 	return nil
 }
 
 // peak returns the largest resident memory of the process so far, in bytes.
 func (p *process) peak() (int64, error) {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/status")
 	if err != nil {
 		return 0, err
 	}
@@ -96,12 +82,9 @@ func (p *process) peak() (int64, error) {
 
 // stop ends the process in order.
 func (p *process) stop() {
-	p.in.Close()
-	_ = p.cmd.Wait() // it has done its work
+	p.In.Close()
+	_ = p.Wait() // it has done its work
 }
 
 // kill ends the process at once, as Lambda does at the time-out.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	_ = p.cmd.Wait()
-}
+func (p *process) kill() { _ = p.End(os.Kill) } // reports the signal

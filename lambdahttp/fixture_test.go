@@ -27,9 +27,9 @@ const (
 	keyB = "clkyoesmbgybucifusbbtdsbohtyuuwz"
 )
 
-// world is one handler behind one event type, with a clock and a store that can
+// fixture is one handler behind one event type, with a clock and a store that can
 // fail.
-type world struct {
+type fixture struct {
 	t     *testing.T
 	on    wire
 	clock idempotenttest.Clock
@@ -43,11 +43,11 @@ type world struct {
 	handle handler
 }
 
-// newWorld returns a world whose handler responds with 201 until w.handle
+// newFixture returns a fixture whose handler responds with 201 until w.handle
 // changes it.
-func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world {
+func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fixture {
 	t.Helper()
-	w := &world{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
+	w := &fixture{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
 	guard, err := idempotent.New(idempotenttest.Intercept(w.store, w.store.hook), func(o *idempotent.Options) {
 		o.Now = w.clock.Now
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world
 }
 
 // post sends r and fails the test if an error is returned to Lambda.
-func (w *world) post(r request) reply {
+func (w *fixture) post(r request) reply {
 	w.t.Helper()
 	a, err := w.send(w.t.Context(), r)
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *world) post(r request) reply {
 }
 
 // becomes changes the handler.
-func (w *world) becomes(h handler) {
+func (w *fixture) becomes(h handler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.handle = h
@@ -202,7 +202,7 @@ func duringRun(f func()) handler {
 
 // site is a real server whose handler is behind the middleware.
 type site struct {
-	*world
+	*fixture
 	url    string
 	client *http.Client
 	close  func() // waits until all exchanges have ended
@@ -211,7 +211,7 @@ type site struct {
 // newSite serves h behind Middleware, wrapped by around unless that is nil.
 func newSite(t *testing.T, h http.HandlerFunc, around func(http.Handler) http.Handler, optFns ...func(*lambdahttp.Options)) *site {
 	t.Helper()
-	w := newWorld(t, wires[0])
+	w := newFixture(t, wires[0])
 	optFns = append([]func(*lambdahttp.Options){single}, optFns...)
 	guarded := lambdahttp.Middleware(w.guard, optFns...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()

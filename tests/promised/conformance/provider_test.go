@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// bank is the payment provider of all services. It books every charge that it is
+// provider is the payment provider of all services. It books every charge that it is
 // asked for, even under a key that it knows, so that work that runs twice has two
 // effects. Tests and services reach it over HTTP.
-type bank struct {
+type provider struct {
 	*httptest.Server
 
 	mu       sync.Mutex
@@ -22,7 +22,7 @@ type bank struct {
 	conducts map[string]conduct // by customer
 }
 
-// entry is one request to the bank. It is an effect if its Status is "succeeded".
+// entry is one request to the provider. It is an effect if its Status is "succeeded".
 type entry struct {
 	ID       string            `json:"id"`
 	Amount   int64             `json:"amount"`
@@ -33,7 +33,7 @@ type entry struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// conduct is how the bank treats a customer. The zero value books and answers.
+// conduct is how the provider treats a customer. The zero value books and answers.
 type conduct struct {
 	status string // of the entry, if not "succeeded": then nothing is booked
 	early  bool   // hold the request before it is booked, not after
@@ -41,7 +41,7 @@ type conduct struct {
 	cut    bool // end the connection instead of answering
 }
 
-// hold stops requests at the bank until it is released.
+// hold stops requests at the provider until it is released.
 type hold struct {
 	entered  chan struct{} // gets a value for every request
 	released chan struct{}
@@ -57,8 +57,8 @@ const (
 	deleted  = "deleted"
 )
 
-func newBank() *bank {
-	b := &bank{conducts: map[string]conduct{}}
+func newProvider() *provider {
+	b := &provider{conducts: map[string]conduct{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", b.create)
 	mux.HandleFunc("GET /charges", b.list)
@@ -73,13 +73,13 @@ func newBank() *bank {
 }
 
 // treat sets the conduct for a customer.
-func (b *bank) treat(customer string, c conduct) {
+func (b *provider) treat(customer string, c conduct) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conducts[customer] = c
 }
 
-func (b *bank) create(w http.ResponseWriter, r *http.Request) {
+func (b *provider) create(w http.ResponseWriter, r *http.Request) {
 	var e entry
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -118,7 +118,7 @@ func (h *hold) pass(r *http.Request) bool {
 }
 
 // list answers with the entries of a customer, or the booked one of a key.
-func (b *bank) list(w http.ResponseWriter, r *http.Request) {
+func (b *provider) list(w http.ResponseWriter, r *http.Request) {
 	customer, key := r.URL.Query().Get("customer"), r.URL.Query().Get("idempotency_key")
 	found := []entry{}
 	b.mu.Lock()
@@ -132,7 +132,7 @@ func (b *bank) list(w http.ResponseWriter, r *http.Request) {
 }
 
 // change gives a booked entry another status and answers with it.
-func (b *bank) change(w http.ResponseWriter, r *http.Request, status string) {
+func (b *provider) change(w http.ResponseWriter, r *http.Request, status string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.entries {

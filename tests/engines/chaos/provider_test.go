@@ -25,10 +25,10 @@ const (
 	saidExecuted    = "executed" // counted for a proof
 )
 
-// bank is the part of the harness that client processes call: the provider of
+// provider is the part of the harness that client processes call: the provider of
 // the operation under Resume, and the evidence about the one under Reconcile. It
 // is in the harness's process, which is never killed.
-type bank struct {
+type provider struct {
 	*httptest.Server
 	ledger *ledger
 	loss   float64 // how often the reply to a payment is lost
@@ -42,8 +42,8 @@ type bank struct {
 	said     map[string]int      // evidence
 }
 
-func newBank(l *ledger, seed uint64, loss float64) *bank {
-	b := &bank{
+func newProvider(l *ledger, seed uint64, loss float64) *provider {
+	b := &provider{
 		ledger: l, loss: loss, random: randv2.New(randv2.NewPCG(seed, 1)),
 		dead: map[string]bool{}, receipts: map[string]string{}, effects: map[string][]string{},
 		said: map[string]int{},
@@ -57,7 +57,7 @@ func newBank(l *ledger, seed uint64, loss float64) *bank {
 
 // pay acts once per downstream key. It counts by record and step, so that two
 // downstream keys for one step are two effects.
-func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
+func (b *provider) pay(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("key")
 	b.mu.Lock()
 	receipt, paid := b.receipts[key]
@@ -80,7 +80,7 @@ func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
 
 // evidence reports the result of the attempt that a request made on a record.
 // The order matters: the ledger is read after the process is known to be dead.
-func (b *bank) evidence(w http.ResponseWriter, r *http.Request) {
+func (b *provider) evidence(w http.ResponseWriter, r *http.Request) {
 	client, _, _ := strings.Cut(r.FormValue("request"), "/")
 	dead := b.sawDie(client)
 	effects, err := b.ledger.of(r.FormValue("record"))
@@ -102,20 +102,20 @@ func (b *bank) evidence(w http.ResponseWriter, r *http.Request) {
 }
 
 // died records that a client process is dead: it was waited for.
-func (b *bank) died(client string) {
+func (b *provider) died(client string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dead[client] = true
 }
 
-func (b *bank) sawDie(client string) bool {
+func (b *provider) sawDie(client string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.dead[client]
 }
 
 // paid returns the receipts of the effects of a step of a record.
-func (b *bank) paid(record, step string) []string {
+func (b *provider) paid(record, step string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.effects[record+"/"+step]...)

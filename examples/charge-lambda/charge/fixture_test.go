@@ -32,9 +32,9 @@ const (
 	key      = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 )
 
-// world is the function behind its gateway, with a provider that can be made to
+// fixture is the function behind its gateway, with a provider that can be made to
 // fail.
-type world struct {
+type fixture struct {
 	t        *testing.T
 	clock    *idempotenttest.Clock
 	url      string
@@ -61,9 +61,9 @@ type fault struct {
 
 func (f *fault) isFor(r *http.Request) bool { return f != nil && r.Method == http.MethodPost }
 
-func newWorld(t *testing.T, timeout time.Duration) *world {
+func newFixture(t *testing.T, timeout time.Duration) *fixture {
 	t.Helper()
-	w := &world{t: t, clock: &idempotenttest.Clock{}, store: memstore.New(), booked: make(chan struct{}, 1), release: make(chan struct{})}
+	w := &fixture{t: t, clock: &idempotenttest.Clock{}, store: memstore.New(), booked: make(chan struct{}, 1), release: make(chan struct{})}
 	ledger, err := provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"), func(o *provider.Options) {
 		o.Slow = func(ctx context.Context) {
 			w.booked <- struct{}{}
@@ -98,7 +98,7 @@ func newWorld(t *testing.T, timeout time.Duration) *world {
 }
 
 // serve starts a function with the same store and the provider at providerURL.
-func (w *world) serve(providerURL string, timeout time.Duration) {
+func (w *fixture) serve(providerURL string, timeout time.Duration) {
 	w.t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
@@ -133,7 +133,7 @@ type reply struct {
 	body   string
 }
 
-func (w *world) send(method, path, key, body string) reply {
+func (w *fixture) send(method, path, key, body string) reply {
 	w.t.Helper()
 	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -157,13 +157,13 @@ func (w *world) send(method, path, key, body string) reply {
 	return reply{resp.StatusCode, resp.Header, string(data)}
 }
 
-func (w *world) post(key, body string) reply {
+func (w *fixture) post(key, body string) reply {
 	w.t.Helper()
 	return w.send("POST", "/charges", key, body)
 }
 
 // want checks an answer's status and that its body has the parts.
-func (w *world) want(r reply, status int, parts ...string) {
+func (w *fixture) want(r reply, status int, parts ...string) {
 	w.t.Helper()
 	if r.status != status {
 		w.t.Fatalf("got %d %s, want %d", r.status, r.body, status)
@@ -176,7 +176,7 @@ func (w *world) want(r reply, status int, parts ...string) {
 }
 
 // wantProblem checks that an answer is a problem document.
-func (w *world) wantProblem(r reply, status int, parts ...string) {
+func (w *fixture) wantProblem(r reply, status int, parts ...string) {
 	w.t.Helper()
 	w.want(r, status, parts...)
 	var p struct {
@@ -192,7 +192,7 @@ func (w *world) wantProblem(r reply, status int, parts ...string) {
 }
 
 // wantReplay checks that an answer repeats another one.
-func (w *world) wantReplay(r, first reply) {
+func (w *fixture) wantReplay(r, first reply) {
 	w.t.Helper()
 	if r.status != first.status || r.body != first.body || r.header.Get("Location") != first.header.Get("Location") ||
 		r.header.Get("Content-Type") != first.header.Get("Content-Type") || r.header.Get("Idempotent-Replayed") != "true" {
@@ -201,7 +201,7 @@ func (w *world) wantReplay(r, first reply) {
 }
 
 // ledger returns the charges that the provider has booked.
-func (w *world) ledger() (charges []provider.Charge) {
+func (w *fixture) ledger() (charges []provider.Charge) {
 	w.t.Helper()
 	rec := httptest.NewRecorder()
 	w.provider.ServeHTTP(rec, httptest.NewRequest("GET", "/charges", nil))
@@ -211,7 +211,7 @@ func (w *world) ledger() (charges []provider.Charge) {
 	return charges
 }
 
-func (w *world) wantCharges(want int) {
+func (w *fixture) wantCharges(want int) {
 	w.t.Helper()
 	if got := len(w.ledger()); got != want {
 		w.t.Errorf("the provider booked %d charges, want %d", got, want)
@@ -219,6 +219,6 @@ func (w *world) wantCharges(want int) {
 }
 
 // resolve runs the resolver on a client's key.
-func (w *world) resolve(key string) (string, error) {
+func (w *fixture) resolve(key string) (string, error) {
 	return w.resolver.Resolve(w.t.Context(), charge.RecordIDOf(key))
 }

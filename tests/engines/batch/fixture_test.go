@@ -42,9 +42,9 @@ const (
 
 var endings = []ending{succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow}
 
-// world is a source, a function that processes its messages, and the book of the
+// fixture is a source, a function that processes its messages, and the book of the
 // effects.
-type world struct {
+type fixture struct {
 	t      *rapid.T
 	source source
 	// byOrder: the key is the order's. Otherwise it is the record's number, and
@@ -78,7 +78,7 @@ type world struct {
 var errBroken = errors.New("broken")
 
 // mortal is a call of a process that may die: after its death every call fails.
-func (w *world) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
+func (w *fixture) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	w.mu.Lock()
 	if w.dead {
 		c.Err = errors.New("the process is dead")
@@ -94,8 +94,8 @@ func (w *world) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	}
 }
 
-func newWorld(t *rapid.T, s source, seen *kit.Tally) *world {
-	w := &world{
+func newFixture(t *rapid.T, s source, seen *kit.Tally) *fixture {
+	w := &fixture{
 		t: t, source: s, seen: seen, store: memstore.New(),
 		declared:  rapid.SampledFrom([]idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}).Draw(t, "recovery"),
 		handsOver: rapid.Bool().Draw(t, "hands over"),
@@ -145,7 +145,7 @@ func newWorld(t *rapid.T, s source, seen *kit.Tally) *world {
 }
 
 // hide is the function's client of SQS.
-func (w *world) hide(_ context.Context, queueURL, receipt string, seconds int32) error {
+func (w *fixture) hide(_ context.Context, queueURL, receipt string, seconds int32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dead || !w.hides {
@@ -165,7 +165,7 @@ func (w *world) hide(_ context.Context, queueURL, receipt string, seconds int32)
 
 func letter(i int) string { return string(rune('A' + i)) }
 
-func (w *world) guard(s driver.Store) *idempotent.Guard {
+func (w *fixture) guard(s driver.Store) *idempotent.Guard {
 	g, err := idempotent.New(s, func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
 		o.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
@@ -179,7 +179,7 @@ func (w *world) guard(s driver.Store) *idempotent.Guard {
 }
 
 // key is the key of a message's operation.
-func (w *world) key(m *sent) idempotent.RecordID {
+func (w *fixture) key(m *sent) idempotent.RecordID {
 	id := m.about
 	if !w.byOrder {
 		id = m.id
@@ -188,7 +188,7 @@ func (w *world) key(m *sent) idempotent.RecordID {
 }
 
 // record returns the record of a message, or nil.
-func (w *world) record(m *sent) *driver.Record {
+func (w *fixture) record(m *sent) *driver.Record {
 	r, err := w.store.Get(context.Background(), w.key(m))
 	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
 		w.t.Fatal(err)
@@ -198,13 +198,13 @@ func (w *world) record(m *sent) *driver.Record {
 
 // done reports whether a message may be deleted: its record is completed, or it
 // is unknown and was handed over.
-func (w *world) done(m *sent) bool {
+func (w *fixture) done(m *sent) bool {
 	r := w.record(m)
 	return r != nil && (r.State == driver.StateCompleted || r.State == driver.StateUnknown && w.handedOver[string(r.ID)])
 }
 
 // work is the handler.
-func (w *world) work(ctx context.Context, o order) error {
+func (w *fixture) work(ctx context.Context, o order) error {
 	execution, _ := idempotent.FromContext(ctx)
 	id := string(execution.RecordID())
 	w.mu.Lock()
@@ -262,14 +262,14 @@ func (w *world) work(ctx context.Context, o order) error {
 	return nil
 }
 
-func (w *world) dies() {
+func (w *fixture) dies() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dead = true
 }
 
 // enters records that a handler runs, and checks whether it may.
-func (w *world) enters(id string, o order) *sent {
+func (w *fixture) enters(id string, o order) *sent {
 	w.entries[id]++
 	w.seen.Add("entries", 1)
 	var m *sent
@@ -306,4 +306,4 @@ func (w *world) enters(id string, o order) *sent {
 	return m
 }
 
-func (w *world) breaks(what string) { w.broken = append(w.broken, what) }
+func (w *fixture) breaks(what string) { w.broken = append(w.broken, what) }

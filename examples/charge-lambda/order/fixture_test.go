@@ -38,8 +38,8 @@ func byKey(id string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
 }
 
-// bank is a provider and a mailer. Both honour keys, and fail on request.
-type bank struct {
+// services is a provider and a mailer. Both honour keys, and fail on request.
+type services struct {
 	charges map[string]charge.Charge
 	mails   map[string]string
 	before  error // fails before the effect
@@ -48,7 +48,7 @@ type bank struct {
 	forgets bool // does not recognise earlier keys
 }
 
-func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
+func (b *services) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
@@ -60,7 +60,7 @@ func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r ch
 	return b.charges[key], b.after
 }
 
-func (b *bank) Find(_ context.Context, key string) (charge.Charge, error) {
+func (b *services) Find(_ context.Context, key string) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
@@ -71,7 +71,7 @@ func (b *bank) Find(_ context.Context, key string) (charge.Charge, error) {
 	return c, nil
 }
 
-func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
+func (b *services) Mail(_ context.Context, key, id string) (string, error) {
 	if b.mail != nil {
 		return "", b.mail
 	}
@@ -79,20 +79,20 @@ func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
 	return "rc_1", nil
 }
 
-// world is a shop with all its services.
-type world struct {
+// fixture is a shop with all its services.
+type fixture struct {
 	*order.Shop
-	store  *dynamostore.Store
-	tables *tables
-	bank   *bank
-	clock  *idempotenttest.Clock
+	store    *dynamostore.Store
+	tables   *tables
+	services *services
+	clock    *idempotenttest.Clock
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		tables: &tables{DB: dynamotest.New("records", "orders", "outbox")}, clock: &idempotenttest.Clock{},
-		bank: &bank{charges: map[string]charge.Charge{}, mails: map[string]string{}},
+		services: &services{charges: map[string]charge.Charge{}, mails: map[string]string{}},
 	}
 	store, err := dynamostore.New(w.tables, "records")
 	if err != nil {
@@ -105,11 +105,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.store = store
-	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.bank, Mailer: w.bank, Orders: "orders", Outbox: "outbox"}
+	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mailer: w.services, Orders: "orders", Outbox: "outbox"}
 	return w
 }
 
-func (w *world) send(t *testing.T, h order.Handler) (order.Confirmation, error) {
+func (w *fixture) send(t *testing.T, h order.Handler) (order.Confirmation, error) {
 	t.Helper()
 	return h(w.clock.Invocation(t.Context(), 10*time.Second),
 		order.Request{Number: "o-1", Request: charge.Request{Amount: 4200, Currency: "usd", Customer: "cus_1"}})
@@ -120,7 +120,7 @@ func record(operation string) idempotent.RecordID {
 }
 
 // has reports whether a table has an item of the order.
-func (w *world) has(t *testing.T, table, operation string) bool {
+func (w *fixture) has(t *testing.T, table, operation string) bool {
 	t.Helper()
 	out, err := w.tables.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: byKey(order.ID(record(operation)))})
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *world) has(t *testing.T, table, operation string) bool {
 }
 
 // resolve resolves an order as the reconciler does.
-func (w *world) resolve(t *testing.T, operation string, resolver idempotent.ResolveFunc) error {
+func (w *fixture) resolve(t *testing.T, operation string, resolver idempotent.ResolveFunc) error {
 	t.Helper()
 	r, err := w.store.Get(t.Context(), record(operation))
 	if err != nil {

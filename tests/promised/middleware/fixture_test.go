@@ -27,16 +27,16 @@ const (
 	path   = "/customers/7/charges"
 )
 
-// world is a guard and a handler, which a test puts into a chain.
-type world struct {
+// fixture is a guard and a handler, which a test puts into a chain.
+type fixture struct {
 	t     *testing.T
 	store *spy
 	guard *idempotent.Guard
 	runs  atomic.Int32
 }
 
-func newWorld(t *testing.T, optFns ...func(*idempotent.Options)) *world {
-	w := &world{t: t, store: &spy{Store: memstore.New()}}
+func newFixture(t *testing.T, optFns ...func(*idempotent.Options)) *fixture {
+	w := &fixture{t: t, store: &spy{Store: memstore.New()}}
 	g, err := idempotent.New(w.store, optFns...)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func newWorld(t *testing.T, optFns ...func(*idempotent.Options)) *world {
 }
 
 // charge is a handler with a response that is worth to be compressed.
-func (w *world) charge() http.Handler {
+func (w *fixture) charge() http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		w.runs.Add(1)
 		h := rw.Header()
@@ -74,7 +74,7 @@ func (s *spy) Insert(ctx context.Context, r driver.Record, now time.Time) (*driv
 }
 
 // record returns the record that was last claimed.
-func (w *world) record() *driver.Record {
+func (w *fixture) record() *driver.Record {
 	w.t.Helper()
 	id, _ := w.store.last.Load().(idempotent.RecordID)
 	r, err := w.store.Get(w.t.Context(), id)
@@ -85,7 +85,7 @@ func (w *world) record() *driver.Record {
 }
 
 // stored returns the stored response of that record.
-func (w *world) stored() lambdahttp.Response {
+func (w *fixture) stored() lambdahttp.Response {
 	w.t.Helper()
 	_, data, err := w.guard.StoredOutcome(w.t.Context(), *w.record())
 	if err != nil {

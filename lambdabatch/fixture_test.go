@@ -34,9 +34,9 @@ type order struct {
 	Amount int    `json:"amount,omitempty"`
 }
 
-// world is a guard over a store that can fail, with a clock, and a handler that
+// fixture is a guard over a store that can fail, with a clock, and a handler that
 // runs a planned function for each order.
-type world struct {
+type fixture struct {
 	t     *testing.T
 	clock idempotenttest.Clock
 	seen  idempotenttest.Recorder
@@ -50,9 +50,9 @@ type world struct {
 	fault func(idempotenttest.Call) idempotenttest.Fault
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, plan: map[string]func(context.Context) error{}}
+	w := &fixture{t: t, plan: map[string]func(context.Context) error{}}
 	faults := idempotenttest.Faults{Plan: func(c idempotenttest.Call) idempotenttest.Fault {
 		if w.fault == nil {
 			return idempotenttest.NoFault
@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // handle is the handler.
-func (w *world) handle(ctx context.Context, o order) error {
+func (w *fixture) handle(ctx context.Context, o order) error {
 	w.mu.Lock()
 	w.runs = append(w.runs, o.ID)
 	do := w.plan[o.ID]
@@ -83,7 +83,7 @@ func (w *world) handle(ctx context.Context, o order) error {
 }
 
 // on sets what the handler does with an order from now on.
-func (w *world) on(id string, do func(context.Context) error) {
+func (w *fixture) on(id string, do func(context.Context) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plan[id] = do
@@ -94,7 +94,7 @@ func returns(err error) func(context.Context) error {
 }
 
 // options returns the options that all tests share.
-func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
+func (w *fixture) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "fulfil", lambdabatch.Field("/order_id")
 		o.Guard = func(g *idempotent.Options) {
@@ -106,7 +106,7 @@ func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.
 	}
 }
 
-type lockedWriter struct{ w *world }
+type lockedWriter struct{ w *fixture }
 
 func (l lockedWriter) Write(p []byte) (int, error) {
 	l.w.mu.Lock()
@@ -114,7 +114,7 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	return l.w.lines.Write(p)
 }
 
-func (w *world) log() string {
+func (w *fixture) log() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lines.String()
@@ -140,10 +140,10 @@ func concurrency(n int) func(*lambdabatch.Options) {
 }
 
 // invocation returns a context with the function's timeout.
-func (w *world) invocation() context.Context { return w.clock.Invocation(w.t.Context(), timeout) }
+func (w *fixture) invocation() context.Context { return w.clock.Invocation(w.t.Context(), timeout) }
 
 // wantRuns fails the test unless these orders ran, in this order.
-func (w *world) wantRuns(want ...string) {
+func (w *fixture) wantRuns(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *world) wantRuns(want ...string) {
 }
 
 // state returns the state of an order's record.
-func (w *world) state(source, id string) string {
+func (w *fixture) state(source, id string) string {
 	w.t.Helper()
 	r, err := w.store.Get(w.t.Context(), idempotent.Key{Operation: "fulfil", Scope: source, ID: id}.RecordID())
 	switch {
@@ -165,7 +165,7 @@ func (w *world) state(source, id string) string {
 	return r.State.String()
 }
 
-func (w *world) wantState(id, want string) {
+func (w *fixture) wantState(id, want string) {
 	w.t.Helper()
 	if got := w.state(queue, id); got != want {
 		w.t.Errorf("the record of %s is %s, want %s", id, got, want)
@@ -214,7 +214,7 @@ func failed(t testing.TB, response events.SQSEventResponse, err error) []string 
 }
 
 // send delivers event once.
-func (w *world) send(h func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), event events.SQSEvent) []string {
+func (w *fixture) send(h func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), event events.SQSEvent) []string {
 	w.t.Helper()
 	response, err := h(w.invocation(), event)
 	return failed(w.t, response, err)

@@ -16,9 +16,9 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 )
 
-// bank is the payment provider. It books as the example's does, and lets a test
+// payments is the payment provider. It books as the example's does, and lets a test
 // act between the booking and the answer.
-type bank struct {
+type payments struct {
 	provider *provider.Provider
 	server   *httptest.Server
 
@@ -35,12 +35,12 @@ type afterwards func(times int) (answer bool)
 // versions are addresses that lead to the same ledger.
 var versions = []string{"v1", "v2"}
 
-func newBank(dir string) (*bank, error) {
+func newPayments(dir string) (*payments, error) {
 	p, err := provider.New(filepath.Join(dir, "ledger.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	b := &bank{provider: p, asked: map[string]int{}, booked: map[string]afterwards{}, silent: map[string]bool{}}
+	b := &payments{provider: p, asked: map[string]int{}, booked: map[string]afterwards{}, silent: map[string]bool{}}
 	mux := http.NewServeMux()
 	for _, v := range versions {
 		mux.Handle("/"+v+"/", http.StripPrefix("/"+v, b.handler(v)))
@@ -49,15 +49,15 @@ func newBank(dir string) (*bank, error) {
 	return b, nil
 }
 
-func (b *bank) close() {
+func (b *payments) close() {
 	b.server.CloseClientConnections()
 	b.server.Close()
 	b.provider.Close()
 }
 
-func (b *bank) address(version string) string { return b.server.URL + "/" + version }
+func (b *payments) address(version string) string { return b.server.URL + "/" + version }
 
-func (b *bank) handler(version string) http.HandlerFunc {
+func (b *payments) handler(version string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			b.mu.Lock()
@@ -94,14 +94,14 @@ func (b *bank) handler(version string) http.HandlerFunc {
 }
 
 // after sets what happens after a charge of the customer was booked.
-func (b *bank) after(customer string, then afterwards) {
+func (b *payments) after(customer string, then afterwards) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.booked[customer] = then
 }
 
 // hold delays the answers for a customer until it is released.
-func (b *bank) hold(t *testing.T, customer string) (release func()) {
+func (b *payments) hold(t *testing.T, customer string) (release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(release)
@@ -109,8 +109,8 @@ func (b *bank) hold(t *testing.T, customer string) (release func()) {
 	return release
 }
 
-// hush makes the bank refuse requests about a key.
-func (b *bank) hush(key string) {
+// hush makes the provider refuse requests about a key.
+func (b *payments) hush(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.silent[key] = true
@@ -118,14 +118,14 @@ func (b *bank) hush(key string) {
 
 // times returns how often a customer's charges, or those of a version of the
 // address, were requested.
-func (b *bank) times(what string) int {
+func (b *payments) times(what string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.asked[what]
 }
 
 // charges returns a customer's charges in the ledger.
-func (b *bank) charges(t *testing.T, customer string) (list []provider.Charge) {
+func (b *payments) charges(t *testing.T, customer string) (list []provider.Charge) {
 	t.Helper()
 	for _, c := range b.ledger(t) {
 		if c.Customer == customer {
@@ -135,7 +135,7 @@ func (b *bank) charges(t *testing.T, customer string) (list []provider.Charge) {
 	return list
 }
 
-func (b *bank) ledger(t *testing.T) (list []provider.Charge) {
+func (b *payments) ledger(t *testing.T) (list []provider.Charge) {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	b.provider.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/charges", strings.NewReader("")))
