@@ -484,7 +484,9 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	if slices.Contains(args, "--table") || slices.Contains(args, "--file") {
 		w.getenv = func(string) string { return "" }
 	}
-	code := run(ctx, w, args)
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, w, args) }()
+	code := inTime(ts, ended)
 	out, errs := d.local(stdout.String()), d.local(stderr.String())
 	io.WriteString(ts.Stdout(), out)
 	io.WriteString(ts.Stderr(), errs)
@@ -503,6 +505,19 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 		}
 	}
 	return out + errs
+}
+
+// longest is how long a command line or a request may take.
+const longest = 5 * time.Second
+
+// inTime returns what a command line or a request ends with, which has to be soon.
+func inTime[T any](ts *testscript.TestScript, ended <-chan T) (v T) {
+	select {
+	case v = <-ended:
+	case <-time.After(longest):
+		ts.Fatalf("it did not end in %s", longest)
+	}
+	return v
 }
 
 // find looks for each of the texts, which are all in what a command printed, or not.
