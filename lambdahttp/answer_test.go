@@ -219,7 +219,7 @@ func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 // the success is not sent.
 func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	t.Parallel()
-	for written, want := range map[int]int{201: 409, 303: 409, 404: 404, 502: 502} {
+	for written, want := range map[int]int{201: 409, 303: 409, 400: 400, 404: 404, 502: 502} {
 		w := newWorld(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, exposing)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(written)

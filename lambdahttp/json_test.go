@@ -264,7 +264,10 @@ func TestJSONProblems(t *testing.T) {
 		"a wrapped one":   {errors.Join(errDown, declined), 402, 402, 1, "card_declined", false},
 		"not executed":    {idempotent.NotExecuted(down), 503, 503, 2, "service_unavailable", false},
 		"unknown":         {idempotent.Unknown(&lambdahttp.Problem{Status: 502}), 502, 409, 1, "bad_gateway", false},
+		"unknown by far":  {idempotent.Unknown(&lambdahttp.Problem{Status: 404}), 404, 409, 1, "not_found", false},
 		"no such status":  {&lambdahttp.Problem{Status: 200}, 0, 409, 1, "", true},
+		"the last status": {&lambdahttp.Problem{Status: 599}, 599, 409, 1, "error", false},
+		"no status":       {&lambdahttp.Problem{Status: 600}, 0, 409, 1, "", true},
 		"another error":   {errDown, 0, 409, 1, "", true},
 		"a final outcome": {idempotent.Final("card_declined", "Declined."), 422, 422, 1, "card_declined", false},
 	} {
@@ -392,6 +395,9 @@ func TestJSONWithoutBody(t *testing.T) {
 	a, err := send(t.Context(), charge(withBody(""), without("content-type")))
 	if err != nil || a.status != 200 || a.body != `{"id":"ch_1","note":""}` {
 		t.Errorf("%d %s, error %v; want 200, the default, and the result", a.status, a.body, err)
+	}
+	if a, err := send(t.Context(), charge(withKey(`"`+keyB+`"`), withBody("no JSON"))); err != nil || a.status != 400 {
+		t.Errorf("another body: %d %s, error %v", a.status, a.body, err)
 	}
 }
 

@@ -36,8 +36,11 @@ func TestPolicyOfOptions(t *testing.T) {
 	if got := made().Retention; got != 24*time.Hour {
 		t.Errorf("the default retention is %s", got)
 	}
-	if got := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour })).WaitFor; got != 27*time.Second {
-		t.Errorf("a request waits %s, want the gateway's limit", got)
+	for timeout, want := range map[time.Duration]time.Duration{0: 27 * time.Second, time.Second: 0} {
+		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
+		if got := patient.WaitFor; got != want {
+			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
+		}
 	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)

@@ -409,11 +409,11 @@ func TestHTTP24StreamedServerErrors(t *testing.T) {
 		{lambdahttp.StoreServerErrors, driver.StateCompleted, "not-stored"},
 	} {
 		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(502)
+			w.WriteHeader(500)
 			w.(http.Flusher).Flush()
 		}, nil, serverErrors(c.policy))
 		a, _ := s.do("")
-		if rec := s.store.record(t); a.StatusCode != 502 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
+		if rec := s.store.record(t); a.StatusCode != 500 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
 			t.Errorf("policy %d: got %d %v, the record is %s", c.policy, a.StatusCode, a.Header, rec.State)
 		}
 	}

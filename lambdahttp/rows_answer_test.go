@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"context"
 	"reflect"
 	"time"
 
@@ -62,6 +63,18 @@ var answerRows = []row{
 		w.post(charge())
 		return second
 	}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "300", runs: 1, record: "completed"},
+	{id: "HTTP-11", situation: "the first request is running, with a reference from `SetRef`", options: resume, play: func(w *world) (second reply) {
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			a, err := created(ctx, r) // sets the reference, which the step stores
+			if err == nil {
+				_, err = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+			}
+			second = w.post(charge())
+			return a, err
+		})
+		w.post(charge())
+		return second
+	}, status: 409, member: map[string]string{"resource": "/charges/ch_1"}, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 1, record: "completed"},
 	{id: "HTTP-11", situation: "this request exceeded its lease, and the one that took over is running", options: rerun,
 		play: func(w *world) reply {
 			w.becomes(duringRun(func() {
