@@ -240,6 +240,18 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	}
 }
 
+// A success stays if the error is not about a transaction.
+func TestSetErrorLeavesASuccess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.WriteHeader(201)
+		lambdahttp.SetError(r.Context(), errDown)
+	}, nil)
+	if a, got := s.do(""); a.StatusCode != 201 {
+		t.Errorf("the client got %d %s", a.StatusCode, got)
+	}
+}
+
 // A response that was sent cannot change, but the record does not store it as
 // the outcome.
 func TestDoubtAfterAStream(t *testing.T) {

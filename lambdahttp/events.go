@@ -228,7 +228,7 @@ func (x *exchange[Ev, Ans]) replace(r *Response) {
 	switch {
 	case !x.lists():
 		*f.header = joined(r.Header)
-	case r.Header == nil && !x.t.merges:
+	case r.Header == nil:
 		*f.headers = map[string][]string{} // the load balancer requires it
 	default:
 		*f.headers = r.Header

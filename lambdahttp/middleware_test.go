@@ -224,6 +224,7 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 		{t.Context(), "req-1", "req-1"},
 		{t.Context(), "", ""},
 		{t.Context(), "a b", ""},
+		{t.Context(), strings.Repeat("x", 64), strings.Repeat("x", 64)},
 		{t.Context(), strings.Repeat("x", 65), ""},
 		{onLambda, "req-1", "aws-1"},
 	} {

@@ -173,6 +173,17 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
+// A problem that exposes headers itself keeps them exposed.
+func TestExposedByAProblem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0], exposing, func(o *lambdahttp.Options) {
+		o.Profile.Answers[lambdahttp.OutcomeUnknown].Header = map[string]string{"Access-Control-Expose-Headers": "X-Trace"}
+	})
+	if got := vanished(w).header["Access-Control-Expose-Headers"]; got != "X-Trace, Access-Control-Expose-Headers, Retry-After" {
+		t.Errorf("exposed are %q", got)
+	}
+}
+
 // F64: only a response after which the client has to change something or to
 // wait links to the page about keys.
 func TestDocsURLLinks(t *testing.T) {

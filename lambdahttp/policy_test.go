@@ -42,6 +42,11 @@ func TestPolicyOfOptions(t *testing.T) {
 			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
 		}
 	}
+	if p := made(func(o *lambdahttp.Options) {
+		o.Scope.Description, o.Fingerprint = "", lambdahttp.FingerprintRule{Of: lambdahttp.WholeRequest.Of}
+	}); p.Scope != "the authenticated caller" || !strings.HasPrefix(p.Fingerprint, "the method, the path") {
+		t.Errorf("without descriptions: %q, %q", p.Scope, p.Fingerprint)
+	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
 	}

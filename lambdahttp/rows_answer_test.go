@@ -94,6 +94,11 @@ var answerRows = []row{
 			}))
 			return w.post(charge())
 		}, status: 201, replayed: true, runs: 2, record: "completed"},
+	{id: "HTTP-11", situation: "the same, and this request's handler fails", options: rerun, play: overtaken(func(s *faultyStore) { s.replaceErr = errDown }),
+		status: 409, member: map[string]string{"until": ""}, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 2, record: "in_progress"},
+	{id: "HTTP-18", situation: "this request exceeded its lease and failed, and the response of the one that took over could not be stored", options: rerun,
+		play: overtaken(func(s *faultyStore) { s.noResults = true }), status: 409, problem: "replay-unavailable", title: titleUnavailable,
+		member: map[string]string{"resource": "/charges/ch_1"}, runs: 2, record: "completed"},
 	{id: "HTTP-11", profile: "Stripe", situation: "the first request is running", play: func(w *world) (second reply) {
 		w.becomes(duringRun(func() {
 			w.clock.Advance(10*time.Minute + 500*time.Millisecond)

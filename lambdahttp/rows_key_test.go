@@ -116,7 +116,7 @@ var keyRows = []row{
 	// F05, F06, F07: a key must have the length and the form of its profile.
 	{id: "HTTP-07", situation: "an empty header", play: once(withKey("")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
-	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)),
+	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)), member: map[string]string{"detail": "The Idempotency-Key header cannot be used: the closing double quote is missing."},
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", situation: "a key of fewer than 16 characters", play: once(withKey(`"0123456789abcde"`)),
 		status: 400, problem: "invalid-key", title: titleInvalid},
