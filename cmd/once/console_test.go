@@ -187,7 +187,7 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 	if want == "gone" {
 		select {
 		case <-w.stderr.audited:
-		case <-time.After(longest):
+		case <-time.After(time.Until(w.desk.deadline)):
 			ts.Fatalf("the audit has no line about the order")
 		}
 	}
@@ -206,7 +206,7 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 // send sends a request as the page does, with other headers. The status 0 means that
 // ctx ended.
 func (w *window) send(ts *testscript.TestScript, ctx context.Context, method, path, body string, headers ...string) (int, http.Header, []byte) {
-	within, cancel := context.WithTimeout(ctx, longest)
+	within, cancel := context.WithDeadline(ctx, w.desk.deadline)
 	defer cancel()
 	r, err := http.NewRequestWithContext(within, method, w.base+path, strings.NewReader(body))
 	ts.Check(err)

@@ -119,6 +119,11 @@ func script(t *testing.T, name string, stores ...string) {
 					if err != nil {
 						return err
 					}
+					end, ok := t.Deadline()
+					if !ok {
+						end = time.Now().Add(time.Hour)
+					}
+					d.deadline = end.Add(-2 * time.Second)
 					e.Setenv("STORE", d.name())
 					e.Setenv("LONG", strings.Repeat("v", 1025))
 					e.Values[deskKey{}] = d
@@ -165,6 +170,8 @@ type desk struct {
 	dir  string // of the script
 	file string // "": a table
 	db   *database
+
+	deadline time.Time // of the test
 
 	now    time.Time
 	seen   map[idempotent.RecordID]driver.Version // at the last seed or changed
@@ -507,15 +514,13 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	return out + errs
 }
 
-// longest is how long a command line or a request may take.
-const longest = 5 * time.Second
-
-// inTime returns what a command line or a request ends with, which has to be soon.
+// inTime returns what a command line or a request ends with. Without an end the script
+// fails shortly before the time of the test binary is over.
 func inTime[T any](ts *testscript.TestScript, ended <-chan T) (v T) {
 	select {
 	case v = <-ended:
-	case <-time.After(longest):
-		ts.Fatalf("it did not end in %s", longest)
+	case <-time.After(time.Until(deskOf(ts).deadline)):
+		ts.Fatalf("it did not end")
 	}
 	return v
 }
