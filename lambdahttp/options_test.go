@@ -173,6 +173,15 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
+// A situation of a later version has a number.
+func TestUnknownSituation(t *testing.T) {
+	t.Parallel()
+	later := lambdahttp.FinalOutcome + 1
+	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-15"`) {
+		t.Errorf("got %s", got)
+	}
+}
+
 // A problem that exposes headers itself keeps them exposed.
 func TestExposedByAProblem(t *testing.T) {
 	t.Parallel()

@@ -60,6 +60,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		{serverErrors(lambdahttp.StoreServerErrors, rerun), stored},
 		{serverErrors(lambdahttp.UnknownServerErrors, rerun), unknown},
 		{serverErrors(lambdahttp.ReleaseServerErrors), again},
+		{func(o *lambdahttp.Options) { o.Profile.ServerErrors = lambdahttp.ReleaseServerErrors }, again},
 	} {
 		if got := made(c.optFn).ServerErrors; !strings.Contains(got, c.want) {
 			t.Errorf("a 5xx %q, want %q in it", got, c.want)
