@@ -47,6 +47,18 @@ func TestPolicyOfOptions(t *testing.T) {
 	}); p.Scope != "the authenticated caller" || !strings.HasPrefix(p.Fingerprint, "the method, the path") {
 		t.Errorf("without descriptions: %q, %q", p.Scope, p.Fingerprint)
 	}
+	for want, names := range map[string][]string{
+		"* X-Csrf-Token": {"*", "X-CSRF-Token", "Location"},
+		"Content-Encoding Content-Range Content-Type X-Csrf-Token": {"x-csrf-token", "content-type"},
+	} {
+		p := made(func(o *lambdahttp.Options) { o.ReplayHeaders = names })
+		if strings.Join(p.ReplayedHeaders, " ") != want || (p.OmittedHeaders == nil) == strings.Contains(want, "*") {
+			t.Errorf("ReplayHeaders %q: %q are replayed, want %s, except %q", names, p.ReplayedHeaders, want, p.OmittedHeaders)
+		}
+		if all := p.OmittedHeaders; all != nil && (!slices.IsSorted(all) || !slices.Contains(all, "Idempotency-Key")) {
+			t.Errorf("ReplayHeaders %q: omitted are %q", names, all)
+		}
+	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
 	}

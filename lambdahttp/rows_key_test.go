@@ -26,6 +26,10 @@ var keyRows = []row{
 		play: twice(withBodyKey(`"` + keyA + `"`)), status: 201, replayed: true, runs: 1, record: "completed"},
 
 	// F03: the syntax of the draft, of a provider, or both.
+	{id: "HTTP-01", situation: "another name that Unicode folds to it",
+		play:   once(without("idempotency-key"), withHeader("idempotency-\u212aey", `"`+keyA+`"`)),
+		status: 400, problem: "missing-key", title: titleMissing},
+
 	{id: "HTTP-02", situation: "a quoted key; parameters after it are ignored", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withKey(` "` + keyA + `"; v=1;w="x";q=?0 `)))

@@ -124,6 +124,8 @@ var equivalents = map[string]string{
 	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                     "zero was replaced by the default before",
 	"lambdahttp.Request.content: r.document != nil && isJSON(media) is never true": "only saves parsing the body again",
 	"lambdahttp.Request.bodyMember: r.document is not set to doc":                  "only saves parsing the body again",
+	"lambdahttp.Request.complete: !all is never true":                              "only saves work for a request that is refused",
+	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
 	"lambdahttp.verifyDigest: !known is always true":                               "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                      "only saves hashing the body again, whose time TestLimits limits",
 
