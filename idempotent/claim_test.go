@@ -218,8 +218,8 @@ func TestMissingIsNotInvalid(t *testing.T) {
 		if (err == nil) != allow || (got == "ch_1") != allow {
 			t.Errorf("allow %v: a request without a key got %q and error %v", allow, got, err)
 		}
-		if kinds := events.Kinds(); !slices.Equal(kinds, []event.Kind{event.KeyMissing}) {
-			t.Errorf("allow %v: got events %v, want key_missing", allow, kinds)
+		if all := events.Events(); len(all) != 1 || all[0].Kind != event.KeyMissing || all[0].Operation != "o" || all[0].KeyHash != "" {
+			t.Errorf("allow %v: got events %+v, want key_missing without a key", allow, all)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		if !errors.As(err, new(*NoKeyError)) {
 			return out, err
 		}
-		o.observe(ctx, event.KeyMissing, key.RecordID(), nil, err)
+		o.observe(ctx, event.KeyMissing, RecordID(key.Operation+"#"), nil, err)
 		if o.AllowMissingKey {
 			return unguarded(ctx, fn)
 		}

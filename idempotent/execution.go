@@ -243,7 +243,7 @@ func (a *attempt) ended(ctx context.Context) {
 	}
 	a.enter(phaseNone)
 	e, took := a.opts.event(ctx, event.RequestEnded, a.id, nil, nil), &a.phases.took
-	e.KeyHash, e.Durations = a.id.KeyHash(), event.Durations{Claim: took[phaseClaim], Handler: took[phaseHandler], Settle: took[phaseSettle]}
+	e.Durations = event.Durations{Claim: took[phaseClaim], Handler: took[phaseHandler], Settle: took[phaseSettle]}
 	a.opts.emit(ctx, e)
 }
 

@@ -176,9 +176,9 @@ func (o *Options) observe(ctx context.Context, kind event.Kind, id RecordID, r *
 }
 
 func (o *Options) event(ctx context.Context, kind event.Kind, id RecordID, r *driver.Record, err error) event.Event {
-	e := event.Event{Kind: kind, Time: o.now(), Operation: id.Operation(), Recovery: o.Recovery, Err: bare(err)}
+	e := event.Event{Kind: kind, Time: o.now(), Operation: id.Operation(), KeyHash: id.KeyHash(), Recovery: o.Recovery, Err: bare(err)}
 	if r != nil {
-		e.KeyHash, e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason, r.TraceParent
+		e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.Attempt, r.Recovery, r.Reason, r.TraceParent
 	}
 	if o.RequestID != nil {
 		e.RequestID = o.RequestID(ctx)

@@ -114,7 +114,7 @@ func (e *responder) inProgress(r *Request, running *idempotent.InProgressError) 
 		situation, location = Accepted, e.opts.Accepted(r, running.RecordID)
 	}
 	p := e.problem(situation)
-	p.Resource, p.Until = running.Ref, running.Until.UTC()
+	p.Resource, p.Until = running.Ref, running.Until
 	a := e.renderLater(p, running.RetryAfter)
 	if location != "" {
 		a = a.mark("Location", location)
@@ -215,13 +215,9 @@ func (e *responder) problem(s Situation) Problem {
 // soon is the default of Retry-After.
 const soon = time.Second
 
-// renderLater is render with Retry-After, in situations that have it.
+// renderLater is render with Retry-After, for a situation that waits.
 func (e *responder) renderLater(p Problem, wait time.Duration) answer {
-	a := e.render(p)
-	if !waits[p.Situation] {
-		return a
-	}
-	return a.retryAfter(max(wait, soon))
+	return e.render(p).retryAfter(max(wait, soon))
 }
 
 // render returns the response for a problem.
@@ -252,10 +248,10 @@ func problemHeaders(o *Options) (headers [len(situations)][]mark) {
 // expires sets Idempotency-Expires, if the options enable it: the expiry of the
 // outcome as an HTTP date (RFC 9110, section 5.6.7), rounded down.
 func (e *responder) expires(a answer, at time.Time) answer {
-	if !e.opts.ExpiresHeader || at.IsZero() {
+	if !e.opts.ExpiresHeader {
 		return a
 	}
-	return a.mark(headerExpires, at.UTC().Format(http.TimeFormat))
+	return a.mark(headerExpires, at.Format(http.TimeFormat))
 }
 
 // status sets Idempotency-Status, if the profile enables it.

@@ -219,7 +219,7 @@ func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 // the success is not sent.
 func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	t.Parallel()
-	for written, want := range map[int]int{201: 409, 303: 409, 404: 404, 502: 502} {
+	for written, want := range map[int]int{201: 409, 303: 409, 400: 400, 404: 404, 502: 502} {
 		w := newFixture(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, exposing)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(written)
@@ -237,6 +237,18 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 		if want == 409 && (out.sent.Get("Retry-After") != "1" || out.sent.Get("Access-Control-Expose-Headers") != "Retry-After") {
 			t.Errorf("%d was written: the response has the headers %v", written, out.sent)
 		}
+	}
+}
+
+// A success stays if the error is not about a transaction.
+func TestSetErrorLeavesASuccess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.WriteHeader(201)
+		lambdahttp.SetError(r.Context(), errDown)
+	}, nil)
+	if a, got := s.do(""); a.StatusCode != 201 {
+		t.Errorf("the client got %d %s", a.StatusCode, got)
 	}
 }
 

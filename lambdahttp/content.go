@@ -47,7 +47,7 @@ func (r *Request) content() (c content, err error) {
 	coding, body, err := r.uncoded()
 	c = content{media: media, coding: coding, form: formRaw, body: body}
 	switch {
-	case err != nil || coding != "" || strings.Contains(media, ","): // the last is several media types
+	case coding != "" || strings.Contains(media, ","): // the last is several media types
 	case isJSON(media):
 		if doc, err := canonical.JSON(body); err == nil {
 			c.form, c.body = formJSON, doc

@@ -74,9 +74,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
 		}
-		if o.WaitFor > 0 {
-			o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
-		}
+		o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
 		e.disabled, e.logger = o.Disabled, o.Logger
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
@@ -102,14 +100,12 @@ func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) 
 }
 
 func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) {
+	ctx = withRequestID(ctx, r)
 	p := &e.opts.Profile
 	switch {
 	case e.disabled:
 		a, err := e.serveUnguarded(ctx, r, idempotent.Key{}, w)
-		if err == nil {
-			a = e.ignored(a, r)
-		}
-		return a, err
+		return e.ignored(a, r), err
 	case r.Method == "":
 		// Without this check a POST of another event format would run unguarded.
 		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
@@ -128,7 +124,6 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	}
 	r.complete(found || e.opts.ownOperation)
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
-	ctx = withRequestID(ctx, r)
 	unnamed := e.opts.endpointUnknown(r)
 	if unnamed {
 		e.recommend(ctx, key.Operation)
@@ -181,15 +176,12 @@ func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, e
 	}
 	failure := w.enter(ctx)
 	a, err := e.own(w, failure, failure)
-	if err == nil {
-		a = e.ignored(a, r)
-	}
-	return a, err
+	return e.ignored(a, r), err
 }
 
 // ignored marks a response whose request key was ignored.
 func (e *engine) ignored(a answer, r *Request) answer {
-	if !e.opts.Profile.StatusHeader || len(r.Header(e.opts.Profile.Header)) == 0 {
+	if len(r.Header(e.opts.Profile.Header)) == 0 {
 		return a
 	}
 	return e.status(a, statusIgnored)
@@ -226,14 +218,12 @@ func (e *engine) serveUnguarded(ctx context.Context, r *Request, key idempotent.
 // refuses the request.
 func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
-		entered  bool
 		failure  error // the error it returned
 		settles  error // failure, or what the response means for the record
 		declared declaration
 	}
 	handler.declared.opts, handler.declared.translate = e.opts, e.translate
 	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (s stored, _ error) {
-		handler.entered = true
 		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
 		if handler.settles = handler.failure; handler.settles == nil {
 			s, handler.settles = handler.declared.outcome(w.response())
@@ -243,7 +233,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	switch {
 	case out.Replayed:
 		return e.replay(ctx, r, out, err)
-	case !handler.entered || handler.settles == nil && err != nil || afterwards(err, out.RecordID):
+	case handler.settles == nil && err != nil || afterwards(err, out.RecordID):
 		return e.refused(r, err)
 	}
 	a, err := e.own(w, handler.failure, err)
@@ -304,7 +294,7 @@ func (e *engine) expose(a answer, w work) answer {
 		r, _ := w.response() // the headers are there, whatever the body is
 		own = r.Header
 	}
-	return a.mark(headerExpose, strings.Join(append(slices.Clone(own[headerExpose]), a.marked...), ", "))
+	return a.mark(headerExpose, strings.Join(slices.Concat(own[headerExpose], a.marked), ", "))
 }
 
 type requestIDKey struct{}
@@ -315,8 +305,5 @@ func withRequestID(ctx context.Context, r *Request) context.Context {
 
 // requestIDFrom returns the request id for the guard's events and records.
 func requestIDFrom(ctx context.Context) string {
-	if r, ok := ctx.Value(requestIDKey{}).(*Request); ok {
-		return r.RequestID
-	}
-	return ""
+	return ctx.Value(requestIDKey{}).(*Request).RequestID
 }

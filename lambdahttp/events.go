@@ -179,14 +179,21 @@ func serveEvents[Ev, Ans any](t *eventType[Ev, Ans], e *engine, h func(context.C
 
 // read returns the response that v is or points to, if that is of type Ans.
 func (t *eventType[Ev, Ans]) read(v any) (r Response, ok bool, err error) {
-	if p, isPointer := v.(*Ans); isPointer && p != nil {
-		v = *p
+	a, ok := in[Ans](v)
+	if !ok {
+		return r, false, nil
 	}
-	a, ok := v.(Ans)
-	if ok {
-		r, err = t.fields(&a).response()
+	r, err = t.fields(&a).response()
+	return r, true, err
+}
+
+// in returns the T that v is, or points to.
+func in[T any](v any) (t T, ok bool) {
+	if p, _ := v.(*T); p != nil {
+		return *p, true
 	}
-	return r, ok, err
+	t, ok = v.(T)
+	return t, ok
 }
 
 // exchange is one event and the response to it.
@@ -221,7 +228,7 @@ func (x *exchange[Ev, Ans]) replace(r *Response) {
 	switch {
 	case !x.lists():
 		*f.header = joined(r.Header)
-	case r.Header == nil && !x.t.merges:
+	case r.Header == nil:
 		*f.headers = map[string][]string{} // the load balancer requires it
 	default:
 		*f.headers = r.Header
@@ -419,7 +426,7 @@ func rawQuery(multi map[string][]string, single map[string]string) string {
 // parameters returns the query's parameters: all values of each name if the
 // event contains them in multi, else the one in single.
 func parameters(multi map[string][]string, single map[string]string) url.Values {
-	all := make(url.Values, max(len(multi), len(single)))
+	all := url.Values{}
 	maps.Copy(all, multi)
 	for name, v := range single {
 		if _, ok := all[name]; !ok {

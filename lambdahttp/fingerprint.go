@@ -142,9 +142,6 @@ func (r *Request) parts(c content) [][]byte {
 // sortQuery sorts the parameters of a query by name. Values of one name stay in
 // their order, because the order may matter.
 func sortQuery(raw string) string {
-	if !strings.Contains(raw, "&") {
-		return raw
-	}
 	pairs := strings.Split(raw, "&")
 	slices.SortStableFunc(pairs, func(a, b string) int {
 		a, _, _ = strings.Cut(a, "=")

@@ -163,6 +163,10 @@ func TestFingerprintRuleErrors(t *testing.T) {
 		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "The body cannot be bound to the Idempotency-Key: it has no order.") || w.runs+w.store.calls != 0 {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
+		w = newFixture(t, on, failing(&lambdahttp.BodyError{}))
+		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, `"The body cannot be bound to the Idempotency-Key."`) {
+			t.Errorf("without a detail: got %d %s", a.status, a.body)
+		}
 		w = newFixture(t, on, failing(errDown))
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs+w.store.calls != 0 {
 			t.Errorf("got %v after %d runs", err, w.runs)

@@ -113,9 +113,6 @@ func serveJSON[Req, Resp, Ev, Ans any](
 	e := j.engine(t.name, g, optFns)
 	return serveEvents(t, e, func(ctx context.Context, event Ev) (ans Ans, err error) {
 		response, err := j.serve(ctx, e)
-		if response.Status == 0 {
-			return ans, err
-		}
 		x := exchange[Ev, Ans]{t: t, event: event}
 		x.replace(&response)
 		return x.ans, err
@@ -135,14 +132,12 @@ func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(
 // translate returns the response for a Resp that a handler passes to a
 // transaction.
 func (j JSON[Req, Resp]) translate(v any) (r Response, ok bool, err error) {
-	if p, isPointer := v.(*Resp); isPointer && p != nil {
-		v = *p
+	out, ok := in[Resp](v)
+	if !ok {
+		return r, false, nil
 	}
-	out, ok := v.(Resp)
-	if ok {
-		r, err = j.Response(out)
-	}
-	return r, ok, err
+	r, err = j.Response(out)
+	return r, true, err
 }
 
 type inputKey struct{}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -29,11 +30,23 @@ type refund struct {
 	Reason struct {
 		Code string `json:"code"`
 	} `json:"reason"`
+	When moment `json:"when"`
 }
 
 type refunded struct {
-	ID   string `json:"id"`
-	Note string `json:"note"`
+	ID   string  `json:"id"`
+	Note string  `json:"note"`
+	Rate float64 `json:"rate,omitempty"`
+}
+
+// moment is a member that reads itself.
+type moment struct{}
+
+func (*moment) UnmarshalJSON(text []byte) error {
+	if string(text) == `"past"` {
+		return &lambdahttp.Problem{Status: 400, Code: "invalid_body", Detail: "It is over."}
+	}
+	return errors.New("no moment")
 }
 
 // jsonFixture is a JSON handler behind one event type.
@@ -70,7 +83,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 	for name, front := range jsonFronts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &jsonFixture{store: memstore.New(), handle: func(context.Context, refund) (refunded, error) { return refunded{"re_1", "a < b"}, nil }}
+			w := &jsonFixture{store: memstore.New(), handle: func(context.Context, refund) (refunded, error) { return refunded{ID: "re_1", Note: "a < b"}, nil }}
 			guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 			if err != nil {
 				t.Fatal(err)
@@ -175,6 +188,8 @@ func TestJSONRefusesBodies(t *testing.T) {
 		"a member of another type": {`{"amount":"4111111111111111"}`, `the member \"amount\" has the wrong type: string`, nil},
 		"a nested member":          {`{"amount":1,"reason":{"code":7}}`, `the member \"reason.code\" has the wrong type: number`, nil},
 		"another document":         {`[4111111111111111]`, "the document has the wrong type: array", nil},
+		"a refused member":         {`{"amount":1,"when":"now"}`, `"The body cannot be read: no moment."`, nil},
+		"a member with a problem":  {`{"amount":1,"when":"past"}`, `"It is over."`, nil},
 		"not JSON":                 {`amount=4111111111111111`, "invalid JSON document", nil},
 		"a duplicate member":       {`{"amount":1,"amount":2}`, "duplicate member name", nil},
 		"two documents":            {`{"amount":1}{}`, "invalid JSON document", nil},
@@ -193,7 +208,7 @@ func TestJSONRefusesBodies(t *testing.T) {
 				if strings.Contains(a.body, "4111") {
 					t.Errorf("the response quotes the body: %s", a.body)
 				}
-				if a, err := w.post(t, validRefund); err != nil || a.status != 201 {
+				if a, err := w.post(t, validRefund, without("content-type")); err != nil || a.status != 201 {
 					t.Errorf("the corrected request: %d %s, error %v", a.status, a.body, err)
 				}
 			})
@@ -264,7 +279,10 @@ func TestJSONProblems(t *testing.T) {
 		"a wrapped one":   {errors.Join(errDown, declined), 402, 402, 1, "card_declined", false},
 		"not executed":    {idempotent.NotExecuted(down), 503, 503, 2, "service_unavailable", false},
 		"unknown":         {idempotent.Unknown(&lambdahttp.Problem{Status: 502}), 502, 409, 1, "bad_gateway", false},
+		"unknown by far":  {idempotent.Unknown(&lambdahttp.Problem{Status: 404}), 404, 409, 1, "not_found", false},
 		"no such status":  {&lambdahttp.Problem{Status: 200}, 0, 409, 1, "", true},
+		"the last status": {&lambdahttp.Problem{Status: 599}, 599, 409, 1, "error", false},
+		"no status":       {&lambdahttp.Problem{Status: 600}, 0, 409, 1, "", true},
 		"another error":   {errDown, 0, 409, 1, "", true},
 		"a final outcome": {idempotent.Final("card_declined", "Declined."), 422, 422, 1, "card_declined", false},
 	} {
@@ -378,6 +396,38 @@ func TestJSONCommit(t *testing.T) {
 	}
 }
 
+// A result that cannot be stored fails the handler, whether it is returned or passed to
+// a transaction.
+func TestJSONResultsThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		result any
+		says   string
+	}{
+		"no number":    {refunded{Rate: math.NaN()}, "cannot encode"},
+		"another type": {"text", "cannot store a string"},
+		"nothing":      {(*refunded)(nil), "cannot store a *lambdahttp_test.refunded"},
+	} {
+		onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
+			w.handle = func(ctx context.Context, _ refund) (refunded, error) {
+				e, _ := idempotent.FromContext(ctx)
+				err := e.Commit(ctx, row.result, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
+					t.Errorf("%s was committed", name)
+					return nil, nil
+				})
+				if err == nil || !strings.Contains(err.Error(), row.says) {
+					t.Errorf("%s: got the error %v, want %q", name, err, row.says)
+				}
+				out, _ := row.result.(refunded)
+				return out, nil
+			}
+			if a, err := w.post(t, validRefund); name == "no number" && (err == nil || !strings.Contains(err.Error(), row.says)) {
+				t.Errorf("%s: %d %s, error %v", name, a.status, a.body, err)
+			}
+		})
+	}
+}
+
 // An operation without a body has an empty struct as its request.
 func TestJSONWithoutBody(t *testing.T) {
 	t.Parallel()
@@ -393,6 +443,12 @@ func TestJSONWithoutBody(t *testing.T) {
 	if err != nil || a.status != 200 || a.body != `{"id":"ch_1","note":""}` {
 		t.Errorf("%d %s, error %v; want 200, the default, and the result", a.status, a.body, err)
 	}
+	if a, err := send(t.Context(), charge(withKey(`"`+keyB+`"`), withBody("no JSON"))); err != nil || a.status != 400 {
+		t.Errorf("another body: %d %s, error %v", a.status, a.body, err)
+	}
+	if a, err := send(t.Context(), charge(func(r *request) { r.body, r.base64 = "%", true })); err != nil || a.status != 400 || !strings.Contains(a.body, "invalid-body") {
+		t.Errorf("a broken encoding: %d %s, error %v", a.status, a.body, err)
+	}
 }
 
 // A missing guard or handler is found when the handler is built.
@@ -404,13 +460,17 @@ func TestJSONPanics(t *testing.T) {
 	}
 	for name, front := range jsonFronts {
 		for _, g := range []*idempotent.Guard{nil, guard} {
+			var j lambdahttp.JSON[refund, refunded]
+			if g == nil {
+				j.Handle = func(context.Context, refund) (refunded, error) { return refunded{}, nil }
+			}
 			func() {
 				defer func() {
 					if p, _ := recover().(string); !strings.Contains(p, "JSON."+name) {
 						t.Errorf("%s, guard %v: panic %q, want one that names the method", name, g != nil, p)
 					}
 				}()
-				front(lambdahttp.JSON[refund, refunded]{}, g, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
+				front(j, g, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
 			}()
 		}
 	}

@@ -58,7 +58,7 @@ func (k KeySource) read(r *Request, p *Profile) (key string, found bool, err err
 		key, found, err = p.headerKey(r)
 	}
 	if !found || err != nil {
-		return "", found, err
+		return "", false, err
 	}
 	key, err = p.canonicalKey(key)
 	return key, true, err

@@ -248,6 +248,9 @@ func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 		if a := w.post(charge(withBodyKey(`"0123456789abcde"`))); a.status != 400 {
 			t.Errorf("a short key: got %d", a.status)
 		}
+		if a := w.post(charge(func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || strings.Contains(a.body, "missing-key") {
+			t.Errorf("a broken encoding: got %d %s", a.status, a.body)
+		}
 		if a := w.post(charge(func(r *request) { withBodyKey(`"` + keyA + `"`)(r); r.base64 = true })); a.status != 400 {
 			t.Errorf("a broken body: got %d", a.status)
 		}

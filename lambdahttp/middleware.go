@@ -122,7 +122,7 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
 		// The handler reported a transaction in doubt. The success that it wrote is
 		// not sent.
-		a, err = e.expose(e.outcomeUnknown("", soon), x), nil
+		a = e.expose(e.outcomeUnknown("", soon), x)
 	}
 	switch {
 	case a.response != nil:
@@ -138,9 +138,9 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 // through unguarded.
 func (x *httpWork) enter(ctx context.Context) error {
 	outer, _ := idempotent.FromContext(x.r.Context())
-	own, guarded := idempotent.FromContext(ctx)
+	own, _ := idempotent.FromContext(ctx)
 	x.failure.execution = own
-	if guarded && own != outer {
+	if own != outer {
 		return x.enterGuarded(ctx)
 	}
 	x.serve(ctx)
@@ -151,14 +151,12 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	deadline, _ := guarded.Deadline() // the guard sets one
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(guarded), deadline)
 	defer cancel()
-	stop := func() bool { return false }
 	x.rec.keep(x.engine.opts.MaxResponseBody, func(status int) []mark {
 		// The response is now streamed to this client: cancel when it disconnects.
-		stop = context.AfterFunc(guarded, cancel)
+		context.AfterFunc(guarded, cancel)
 		return x.marksStreaming(status)
 	})
 	x.serve(ctx)
-	stop()
 	err := x.failure.get()
 	if err == nil && x.rec.silent() {
 		err = ctx.Err()
@@ -186,9 +184,7 @@ func (x *httpWork) serve(ctx context.Context) {
 	r := x.r.WithContext(context.WithValue(ctx, handlerErrorKey{}, &x.failure))
 	x.body.restore(r)
 	x.next.ServeHTTP(&x.rec, r)
-	if x.r.MultipartForm == nil {
-		x.r.MultipartForm = r.MultipartForm // the server removes the files of its own request only
-	}
+	x.r.MultipartForm = r.MultipartForm // the server removes the files of its own request only
 }
 
 func (x *httpWork) status() int                 { return x.rec.status }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -224,6 +225,7 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 		{t.Context(), "req-1", "req-1"},
 		{t.Context(), "", ""},
 		{t.Context(), "a b", ""},
+		{t.Context(), strings.Repeat("x", 64), strings.Repeat("x", 64)},
 		{t.Context(), strings.Repeat("x", 65), ""},
 		{onLambda, "req-1", "aws-1"},
 	} {
@@ -426,6 +428,14 @@ func TestKeyInALongBody(t *testing.T) {
 	}
 	if s.runs != 1 {
 		t.Errorf("the handler ran %d times", s.runs)
+	}
+	for name, body := range map[string]io.Reader{"ends early": iotest.ErrReader(io.ErrUnexpectedEOF), "was read before": http.NoBody} {
+		r, out := keyed(t.Context()), &plainWriter{header: http.Header{}}
+		r.Body, r.ContentLength = io.NopCloser(body), 5
+		lambdahttp.Middleware(s.guard, single, bodyKey)(http.NotFoundHandler()).ServeHTTP(out, r)
+		if strings.Contains(string(out.body), "invalid-key") || out.status < 400 {
+			t.Errorf("a body that %s: got %d %s", name, out.status, out.body)
+		}
 	}
 }
 

@@ -68,6 +68,9 @@ func TestConstructionPanics(t *testing.T) {
 			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("k") },
 			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
 			`Options.DocsURL "docs"`:                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
+			`Options.DocsURL "//example.com/keys"`:     func(o *lambdahttp.Options) { o.DocsURL = "//example.com/keys" },
+			`Options.DocsURL "https://x/\"keys\""`:     func(o *lambdahttp.Options) { o.DocsURL = `https://x/"keys"` },
+			`Options.DocsURL "https://x/?<keys>"`:      func(o *lambdahttp.Options) { o.DocsURL = "https://x/?<keys>" },
 			`Options.DocsURL "https://x/>"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://x/>" },
 			`Options.DocsURL "https://%zz"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
 			"Profile.ServerErrors is 5":                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
@@ -167,6 +170,26 @@ func TestProblemBase(t *testing.T) {
 		if a := w.post(charge(without("idempotency-key"))); json.Unmarshal([]byte(a.body), &got) != nil || got.Type != c.want || got.Code != "missing-key" {
 			t.Errorf("base %q, docs %q: got %s, want the type %s", c.base, c.docs, a.body, c.want)
 		}
+	}
+}
+
+// A situation of a later version has a number.
+func TestUnknownSituation(t *testing.T) {
+	t.Parallel()
+	later := lambdahttp.FinalOutcome + 1
+	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-15"`) {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A problem that exposes headers itself keeps them exposed.
+func TestExposedByAProblem(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, wires[0], exposing, func(o *lambdahttp.Options) {
+		o.Profile.Answers[lambdahttp.OutcomeUnknown].Header = map[string]string{"Access-Control-Expose-Headers": "X-Trace"}
+	})
+	if got := vanished(w).header["Access-Control-Expose-Headers"]; got != "X-Trace, Access-Control-Expose-Headers, Retry-After" {
+		t.Errorf("exposed are %q", got)
 	}
 }
 

@@ -78,9 +78,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		return nil, err
 	}
 	var kept idempotent.Options // the final options, with defaults
-	if _, err := e.guard.With(func(o *idempotent.Options) { kept = *o }); err != nil {
-		return nil, err
-	}
+	_, err = e.guard.With(func(o *idempotent.Options) { kept = *o })
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
 		Header: p.Header, Member: o.KeyFrom.member, Required: !kept.AllowMissingKey,
@@ -105,7 +103,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		}
 	}
 	slices.SortStableFunc(policy.Answers, func(a, b PolicyAnswer) int { return cmp.Compare(a.Status, b.Status) })
-	return policy, nil
+	return policy, err
 }
 
 // gives reports whether the situation can occur with these options, if a key is

@@ -36,8 +36,28 @@ func TestPolicyOfOptions(t *testing.T) {
 	if got := made().Retention; got != 24*time.Hour {
 		t.Errorf("the default retention is %s", got)
 	}
-	if got := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour })).WaitFor; got != 27*time.Second {
-		t.Errorf("a request waits %s, want the gateway's limit", got)
+	for timeout, want := range map[time.Duration]time.Duration{0: 27 * time.Second, time.Second: 0} {
+		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
+		if got := patient.WaitFor; got != want {
+			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
+		}
+	}
+	if p := made(func(o *lambdahttp.Options) {
+		o.Scope.Description, o.Fingerprint = "", lambdahttp.FingerprintRule{Of: lambdahttp.WholeRequest.Of}
+	}); p.Scope != "the authenticated caller" || !strings.HasPrefix(p.Fingerprint, "the method, the path") {
+		t.Errorf("without descriptions: %q, %q", p.Scope, p.Fingerprint)
+	}
+	for want, names := range map[string][]string{
+		"* X-Csrf-Token": {"*", "X-CSRF-Token", "Location"},
+		"Content-Encoding Content-Range Content-Type X-Csrf-Token": {"x-csrf-token", "content-type"},
+	} {
+		p := made(func(o *lambdahttp.Options) { o.ReplayHeaders = names })
+		if strings.Join(p.ReplayedHeaders, " ") != want || (p.OmittedHeaders == nil) == strings.Contains(want, "*") {
+			t.Errorf("ReplayHeaders %q: %q are replayed, want %s, except %q", names, p.ReplayedHeaders, want, p.OmittedHeaders)
+		}
+		if all := p.OmittedHeaders; all != nil && (!slices.IsSorted(all) || !slices.Contains(all, "Idempotency-Key")) {
+			t.Errorf("ReplayHeaders %q: omitted are %q", names, all)
+		}
 	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
@@ -52,6 +72,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		{serverErrors(lambdahttp.StoreServerErrors, rerun), stored},
 		{serverErrors(lambdahttp.UnknownServerErrors, rerun), unknown},
 		{serverErrors(lambdahttp.ReleaseServerErrors), again},
+		{func(o *lambdahttp.Options) { o.Profile.ServerErrors = lambdahttp.ReleaseServerErrors }, again},
 	} {
 		if got := made(c.optFn).ServerErrors; !strings.Contains(got, c.want) {
 			t.Errorf("a 5xx %q, want %q in it", got, c.want)

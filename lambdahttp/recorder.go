@@ -31,7 +31,7 @@ type recorder struct {
 	limit    int
 
 	// marks returns headers to be set at the start of a response that is written
-	// through; nil: no headers.
+	// through.
 	marks    func(status int) []mark
 	unstored error // why the response is not stored
 	hijacked bool
@@ -87,8 +87,6 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
 	switch {
-	case r.hijacked:
-		return 0, http.ErrHijacked
 	case r.direct:
 		return r.w.Write(p)
 	case !allowsBody(r.status):
@@ -103,30 +101,13 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteString is Write for a string.
-func (r *recorder) WriteString(s string) (int, error) {
-	if r.direct && !r.hijacked && r.status != 0 {
-		return io.WriteString(r.w, s)
-	}
-	return r.Write([]byte(s))
-}
-
-// ReadFrom copies src to the response. Once nothing is buffered, it lets w
-// copy.
-func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
+// ReadFrom copies src to the response. If nothing is buffered, it lets w copy.
+func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 	if !r.direct {
-		kept := &io.LimitedReader{R: src, N: int64(r.limit-len(r.body)) + 1}
-		n, err = io.Copy(struct{ io.Writer }{r}, kept)
-		if err != nil || kept.N > 0 {
-			return n, err
-		}
-	}
-	if r.hijacked {
-		return n, http.ErrHijacked
+		return io.Copy(struct{ io.Writer }{r}, src)
 	}
 	r.begin()
-	rest, err := io.Copy(r.w, src)
-	return n + rest, err
+	return io.Copy(r.w, src)
 }
 
 // Flush is FlushError without the error.
@@ -143,7 +124,7 @@ func (r *recorder) FlushError() error {
 
 // Hijack hands the connection over to the handler.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if !r.direct && r.status != 0 {
+	if r.status != 0 {
 		if err := r.letThrough(errHijacked, 0); err != nil {
 			return nil, nil, err
 		}
@@ -163,7 +144,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
 // replace sends a instead of the handler's response, unless that has already
 // been started.
 func (r *recorder) replace(a *Response) {
-	if r.hijacked || r.direct && r.status != 0 {
+	if r.direct && !r.silent() {
 		return
 	}
 	h := r.w.Header()
@@ -178,29 +159,22 @@ func (r *recorder) replace(a *Response) {
 			// Keep those set around this handler, once.
 			values = append(slices.DeleteFunc(slices.Clone(h[name]), func(v string) bool { return slices.Contains(values, v) }), values...)
 		}
-		h[name] = slices.Clone(values)
+		h[name] = values
 	}
 	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for a first response, see begin
 		r.w.WriteHeader(a.Status)
 	}
-	if len(a.Body) > 0 {
-		_, _ = r.w.Write(a.Body) // an error: the client is gone, and the outcome does not change
-	}
+	_, _ = r.w.Write(a.Body) // an error: the client is gone, and the outcome does not change
 }
 
 // finish ends the exchange after the handler: it sends what is still buffered.
 func (r *recorder) finish(marks []mark) {
-	if r.hijacked {
-		return
-	}
 	r.begin()
 	if !r.direct {
 		r.mark(r.sent, marks)
 		_ = r.send(0) // an error: the client is gone, and the outcome is stored
 	}
-	if r.header != nil {
-		r.handTrailersOn()
-	}
+	r.handTrailersOn()
 }
 
 // handTrailersOn copies the trailers to w, where the server reads them after
@@ -238,15 +212,13 @@ func (r *recorder) letThrough(why error, more int) error {
 // write sends it.
 func (r *recorder) send(more int) error {
 	replaceHeaders(r.w.Header(), r.sent)
-	body := r.body
-	r.body = nil
-	if !r.implicit || len(body)+more == 0 {
+	if !r.implicit || len(r.body)+more == 0 {
 		r.w.WriteHeader(r.status)
 	}
-	if len(body) == 0 {
+	if len(r.body) == 0 {
 		return nil
 	}
-	_, err := r.w.Write(body)
+	_, err := r.w.Write(r.body)
 	return err
 }
 
@@ -267,9 +239,7 @@ func (r *recorder) begin() {
 
 // setMarks sets the headers that marks returns on h.
 func (r *recorder) setMarks(h http.Header) {
-	if r.marks != nil && !r.hijacked {
-		r.mark(h, r.marks(r.status))
-	}
+	r.mark(h, r.marks(r.status))
 }
 
 // mark sets headers of this package. It appends to a list of exposed headers
@@ -277,7 +247,7 @@ func (r *recorder) setMarks(h http.Header) {
 func (r *recorder) mark(h http.Header, marks []mark) {
 	for _, m := range marks {
 		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
-			h[m.name] = append(slices.Clone(h[m.name]), m.value)
+			h[m.name] = slices.Concat(h[m.name], []string{m.value})
 			continue
 		}
 		h[m.name] = []string{m.value}

@@ -82,7 +82,12 @@ func TestInformationalResponses(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		w.WriteHeader(201)
-	}, nil)
+	}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Around", "1")
+			next.ServeHTTP(w, r)
+		})
+	})
 	for _, want := range []string{"103 </style.css>; rel=preload", ""} {
 		got := ""
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
@@ -90,7 +95,7 @@ func TestInformationalResponses(t *testing.T) {
 			return nil
 		}})
 		a, _ := s.send(s.request(ctx, http.NoBody))
-		if got != want || a.StatusCode != 201 || a.Header.Get("Link") != "" {
+		if got != want || a.StatusCode != 201 || a.Header.Get("Link") != "" || a.Header.Get("X-Around") != "1" {
 			t.Errorf("informational %q, want %q; then %d %v", got, want, a.StatusCode, a.Header)
 		}
 	}
@@ -117,7 +122,7 @@ func TestTrailers(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
-			h.Set("Trailer", "X-Checksum, X-Never")
+			h.Set("Trailer", "X-Never, x-checksum")
 			_, _ = w.Write([]byte("body"))
 			if streamed {
 				w.(http.Flusher).Flush()
@@ -138,6 +143,44 @@ func TestTrailers(t *testing.T) {
 			t.Errorf("the replay: %q, headers %v, trailers %v", got, a.Header, a.Trailer)
 		}
 	}
+}
+
+// A writer gets the trailers after the handler, and no other header.
+func TestTrailersOfAPlainWriter(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, wires[0])
+	out := &plainWriter{header: http.Header{}}
+	lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Trailer", "X-Checksum, X-Never")
+		rw.WriteHeader(201)
+		rw.Header().Set("X-Checksum", "42")
+		rw.Header().Set("X-Late", "1")
+	})).ServeHTTP(out, keyed(t.Context()))
+	if len(out.header) != 2 || out.header.Get("X-Checksum") != "42" {
+		t.Errorf("got the headers %v", out.header)
+	}
+}
+
+// After a hijack the connection is the handler's, whatever error it reports.
+func TestErrorAfterAHijack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = rw.WriteString("HTTP/1.1 204 No Content\r\n\r\n")
+		_ = rw.Flush()
+		lambdahttp.SetError(r.Context(), errDown)
+	}, nil, func(o *lambdahttp.Options) {
+		o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { t.Error("the error handler was called") }
+	})
+	if a, _ := s.do(""); a.StatusCode != 204 {
+		t.Errorf("got %d", a.StatusCode)
+	}
+	s.close()
 }
 
 // A buffered response follows the rules of net/http.
@@ -166,6 +209,16 @@ func TestKeptResponsesFollowNetHTTP(t *testing.T) {
 				t.Errorf("a body with 204: %v", err)
 			}
 		}, 204, "", ""},
+		"no body with 304": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(304)
+			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Errorf("a body with 304: %v", err)
+			}
+		}, 304, "", ""},
+		"a name in another case": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["x-kept"] = []string{"one"}
+			w.WriteHeader(201)
+		}, 201, "", "one"},
 		"no status": {func(w http.ResponseWriter, _ *http.Request) {
 			if got := panics(func() { w.WriteHeader(99) }) + panics(func() { w.WriteHeader(1000) }); got != "invalid WriteHeader code 99invalid WriteHeader code 1000" {
 				t.Errorf("impossible statuses: %q", got)
@@ -409,11 +462,11 @@ func TestHTTP24StreamedServerErrors(t *testing.T) {
 		{lambdahttp.StoreServerErrors, driver.StateCompleted, "not-stored"},
 	} {
 		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(502)
+			w.WriteHeader(500)
 			w.(http.Flusher).Flush()
 		}, nil, serverErrors(c.policy))
 		a, _ := s.do("")
-		if rec := s.store.record(t); a.StatusCode != 502 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
+		if rec := s.store.record(t); a.StatusCode != 500 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
 			t.Errorf("policy %d: got %d %v, the record is %s", c.policy, a.StatusCode, a.Header, rec.State)
 		}
 	}

@@ -72,9 +72,7 @@ type identity struct {
 // so there is rarely more than one value.
 func (r *Request) Header(name string) (values []string) {
 	first, more, ok := spellings(r.headers, name)
-	if ok {
-		values = slices.Clip(r.headers[first])
-	}
+	values = slices.Clip(r.headers[first])
 	for _, k := range more {
 		values = append(values, r.headers[k]...)
 	}
@@ -287,12 +285,7 @@ func (b *requestBody) restore(r *http.Request) {
 	if b.data == nil {
 		return // nothing was read
 	}
-	read := bytes.NewReader(b.data)
-	if b.err == nil {
-		r.Body = body{read, b.r.Body}
-		return
-	}
-	r.Body = body{io.MultiReader(read, b.r.Body), b.r.Body}
+	r.Body = body{io.MultiReader(bytes.NewReader(b.data), b.r.Body), b.r.Body}
 }
 
 // body reads from one and closes the other.

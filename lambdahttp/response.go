@@ -78,7 +78,7 @@ func newHeaderRule(names []string, key string) headerRule {
 	if len(names) == 0 {
 		names = []string{allHeaders}
 	}
-	r := headerRule{named: slices.Clone(bodyHeaders), key: http.CanonicalHeaderKey(key)}
+	r := headerRule{named: slices.Clip(bodyHeaders), key: http.CanonicalHeaderKey(key)}
 	for _, name := range names {
 		if name == allHeaders {
 			r.all = true
@@ -143,7 +143,7 @@ func lasting(h http.Header) http.Header {
 		if name == "Www-Authenticate" {
 			values = slices.DeleteFunc(slices.Clone(values), oneTimeChallenge.MatchString)
 		}
-		if len(values) > 0 && !ofExchange(name) {
+		if !ofExchange(name) {
 			out[name] = values
 		}
 	}

@@ -28,7 +28,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 			"Set-Cookie": "session=1", "Date": "now", "Content-Length": "14", "Connection": "close, x-hop", "Transfer-Encoding": "chunked",
 			"X-Hop": "session-hop", "WWW-Authenticate": `Digest realm="a", nonce="session-nonce"`, "X-RateLimit-Remaining": "1", "traceparent": "00-x",
 			"x-csrf-TOKEN": "session-csrf", "Client-Secret": "session-secret", "Replay-Nonce": "session-nonce", "token": "session-token",
-			"idempotency-key": "session-key", "X-Other": "x", "etag": `"1"`, "X-Request-ID": "r1", "X-Tokens": "7", "Secretary": "Ann",
+			"idempotency-key": "session-key", "X-Other": "x", "etag": `"1"`, "X-Request-ID": "r1", "X-Tokens": "7", "Secretary": "Ann", "Dated": "1", "X-Info": "nonce=1",
 		}
 		w.becomes(func(context.Context, request) (reply, error) {
 			return reply{status: 200, header: first, cookies: []string{"a=1"}}, nil
@@ -39,7 +39,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 		}
 		a = w.post(charge())
 		want := map[string]string{
-			"X-Other": "x", "Etag": `"1"`, "X-Request-Id": "r1", "X-Tokens": "7", "Secretary": "Ann", "Idempotent-Replayed": "true",
+			"X-Other": "x", "Etag": `"1"`, "X-Request-Id": "r1", "X-Tokens": "7", "Secretary": "Ann", "Dated": "1", "X-Info": "nonce=1", "Idempotent-Replayed": "true",
 		}
 		if !maps.Equal(a.header, want) || a.cookies != nil {
 			t.Errorf("replayed %v %v, want %v", a.header, a.cookies, want)

@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"context"
 	"reflect"
 	"time"
 
@@ -62,6 +63,18 @@ var answerRows = []row{
 		w.post(charge())
 		return second
 	}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "300", runs: 1, record: "completed"},
+	{id: "HTTP-11", situation: "the first request is running, with a reference from `SetRef`", options: resume, play: func(w *fixture) (second reply) {
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			a, err := created(ctx, r) // sets the reference, which the step stores
+			if err == nil {
+				_, err = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+			}
+			second = w.post(charge())
+			return a, err
+		})
+		w.post(charge())
+		return second
+	}, status: 409, member: map[string]string{"resource": "/charges/ch_1"}, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 1, record: "completed"},
 	{id: "HTTP-11", situation: "this request exceeded its lease, and the one that took over is running", options: rerun,
 		play: func(w *fixture) reply {
 			w.becomes(duringRun(func() {
@@ -81,6 +94,11 @@ var answerRows = []row{
 			}))
 			return w.post(charge())
 		}, status: 201, replayed: true, runs: 2, record: "completed"},
+	{id: "HTTP-11", situation: "the same, and this request's handler fails", options: rerun, play: overtaken(func(s *faultyStore) { s.replaceErr = errDown }),
+		status: 409, member: map[string]string{"until": ""}, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 2, record: "in_progress"},
+	{id: "HTTP-18", situation: "this request exceeded its lease and failed, and the response of the one that took over could not be stored", options: rerun,
+		play: overtaken(func(s *faultyStore) { s.noResults = true }), status: 409, problem: "replay-unavailable", title: titleUnavailable,
+		member: map[string]string{"resource": "/charges/ch_1"}, runs: 2, record: "completed"},
 	{id: "HTTP-11", profile: "Stripe", situation: "the first request is running", play: func(w *fixture) (second reply) {
 		w.becomes(duringRun(func() {
 			w.clock.Advance(10*time.Minute + 500*time.Millisecond)

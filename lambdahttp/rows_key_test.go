@@ -26,6 +26,10 @@ var keyRows = []row{
 		play: twice(withBodyKey(`"` + keyA + `"`)), status: 201, replayed: true, runs: 1, record: "completed"},
 
 	// F03: the syntax of the draft, of a provider, or both.
+	{id: "HTTP-01", situation: "another name that Unicode folds to it",
+		play:   once(without("idempotency-key"), withHeader("idempotency-\u212aey", `"`+keyA+`"`)),
+		status: 400, problem: "missing-key", title: titleMissing},
+
 	{id: "HTTP-02", situation: "a quoted key; parameters after it are ignored", play: func(w *fixture) reply {
 		w.post(charge())
 		return w.post(charge(withKey(` "` + keyA + `"; v=1;w="x";q=?0 `)))
@@ -116,7 +120,7 @@ var keyRows = []row{
 	// F05, F06, F07: a key must have the length and the form of its profile.
 	{id: "HTTP-07", situation: "an empty header", play: once(withKey("")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
-	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)),
+	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)), member: map[string]string{"detail": "The Idempotency-Key header cannot be used: the closing double quote is missing."},
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", situation: "a key of fewer than 16 characters", play: once(withKey(`"0123456789abcde"`)),
 		status: 400, problem: "invalid-key", title: titleInvalid},

@@ -35,6 +35,19 @@ var optionRows = []row{
 	{id: "HTTP-26", situation: "the same, with another request: `Accepted` changes nothing", options: accepting,
 		play: meanwhile(withBody(`{"amount":9999}`)), status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
 
+	{id: "HTTP-26", situation: "the same, with all headers that can be exposed",
+		options: func(o *lambdahttp.Options) { accepting(o); telling(o); exposing(o) }, play: meanwhile(),
+		status: 202, problem: "accepted", title: "The request is being processed", retryAfter: "*", says: "conflict",
+		header: map[string]string{"Location": "/work/charges", "Access-Control-Expose-Headers": "Idempotency-Status, Retry-After, Location"},
+		runs:   1, record: "completed"},
+	{id: "HTTP-26", situation: "`Accepted` returns no address",
+		options: func(o *lambdahttp.Options) {
+			exposing(o)
+			o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+		}, play: meanwhile(),
+		status: 202, problem: "accepted", title: "The request is being processed", retryAfter: "*",
+		header: map[string]string{"Location": "", "Access-Control-Expose-Headers": "Retry-After"}, runs: 1, record: "completed"},
+
 	// F64: problems, with a link to the page that describes them.
 	{id: "HTTP-27", situation: "a problem is `application/problem+json` in English, under `ProblemBase`",
 		options: func(o *lambdahttp.Options) { o.ProblemBase = "https://api.example.com/problems" },

@@ -336,6 +336,21 @@ func vanished(w *fixture) reply {
 	return w.post(charge())
 }
 
+// overtaken sends a request whose handler fails after its lease, when another request
+// has run over the store as set makes it.
+func overtaken(set func(*faultyStore)) func(*fixture) reply {
+	return func(w *fixture) reply {
+		w.becomes(func(context.Context, request) (reply, error) {
+			w.clock.Advance(16 * time.Minute)
+			w.becomes(duringRun(func() { w.store.set(set) }))
+			w.post(charge())
+			w.store.set(func(s *faultyStore) { s.replaceErr, s.noResults = nil, false })
+			return reply{}, errDown
+		})
+		return w.post(charge())
+	}
+}
+
 // resumed sends a request that charges in a step and whose process ends after
 // the step. It sends the same request again after the lease, which must not
 // charge again.

@@ -253,8 +253,8 @@ func last(h map[string][]string) map[string]string {
 	return out
 }
 
-// flattened merges both maps, without the cookies. It returns nil if both are
-// empty.
+// flattened merges both maps like the gateway, without the cookies: it sends a header
+// that is in both twice. It returns nil if both are empty.
 func flattened(single map[string]string, multi map[string][]string) map[string]string {
 	out := maps.Clone(single)
 	for k, v := range multi {
@@ -263,6 +263,11 @@ func flattened(single map[string]string, multi map[string][]string) map[string]s
 		}
 		if out == nil {
 			out = map[string]string{}
+		}
+		for name, one := range single {
+			if strings.EqualFold(name, k) {
+				v = append([]string{one}, v...)
+			}
 		}
 		out[k] = strings.Join(v, ", ")
 	}

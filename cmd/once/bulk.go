@@ -144,7 +144,7 @@ func (c *bulk) readFile() ([]byte, error) {
 		from = file
 	}
 	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
-	if err == nil && len(data) > maxFile {
+	if len(data) > maxFile {
 		err = fmt.Errorf("%s is larger than %s; split it", c.from, size(maxFile))
 	}
 	return data, err

@@ -94,9 +94,14 @@ func console(ts *testscript.TestScript, _ bool, args []string) {
 		out.Close()
 	}()
 	ts.Defer(cancel)
-	address, err := bufio.NewReader(printed).ReadString('\n')
-	if err != nil {
-		ts.Fatalf("the console ended with the code %d\n%s", <-w.code, &w.stderr)
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(printed).ReadString('\n')
+		line <- text
+	}()
+	address := inTime(ts, line)
+	if address == "" {
+		ts.Fatalf("the console ended with the code %d\n%s", inTime(ts, w.code), &w.stderr)
 	}
 	io.WriteString(ts.Stdout(), address)
 	var doc struct{ URL string }
@@ -125,7 +130,7 @@ func console(ts *testscript.TestScript, _ bool, args []string) {
 // close ends the console, which has to succeed.
 func (w *window) close(ts *testscript.TestScript) {
 	w.cancel()
-	if code := <-w.code; code != exitOK {
+	if code := inTime(ts, w.code); code != exitOK {
 		ts.Fatalf("the console ended with the code %d", code)
 	}
 	if _, err := http.Get(w.base); err == nil {
@@ -182,12 +187,15 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 	if want == "gone" {
 		select {
 		case <-w.stderr.audited:
-		case <-time.After(time.Minute):
+		case <-time.After(time.Until(w.desk.deadline)):
 			ts.Fatalf("the audit has no line about the order")
 		}
 	}
 	if got := fmt.Sprint(status); got != want && (want != "gone" || status != 0) {
 		ts.Fatalf("status %s, want %s\n%s", got, want, answer)
+	}
+	if strings.HasPrefix(header.Get("Content-Type"), "application/json") && !json.Valid(answer) {
+		ts.Fatalf("not one document: %s", answer)
 	}
 	ts.Stdout().Write(answer)
 	for name, values := range header {
@@ -198,7 +206,9 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 // send sends a request as the page does, with other headers. The status 0 means that
 // ctx ended.
 func (w *window) send(ts *testscript.TestScript, ctx context.Context, method, path, body string, headers ...string) (int, http.Header, []byte) {
-	r, err := http.NewRequestWithContext(ctx, method, w.base+path, strings.NewReader(body))
+	within, cancel := context.WithDeadline(ctx, w.desk.deadline)
+	defer cancel()
+	r, err := http.NewRequestWithContext(within, method, w.base+path, strings.NewReader(body))
 	ts.Check(err)
 	if method != http.MethodGet {
 		r.Header.Set("Origin", w.base)

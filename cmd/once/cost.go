@@ -133,7 +133,7 @@ const (
 )
 
 // units returns the write units of an item.
-func units(bytes int) float64 { return math.Ceil(float64(max(bytes, 1)) / 1024) }
+func units(bytes int) float64 { return math.Ceil(float64(bytes) / 1024) }
 
 // bill computes the price by the units of docs/cost.md.
 func (s *service) bill() []position {

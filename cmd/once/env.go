@@ -126,10 +126,7 @@ const exitCodes = `Exit codes:
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
 	text := strings.Trim(fmt.Sprint(codes), "[]")
 	cmd.Annotations = map[string]string{exitsNote: text}
-	if cmd.Long == "" {
-		cmd.Long = cmd.Short + "."
-	}
-	cmd.Long += "\n\nExit codes: " + strings.ReplaceAll(text, " ", ", ") + " (once --help explains them)."
+	cmd.Long = strings.TrimSpace(cmd.Short+".\n\n"+cmd.Long) + "\n\nExit codes: " + strings.ReplaceAll(text, " ", ", ") + " (once --help explains them)."
 	return cmd
 }
 

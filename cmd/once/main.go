@@ -73,9 +73,6 @@ to a table uses the AWS configuration of the environment.
 	root.InitDefaultHelpFlag() // otherwise cobra reads once --help --file PATH as --help=--file
 	root.InitDefaultVersionFlag()
 	for _, cmd := range root.Commands() {
-		if cmd.Long != "" && !strings.HasPrefix(cmd.Long, cmd.Short) {
-			cmd.Long = cmd.Short + ".\n\n" + cmd.Long
-		}
 		cmd.Flags().SortFlags = false // the help shows them in the order of use
 	}
 	return root

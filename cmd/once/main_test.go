@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -200,6 +201,9 @@ func TestAdvice(t *testing.T) {
 		if got := advice(err); row.says == "" && got != "" || !strings.Contains(got, row.says) {
 			t.Errorf("%s, %s: got %q, want %q", row.operation, row.code, got, row.says)
 		}
+	}
+	if got := advice(fmt.Errorf("dynamostore: %w", &url.Error{Op: "Post", Err: io.EOF})); !strings.Contains(got, "the network") {
+		t.Errorf("no network: got %q", got)
 	}
 	if got := advice(errors.New("any")); got != "" {
 		t.Errorf("got %q", got)

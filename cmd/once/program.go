@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -236,7 +237,7 @@ type journal struct {
 
 // entry is one event of a record.
 type entry struct {
-	Record string `json:"record"` // the operation, # and 12 characters
+	Record string `json:"record,omitempty"` // the operation, # and 12 characters; none if a list failed
 	What   string `json:"what"`
 	Error  string `json:"error,omitempty"`
 }
@@ -252,7 +253,7 @@ func (j *journal) note(record, what string, err error) {
 	if j.env.json {
 		return
 	}
-	line := record + "  " + what
+	line := strings.TrimSpace(record + "  " + what)
 	if err != nil {
 		line += ": " + en.Error
 	}
@@ -274,7 +275,10 @@ var eventTexts = map[event.Kind]string{
 
 // Observe prints and audits an event. In a dry run there are no events.
 func (j *journal) Observe(ctx context.Context, e event.Event) {
-	record := oneLine(e.Operation) + "#" + e.KeyHash
+	record := ""
+	if e.Operation != "" {
+		record = oneLine(e.Operation) + "#" + e.KeyHash
+	}
 	if what := eventTexts[e.Kind]; what != "" {
 		j.note(record, what, e.Err)
 	}

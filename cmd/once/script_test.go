@@ -119,6 +119,11 @@ func script(t *testing.T, name string, stores ...string) {
 					if err != nil {
 						return err
 					}
+					end, ok := t.Deadline()
+					if !ok {
+						end = time.Now().Add(time.Hour)
+					}
+					d.deadline = end.Add(-2 * time.Second)
 					e.Setenv("STORE", d.name())
 					e.Setenv("LONG", strings.Repeat("v", 1025))
 					e.Values[deskKey{}] = d
@@ -165,6 +170,8 @@ type desk struct {
 	dir  string // of the script
 	file string // "": a table
 	db   *database
+
+	deadline time.Time // of the test
 
 	now    time.Time
 	seen   map[idempotent.RecordID]driver.Version // at the last seed or changed
@@ -484,7 +491,9 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	if slices.Contains(args, "--table") || slices.Contains(args, "--file") {
 		w.getenv = func(string) string { return "" }
 	}
-	code := run(ctx, w, args)
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, w, args) }()
+	code := inTime(ts, ended)
 	out, errs := d.local(stdout.String()), d.local(stderr.String())
 	io.WriteString(ts.Stdout(), out)
 	io.WriteString(ts.Stderr(), errs)
@@ -503,6 +512,17 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 		}
 	}
 	return out + errs
+}
+
+// inTime returns what a command line or a request ends with. Without an end the script
+// fails shortly before the time of the test binary is over.
+func inTime[T any](ts *testscript.TestScript, ended <-chan T) (v T) {
+	select {
+	case v = <-ended:
+	case <-time.After(time.Until(deskOf(ts).deadline)):
+		ts.Fatalf("it did not end")
+	}
+	return v
 }
 
 // find looks for each of the texts, which are all in what a command printed, or not.

@@ -406,9 +406,7 @@ func tableCommand(e *env) *cobra.Command {
 	cmd.AddCommand(exits(&cobra.Command{
 		Use:   "create",
 		Short: "Create the table, or the file",
-		Long: `Create the table, or the file.
-
-A table gets its index and its time to live. An existing table or file is
+		Long: `A table gets its index and its time to live. An existing table or file is
 checked and not changed.
 
 The command is for tests and local use. In production create the table with

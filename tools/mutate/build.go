@@ -75,7 +75,7 @@ func (b *binary) try(work string) (refused []int, err error) {
 		return nil, err
 	}
 	// -e: print every error, not only the first ten.
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-gcflags=-e", "-o", b.path, ".")
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-gcflags=-e", "-o", b.path, "./"+b.tests)
 	cmd.Dir = b.dir
 	out, err := cmd.CombinedOutput()
 	if err == nil {

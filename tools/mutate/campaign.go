@@ -62,6 +62,7 @@ func (c *campaign) run() (ok bool, err error) {
 		if !slices.ContainsFunc(s.mutants, func(m mutant) bool { return c.only.MatchString(m.name()) }) {
 			continue
 		}
+		start, before := time.Now(), sum
 		b, err := s.build(filepath.Join(work, fmt.Sprint(i)))
 		if err != nil {
 			return false, err
@@ -69,6 +70,7 @@ func (c *campaign) run() (ok bool, err error) {
 		if err := c.judge(b, &sum); err != nil {
 			return false, err
 		}
+		fmt.Fprintf(c.out, "%s: %s in %s\n", s.folder(), sum.since(before), time.Since(start).Round(time.Second))
 	}
 	stale := c.stale(sources)
 	for _, name := range stale {

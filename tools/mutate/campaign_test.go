@@ -100,6 +100,7 @@ func TestCampaign(t *testing.T) {
 		"m.f: g(keepCondition) is not called (f.go:10): SURVIVED\n",
 		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
 		"names a mutant that does not exist: m.f: no such\n",
+		"\nm: 11 mutants: ",
 		" 1 wrongly declared in ",
 	} {
 		if !strings.Contains(out.String(), want) {

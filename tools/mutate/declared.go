@@ -119,6 +119,16 @@ var equivalents = map[string]string{
 	"internal/canonical.parser.number: p.doc[whole] != '0' || start == whole loses p.doc[whole] != '0' ||":                                       "only saves parsing: a short integer is its own canonical form",
 	"internal/canonical.parser.number: p.pos-whole becomes p.pos":                                                                                "only saves parsing: a short integer is its own canonical form",
 
+	"lambdahttp.Options.validate: o.MaxRequestBody < 0 has <=":                     "zero was replaced by the default before",
+	"lambdahttp.Options.validate: o.MaxResponseBody < 0 has <=":                    "zero was replaced by the default before",
+	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                     "zero was replaced by the default before",
+	"lambdahttp.Request.content: r.document != nil && isJSON(media) is never true": "only saves parsing the body again",
+	"lambdahttp.Request.bodyMember: r.document is not set to doc":                  "only saves parsing the body again",
+	"lambdahttp.Request.complete: !all is never true":                              "only saves work for a request that is refused",
+	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
+	"lambdahttp.verifyDigest: !known is always true":                               "only saves hashing the body again, whose time TestLimits limits",
+	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                      "only saves hashing the body again, whose time TestLimits limits",
+
 	"telemetry/otelonce.Observer.Observe: span.IsRecording() is always true": "another span ignores events and links; this check only saves making them",
 	"telemetry/otelonce.Observer.Observe: ran.IsValid() is always true":      "the SDK ignores a link to no span",
 	"telemetry/otelonce.received: sender.IsValid() is always true":           "the SDK ignores a link to no span",

@@ -16,7 +16,8 @@
 // copies, and an environment variable selects one. The broken sources exist
 // only in a temporary folder (go build -overlay); the tree is never changed.
 //
-// The tool prints one line with the result of each mutant, and a summary. The
+// The tool prints one line with the result of each mutant, and a summary of each
+// package and of all, with the time that it took. The
 // exit status is 1 if a mutant survived, if it only timed out and is not
 // declared to be endless, if it was declared equivalent or left but killed, if it
 // does not compile, or if a declaration matches no mutant. It is 2 if the tests fail

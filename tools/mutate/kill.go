@@ -171,7 +171,7 @@ func (b *binary) exec(id int, limit time.Duration, flag string, entries ...strin
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
 	cmd := exec.CommandContext(ctx, b.path, "-test.v=test2json", "-test.failfast", "-test.timeout="+limit.String(), flag)
-	cmd.Dir = b.dir
+	cmd.Dir = filepath.Join(b.dir, b.tests)
 	// One processor each, because several runs are active at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp)
 	for _, path := range entries {

@@ -100,6 +100,14 @@ func (s summary) ok() bool {
 	return true
 }
 
+// since returns what was counted after before.
+func (s summary) since(before summary) summary {
+	for o := range s {
+		s[o] -= before[o]
+	}
+	return s
+}
+
 func (s summary) String() string {
 	all := 0
 	for _, n := range s {

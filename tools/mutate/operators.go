@@ -218,8 +218,9 @@ func returns(clause *ast.CaseClause) bool {
 var harmless = []string{"cancel", "Unlock", "Stop", "Close"}
 
 // used returns the expressions of a call that may be the only use of a variable:
-// its arguments, the called function if it is a variable, and the element whose
-// method it calls. In this repository, functions have names of more than one letter.
+// its arguments, the called function if it is a variable, and the value or element
+// whose method it calls. In this repository, functions and packages have names of more
+// than one letter.
 func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -227,8 +228,13 @@ func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
 			return append([]ast.Expr{f}, call.Args...)
 		}
 	case *ast.SelectorExpr:
-		if element, ok := f.X.(*ast.IndexExpr); ok {
-			return append([]ast.Expr{element}, call.Args...)
+		switch x := f.X.(type) {
+		case *ast.IndexExpr:
+			return append([]ast.Expr{x}, call.Args...)
+		case *ast.Ident:
+			if len(x.Name) == 1 {
+				return append([]ast.Expr{x}, call.Args...)
+			}
 		}
 	}
 	return call.Args
