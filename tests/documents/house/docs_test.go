@@ -193,3 +193,34 @@ func TestNoSleepOutsideTests(t *testing.T) {
 		}
 	}
 }
+
+// Every package with tests below tests is run by a target of the Makefile: by test-apart,
+// or by name if ELSE leaves it out there. Every module of the workspace is built.
+func TestEverySuiteIsRun(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	line := regexp.MustCompile(`(?m)^ELSE := (.*)$`).FindStringSubmatch(makefile)
+	if line == nil {
+		t.Fatal("the Makefile has no ELSE")
+	}
+	named := strings.Fields(strings.Replace(makefile, line[0], "", 1))
+	elsewhere := regexp.MustCompile(strings.ReplaceAll(line[1], "$$", "$"))
+	suites := 0
+	for _, name := range tracked(t, "_test.go") {
+		dir := path.Dir(name)
+		if !strings.HasPrefix(dir, "tests/") || strings.Contains(dir, "/testdata") || !elsewhere.MatchString("/"+dir) {
+			continue
+		}
+		if suites++; !slices.Contains(named, "./"+dir) {
+			t.Errorf("no target runs the tests of %s", dir)
+		}
+	}
+	for _, module := range regexp.MustCompile(`(?m)^\t(\./\S+)$`).FindAllStringSubmatch(read(t, "go.work"), -1) {
+		if suites++; !slices.ContainsFunc(named, func(word string) bool { return word == module[1] || word == module[1]+"/..." || word == module[1][2:] }) {
+			t.Errorf("no target builds the module %s", module[1])
+		}
+	}
+	if suites < 20 {
+		t.Errorf("only %d suites and modules were found", suites)
+	}
+}

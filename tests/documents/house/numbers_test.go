@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the tables of docs/limits.md inst
 
 // configured are the packages whose options have defaults, and whose constants limit
 // something.
-var configured = []string{"idempotent", "lambdahttp", "lambdabatch", "lambdadurable", "dynamostore", "dynamostore/powertools", "boltstore"}
+var configured = []string{"idempotent", "lambdahttp", "lambdabatch", "lambdadurable", "dynamostore", "dynamostore/powertools", "boltstore", "infra"}
 
 // limits are the constants with these names: what users may have, or "" if users do
 // not meet the limit.
@@ -64,6 +64,7 @@ var limits = map[string]string{
 	"dynamostore.longestRead":       "of reading in one call of `Store.Abandoned`",
 	"dynamostore.maxAhead":          "",
 	"dynamostore.shortestTry":       "",
+	"infra.longestQueueRetention":   "",
 }
 
 // repeated are the places that repeat a number without the name beside it.
@@ -190,6 +191,9 @@ func plain(says string) string {
 		"seconds", "s", "minutes", "min", "minute", "min", "hours", "h", "hour", "h", "KB", "KiB", "MB", "MiB").Replace)
 }
 
+// configuring matches the types of options.
+var configuring = regexp.MustCompile(`(Options|Props)$`)
+
 // sized matches the options that are numbers of bytes.
 var sized = regexp.MustCompile(`Bytes$|Body$`)
 
@@ -207,21 +211,26 @@ func (s *sources) defaults() map[string][]string {
 			holder = pointer.Elem()
 		}
 		named, ok := holder.(*types.Named)
-		if !ok || named.Obj().Pkg() != s.pkg || !strings.HasSuffix(named.Obj().Name(), "Options") {
+		if !ok || named.Obj().Pkg() != s.pkg || !configuring.MatchString(named.Obj().Name()) {
 			return
 		}
-		if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 2 && types.ExprString(call.Fun) == "cmp.Or" {
-			value = call.Args[1]
+		if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 2 {
+			switch types.ExprString(call.Fun) {
+			case "cmp.Or":
+				value = call.Args[1]
+			case "max": // at least that
+				value = call.Args[0]
+			}
 		}
 		name, v := named.Obj().Name()+"."+selector.Sel.Name, s.info.Types[value]
 		switch {
 		case v.Value == nil:
 			varies[name] = true
 			return
-		case v.Value.Kind() != constant.Int || constant.Sign(v.Value) <= 0:
+		case constant.ToInt(v.Value).Kind() != constant.Int || constant.Sign(v.Value) <= 0:
 			return // no number, or one that switches something off
 		}
-		set[name] = append(set[name], number(v.Value, s.info.Types[field].Type, sized.MatchString(name)))
+		set[name] = append(set[name], number(constant.ToInt(v.Value), v.Type, sized.MatchString(name)))
 	}
 	for _, file := range s.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -229,6 +238,10 @@ func (s *sources) defaults() map[string][]string {
 			case *ast.AssignStmt: // o.Field = value, o.Field = cmp.Or(o.Field, value)
 				if len(n.Lhs) == 1 && len(n.Rhs) == 1 {
 					add(n.Lhs[0], n.Rhs[0])
+				}
+			case *ast.CallExpr: // or(props.Field, value), lengthOf(props.Field, value)
+				if name := types.ExprString(n.Fun); len(n.Args) == 2 && (name == "or" || name == "lengthOf") {
+					add(n.Args[0], n.Args[1])
 				}
 			case *ast.CompositeLit: // {&o.Field, value}
 				if len(n.Elts) == 2 {
@@ -257,7 +270,7 @@ func (s *sources) options(t *testing.T, set map[string][]string) (names []string
 				return true
 			}
 			fields, ok := spec.Type.(*ast.StructType)
-			if !ok || !strings.HasSuffix(spec.Name.Name, "Options") {
+			if !ok || !configuring.MatchString(spec.Name.Name) {
 				return true
 			}
 			for _, f := range fields.Fields.List {
@@ -268,7 +281,7 @@ func (s *sources) options(t *testing.T, set map[string][]string) (names []string
 				if set[name] != nil {
 					names = append(names, name)
 				}
-				m := documented.FindStringSubmatch(flat(f.Doc.Text()))
+				m := documented.FindStringSubmatch(plain(flat(f.Doc.Text())))
 				if m != nil && !slices.Contains(set[name], m[1]) && m[1] != "0" {
 					t.Errorf("%s.%s: the comment says %q; the default is %q", s.pkg.Name(), name, m[0], set[name])
 				}
