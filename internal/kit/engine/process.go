@@ -5,6 +5,7 @@ package engine
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,7 +56,7 @@ func StartUntil(cmd *exec.Cmd, prefix string) (p *Process, rest string, err erro
 	line, err := p.Out.ReadString('\n')
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), prefix)
 	if err != nil || !ok {
-		return nil, "", fmt.Errorf("engine: %s printed %q, not %q, and ended: %v\n%s", cmd.Path, line, prefix, p.End(syscall.SIGKILL), p.Log())
+		return nil, "", fmt.Errorf("engine: %s printed %q, not %q: %w\n%s", cmd.Path, line, prefix, errors.Join(err, p.End(syscall.SIGKILL)), p.Log())
 	}
 	go io.Copy(io.Discard, p.Out)
 	return p, rest, nil
