@@ -23,14 +23,7 @@ const (
 type waiter struct {
 	until time.Time // zero: waiting has not begun
 	pause time.Duration
-	leave func() // nil: waiting has not begun
-}
-
-// stop lets another request wait in place of this one.
-func (w *waiter) stop() {
-	if w.leave != nil {
-		w.leave()
-	}
+	leave func() // lets another request wait in place of this one; nil: waiting has not begun
 }
 
 // await pauses and then reads the record of the running request again, of which

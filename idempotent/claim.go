@@ -24,9 +24,11 @@ var errContended = fmt.Errorf("the record changed %d times while it was being cl
 func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *driver.Record, err error) {
 	existing := a.cached(now) // the current record, if known
 	var patience waiter
-	if a.opts.WaitFor > 0 {
-		defer patience.stop()
-	}
+	defer func() {
+		if patience.leave != nil {
+			patience.leave()
+		}
+	}()
 	for round := 0; round < maxClaimRounds; round++ {
 		if err := a.late(ctx, now); err != nil {
 			if round > 0 && existing != nil {

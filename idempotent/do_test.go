@@ -558,7 +558,7 @@ func TestStoreErrors(t *testing.T) {
 		if row.err == driver.ErrTooLarge && calls != 1 {
 			t.Errorf("%s: %d calls, want no release because nothing was written", name, calls)
 		}
-		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {
+		if !errors.As(err, &failed) || !errors.Is(err, row.err) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
 		}
 	}

@@ -35,9 +35,12 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 		s, key := watchOver(row.store), newKey()
 		s.holds(t, key, row.record)
 		g, _ := newGuardOver(t, row.store)
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that contains %q", err, want)
+		_, replayed := idempotent.Do(t.Context(), g, key, forbidden(t))
+		_, found := idempotent.Lookup[int](t.Context(), g, key)
+		for _, err := range []error{replayed, found} {
+			if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want one that contains %q", err, want)
+			}
 		}
 	}
 }
