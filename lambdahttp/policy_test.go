@@ -73,6 +73,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		{serverErrors(lambdahttp.UnknownServerErrors, rerun), unknown},
 		{serverErrors(lambdahttp.ReleaseServerErrors), again},
 		{func(o *lambdahttp.Options) { o.Profile.ServerErrors = lambdahttp.ReleaseServerErrors }, again},
+		{func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.NoTimeLeft].Status = 599 }, unknown},
 	} {
 		if got := made(c.optFn).ServerErrors; !strings.Contains(got, c.want) {
 			t.Errorf("a 5xx %q, want %q in it", got, c.want)

@@ -126,6 +126,8 @@ var equivalents = map[string]string{
 	"lambdahttp.Request.bodyMember: r.document is not set to doc":                  "only saves parsing the body again",
 	"lambdahttp.Request.complete: !all is never true":                              "only saves work for a request that is refused",
 	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
+	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                     "every caller passes a copy",
+	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                         "100 is informational, which an earlier clause has",
 	"lambdahttp.verifyDigest: !known is always true":                               "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                      "only saves hashing the body again, whose time TestLimits limits",
 
@@ -209,6 +211,8 @@ var endless = map[string]string{
 	"lambdabatch.engine.run: ok is always true":                                                                                  "the first message is handed out without end",
 	"lambdabatch.engine.run: working > 0 is always true":                                                                         "it waits although no message is in progress",
 	"lambdabatch.engine.run: working > 0 has >=":                                                                                 "it waits although no message is in progress",
+
+	"lambdahttp.httpWork.enterGuarded: context.AfterFunc(guarded, cancel) is not called": "a handler that streams waits for a client that is gone",
 
 	"lambdabatch.lanes.next: l.waiting[h.lane] is not set to l.waiting[h.lane][1:]": "the first message of a lane is handed out without end",
 
