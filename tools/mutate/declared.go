@@ -128,6 +128,7 @@ var equivalents = map[string]string{
 	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
 	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                     "every caller passes a copy",
 	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                         "100 is informational, which an earlier clause has",
+	"cmd/once.evidence.stateAfter: ev.aboutStep() is always true":                  "only saves reading the record",
 	"lambdahttp.verifyDigest: !known is always true":                               "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                      "only saves hashing the body again, whose time TestLimits limits",
 
