@@ -21,6 +21,11 @@ var leftOver = map[string]string{
 	"lambdahttp.recorder.mark: m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == headerExpose &&": "a header of this package that is set around the handler with the same value is sent twice",
 	"lambdahttp.recorder.response: r.hijacked is never true":                                                                            "a 5xx before a hijack leaves the outcome unknown",
 
+	"lambdahttp.engine.answerPolicy: full is not set to full.retryAfter(12 * time.Second)":           "an example of a policy has no Retry-After",
+	"lambdahttp.engine.answerPolicy: 12 * time.Second becomes 12":                                    "an example of a policy has another Retry-After",
+	"lambdahttp.engine.answerPolicy: full is not set to full.mark(\"Location\", \"/work/ch_1\")":     "an example of a policy has no Location",
+	"lambdahttp.engine.answerPolicy: h.Always || name == headerStatus loses || name == headerStatus": "a policy does not list the values of Idempotency-Status that only some answers have",
+
 	"cmd/once.consoleCmd.serve: context.WithoutCancel(ctx) becomes ctx": "a request that the console answers at Ctrl-C is cut off",
 	"cmd/once.readJSON: err == nil is always true":                      "an order whose transfer fails after its last byte is carried out",
 }
