@@ -187,15 +187,6 @@ func (t *eventType[Ev, Ans]) read(v any) (r Response, ok bool, err error) {
 	return r, true, err
 }
 
-// in returns the T that v is, or points to.
-func in[T any](v any) (t T, ok bool) {
-	if p, _ := v.(*T); p != nil {
-		return *p, true
-	}
-	t, ok = v.(T)
-	return t, ok
-}
-
 // exchange is one event and the response to it.
 type exchange[Ev, Ans any] struct {
 	t       *eventType[Ev, Ans]

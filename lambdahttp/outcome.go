@@ -183,6 +183,15 @@ func responseIn(v any) (Response, bool) {
 	return r, ok
 }
 
+// in returns the T that v is, or points to.
+func in[T any](v any) (t T, ok bool) {
+	if p, _ := v.(*T); p != nil {
+		return *p, true
+	}
+	t, ok = v.(T)
+	return t, ok
+}
+
 func (codec) Decode(data []byte, v any) error {
 	out, ok := v.(*stored)
 	if !ok {

@@ -229,8 +229,8 @@ func takes[Ev, Ans any](
 	// With StoreServerErrors a 5xx may be passed to a transaction too.
 	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, codecOf(&options),
 		func(o *lambdahttp.Options) { o.ServerErrors = lambdahttp.StoreServerErrors })
-	if got, err := options.Codec.Encode(&lambdahttp.Response{Status: 500}); err != nil || string(got) != "{\"s\":500}\n" {
-		t.Errorf("a response of 500, with StoreServerErrors: stored as %q, %v", got, err)
+	if got, err := options.Codec.Encode(&lambdahttp.Response{Status: 599}); err != nil || string(got) != "{\"s\":599}\n" {
+		t.Errorf("a response of 599, with StoreServerErrors: stored as %q, %v", got, err)
 	}
 }
 
@@ -275,6 +275,15 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 			lambdahttp.NoStore(ctx, "Roll the key.")
 			if data := encode(); string(data) != "{\"s\":201,\"w\":\"Roll the key.\"}\n" {
 				t.Errorf("stored as %q", data)
+			}
+			e, _ := idempotent.FromContext(ctx)
+			if err := e.Commit(ctx, secret, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+				if bytes.Contains(next.Result, []byte("sk_live_1")) {
+					t.Errorf("committed as %q", next.Result)
+				}
+				return w.store.Replace(ctx, next, was)
+			}); err != nil {
+				t.Error(err)
 			}
 			return created(ctx, r)
 		})

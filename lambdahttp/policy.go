@@ -197,7 +197,10 @@ func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	if s == InProgress || s == Accepted {
 		p.Until = time.Date(2026, time.January, 1, 12, 0, 12, 0, time.UTC)
 	}
-	full := e.renderLater(p, 12*time.Second)
+	full := e.render(p)
+	if waits[s] {
+		full = full.retryAfter(12 * time.Second)
+	}
 	if s == Accepted {
 		full = full.mark("Location", "/work/ch_1")
 	}

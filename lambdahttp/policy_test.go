@@ -12,16 +12,12 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
-	"github.com/once-lambda/once/lambdahttp/policy"
 )
 
 // A policy needs the same valid options as a handler, and shows the final
 // options of the guard.
 func TestPolicyOfOptions(t *testing.T) {
 	t.Parallel()
-	if _, err := lambdahttp.NewPolicy(newGuard(t)); err == nil || !strings.Contains(err.Error(), "Options.Scope") {
-		t.Errorf("without a scope: got the error %v", err)
-	}
 	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Options) { o.Retention = time.Minute })); err == nil {
 		t.Error("a retention of a minute was published")
 	}
@@ -33,8 +29,14 @@ func TestPolicyOfOptions(t *testing.T) {
 		}
 		return p
 	}
+	made(func(o *lambdahttp.Options) { // the last that are valid
+		o.Profile.ServerErrors, o.Profile.Answers[lambdahttp.NoTimeLeft].Status = lambdahttp.ReleaseServerErrors, 599
+	})
 	if got := made().Retention; got != 24*time.Hour {
 		t.Errorf("the default retention is %s", got)
+	}
+	if got := made().WaitFor; got != 0 {
+		t.Errorf("by default a request waits %s", got)
 	}
 	for timeout, want := range map[time.Duration]time.Duration{0: 27 * time.Second, time.Second: 0} {
 		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
@@ -61,63 +63,6 @@ func TestPolicyOfOptions(t *testing.T) {
 	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
-	}
-	const unknown, again, stored = "leaves the outcome unknown", "runs again", "is stored"
-	for _, c := range []struct {
-		optFn func(*lambdahttp.Options)
-		want  string
-	}{
-		{serverErrors(lambdahttp.ServerErrorsByProfile), unknown},
-		{rerun, again},
-		{serverErrors(lambdahttp.StoreServerErrors, rerun), stored},
-		{serverErrors(lambdahttp.UnknownServerErrors, rerun), unknown},
-		{serverErrors(lambdahttp.ReleaseServerErrors), again},
-		{func(o *lambdahttp.Options) { o.Profile.ServerErrors = lambdahttp.ReleaseServerErrors }, again},
-	} {
-		if got := made(c.optFn).ServerErrors; !strings.Contains(got, c.want) {
-			t.Errorf("a 5xx %q, want %q in it", got, c.want)
-		}
-	}
-}
-
-// F10: a policy says to what a key belongs, for each combination of options.
-func TestPolicyExtent(t *testing.T) {
-	t.Parallel()
-	named := func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }
-	perResource := func(o *lambdahttp.Options) { o.Profile.PerResource = true }
-	whole := func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }
-	const refused, another = "; at another path it can be refused as already used", "; at another path it is another key"
-	for _, c := range []struct {
-		optFns []func(*lambdahttp.Options)
-		want   string
-	}{
-		{nil, "one request of a method and endpoint" + refused},
-		{[]func(*lambdahttp.Options){perResource}, "one request of a method and path" + another},
-		{[]func(*lambdahttp.Options){named}, "one request of an operation" + refused},
-		{[]func(*lambdahttp.Options){named, perResource}, "one request of an operation and path" + another},
-		{[]func(*lambdahttp.Options){whole}, "one request of the whole API" + refused},
-		{[]func(*lambdahttp.Options){whole, perResource}, "one request of a path" + another},
-		{[]func(*lambdahttp.Options){whole, named}, "one request of an operation" + refused},
-	} {
-		p, err := lambdahttp.NewPolicy(newGuard(t), append(c.optFns, single)...)
-		if err != nil || p.Extent != c.want {
-			t.Errorf("a key belongs to %q, %v; want %q", p.Extent, err, c.want)
-		}
-	}
-}
-
-// Changing a policy does not change the handler.
-func TestPolicyIsACopy(t *testing.T) {
-	t.Parallel()
-	p, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0], p.OmittedHeaders[0] = "x", "x", "x", "x"
-	p.AddedHeaders[0].Values[0], p.AddedHeaders[1].Values[0] = "x", "x"
-	again, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
-	if err != nil || strings.Contains(policy.Markdown(again), "`x`") || again.Methods[0] != "POST" || again.ForbiddenMethods[0] != "GET" {
-		t.Errorf("%v\n%s", err, policy.Markdown(again))
 	}
 }
 

@@ -161,7 +161,7 @@ func (r *recorder) replace(a *Response) {
 		}
 		h[name] = values
 	}
-	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for a first response, see begin
+	if a.Status != http.StatusOK { // as for a first response, see begin
 		r.w.WriteHeader(a.Status)
 	}
 	_, _ = r.w.Write(a.Body) // an error: the client is gone, and the outcome does not change

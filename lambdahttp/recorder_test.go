@@ -83,19 +83,21 @@ func TestInformationalResponses(t *testing.T) {
 		w.Header().Del("Link")
 		w.WriteHeader(201)
 	}, func(next http.Handler) http.Handler {
+		exchange := 0
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("X-Around", "1")
+			exchange++
+			w.Header().Set("X-Around", fmt.Sprint(exchange))
 			next.ServeHTTP(w, r)
 		})
 	})
-	for _, want := range []string{"103 </style.css>; rel=preload", ""} {
+	for i, want := range []string{"103 </style.css>; rel=preload", ""} {
 		got := ""
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 			got += fmt.Sprint(code, " ", h.Get("Link"))
 			return nil
 		}})
 		a, _ := s.send(s.request(ctx, http.NoBody))
-		if got != want || a.StatusCode != 201 || a.Header.Get("Link") != "" || a.Header.Get("X-Around") != "1" {
+		if got != want || a.StatusCode != 201 || a.Header.Get("Link") != "" || a.Header.Get("X-Around") != fmt.Sprint(i+1) {
 			t.Errorf("informational %q, want %q; then %d %v", got, want, a.StatusCode, a.Header)
 		}
 	}

@@ -71,7 +71,7 @@ type identity struct {
 // An HTTP API and a function URL join several lines of one header with a comma,
 // so there is rarely more than one value.
 func (r *Request) Header(name string) (values []string) {
-	first, more, ok := spellings(r.headers, name)
+	first, more, _ := spellings(r.headers, name)
 	values = slices.Clip(r.headers[first])
 	for _, k := range more {
 		values = append(values, r.headers[k]...)
@@ -79,7 +79,7 @@ func (r *Request) Header(name string) (values []string) {
 	if len(values) > 0 {
 		return values
 	}
-	if first, more, ok = spellings(r.header, name); ok {
+	if first, more, ok := spellings(r.header, name); ok {
 		values = []string{r.header[first]}
 		for _, k := range more {
 			values = append(values, r.header[k])

@@ -151,7 +151,7 @@ func refuse(format string, args ...any) error {
 // refusal marks an error of a guard as a refusal by the record, unless the store
 // failed.
 func refusal(err error) error {
-	if err == nil || exitCode(err) != exitFailure || errors.As(err, new(*idempotent.StoreError)) {
+	if exitCode(err) != exitFailure || errors.As(err, new(*idempotent.StoreError)) {
 		return err
 	}
 	return &coded{err, exitRefused}

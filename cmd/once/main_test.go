@@ -205,6 +205,9 @@ func TestAdvice(t *testing.T) {
 	if got := advice(fmt.Errorf("dynamostore: %w", &url.Error{Op: "Post", Err: io.EOF})); !strings.Contains(got, "the network") {
 		t.Errorf("no network: got %q", got)
 	}
+	if got := advice(&smithy.GenericAPIError{Code: "ResourceNotFoundException"}); !strings.Contains(got, "once table create") {
+		t.Errorf("no operation: got %q", got)
+	}
 	if got := advice(errors.New("any")); got != "" {
 		t.Errorf("got %q", got)
 	}

@@ -63,6 +63,13 @@ func allOptions(o *lambdahttp.Options) {
 // stored, what a replay contains and what each refusal looks like.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
+	g, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lambdahttp.NewPolicy(g); err == nil || !strings.Contains(err.Error(), "Options.Scope") {
+		t.Errorf("without a scope: got the error %v", err)
+	}
 	for name, optFns := range map[string][]func(*lambdahttp.Options){
 		"ietf":   {single},
 		"stripe": {single, optional, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }},
@@ -107,6 +114,69 @@ func TestReplayedHeaders(t *testing.T) {
 		if !strings.Contains(page, "A replayed response has the stored status and body, and ") || !strings.Contains(page, want) {
 			t.Errorf("ReplayHeaders %q: the page has no %q:\n%s", names, want, page)
 		}
+	}
+}
+
+// A policy says what a response of 5xx does to the key.
+func TestPolicyOfServerErrors(t *testing.T) {
+	t.Parallel()
+	answering := func(e lambdahttp.ServerErrors, r idempotent.Recovery) func(*lambdahttp.Options) {
+		return func(o *lambdahttp.Options) {
+			o.ServerErrors, o.Guard = e, func(o *idempotent.Options) { o.Recovery = r }
+		}
+	}
+	const unknown, again, stored = "leaves the outcome unknown", "runs again", "is stored"
+	for _, c := range []struct {
+		optFn func(*lambdahttp.Options)
+		want  string
+	}{
+		{answering(lambdahttp.ServerErrorsByProfile, idempotent.Reconcile), unknown},
+		{answering(lambdahttp.FollowRecovery, idempotent.Rerun), again},
+		{answering(lambdahttp.StoreServerErrors, idempotent.Rerun), stored},
+		{answering(lambdahttp.UnknownServerErrors, idempotent.Rerun), unknown},
+		{answering(lambdahttp.ReleaseServerErrors, idempotent.Reconcile), again},
+	} {
+		if got := policyOf(t, single, c.optFn).ServerErrors; !strings.Contains(got, c.want) {
+			t.Errorf("a 5xx %q, want %q in it", got, c.want)
+		}
+	}
+}
+
+// F10: a policy says to what a key belongs, for each combination of options.
+func TestPolicyExtent(t *testing.T) {
+	t.Parallel()
+	named := func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }
+	perResource := func(o *lambdahttp.Options) { o.Profile.PerResource = true }
+	whole := func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }
+	const refused, another = "; at another path it can be refused as already used", "; at another path it is another key"
+	for _, c := range []struct {
+		optFns []func(*lambdahttp.Options)
+		want   string
+	}{
+		{nil, "one request of a method and endpoint" + refused},
+		{[]func(*lambdahttp.Options){perResource}, "one request of a method and path" + another},
+		{[]func(*lambdahttp.Options){named}, "one request of an operation" + refused},
+		{[]func(*lambdahttp.Options){named, perResource}, "one request of an operation and path" + another},
+		{[]func(*lambdahttp.Options){whole}, "one request of the whole API" + refused},
+		{[]func(*lambdahttp.Options){whole, perResource}, "one request of a path" + another},
+		{[]func(*lambdahttp.Options){whole, named}, "one request of an operation" + refused},
+	} {
+		if p := policyOf(t, append(c.optFns, single)...); p.Extent != c.want {
+			t.Errorf("a key belongs to %q, want %q", p.Extent, c.want)
+		}
+	}
+}
+
+// Changing a policy does not change the handler.
+func TestPolicyIsACopy(t *testing.T) {
+	t.Parallel()
+	uuid := func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID }
+	p := policyOf(t, single, uuid)
+	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0], p.OmittedHeaders[0] = "x", "x", "x", "x"
+	p.AddedHeaders[0].Values[0], p.AddedHeaders[1].Values[0] = "x", "x"
+	again := policyOf(t, single, uuid)
+	if strings.Contains(policy.Markdown(again), "`x`") || again.Methods[0] != "POST" || again.ForbiddenMethods[0] != "GET" {
+		t.Errorf("got\n%s", policy.Markdown(again))
 	}
 }
 

@@ -121,15 +121,19 @@ var equivalents = map[string]string{
 	"internal/canonical.parser.number: p.doc[whole] != '0' || start == whole loses p.doc[whole] != '0' ||":                                       "only saves parsing: a short integer is its own canonical form",
 	"internal/canonical.parser.number: p.pos-whole becomes p.pos":                                                                                "only saves parsing: a short integer is its own canonical form",
 
-	"lambdahttp.Options.validate: o.MaxRequestBody < 0 has <=":                     "zero was replaced by the default before",
-	"lambdahttp.Options.validate: o.MaxResponseBody < 0 has <=":                    "zero was replaced by the default before",
-	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                     "zero was replaced by the default before",
-	"lambdahttp.Request.content: r.document != nil && isJSON(media) is never true": "only saves parsing the body again",
-	"lambdahttp.Request.bodyMember: r.document is not set to doc":                  "only saves parsing the body again",
-	"lambdahttp.Request.complete: !all is never true":                              "only saves work for a request that is refused",
-	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
-	"lambdahttp.verifyDigest: !known is always true":                               "only saves hashing the body again, whose time TestLimits limits",
-	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                      "only saves hashing the body again, whose time TestLimits limits",
+	"lambdahttp.Options.validate: o.MaxRequestBody < 0 has <=":                                        "zero was replaced by the default before",
+	"lambdahttp.Options.validate: o.MaxResponseBody < 0 has <=":                                       "zero was replaced by the default before",
+	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                                        "zero was replaced by the default before",
+	"lambdahttp.Request.content: r.document != nil && isJSON(media) is never true":                    "only saves parsing the body again",
+	"lambdahttp.Request.bodyMember: r.document is not set to doc":                                     "only saves parsing the body again",
+	"lambdahttp.Request.complete: !all is never true":                                                 "only saves work for a request that is refused",
+	"lambdahttp.spellings: more != nil is always true":                                                "only costs memory",
+	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                                        "every caller passes a copy",
+	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                                            "100 is informational, which an earlier clause has",
+	"cmd/once.evidence.stateAfter: ev.aboutStep() is always true":                                     "only saves reading the record",
+	"lambdahttp.NewPolicy: err is not set to e.guard.With(func(o *idempotent.Options) { kept = *o })": "the same options were valid before",
+	"lambdahttp.verifyDigest: !known is always true":                                                  "only saves hashing the body again, whose time TestLimits limits",
+	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                                         "only saves hashing the body again, whose time TestLimits limits",
 
 	"telemetry/otelonce.Observer.Observe: span.IsRecording() is always true": "another span ignores events and links; this check only saves making them",
 	"telemetry/otelonce.Observer.Observe: ran.IsValid() is always true":      "the SDK ignores a link to no span",
@@ -211,6 +215,8 @@ var endless = map[string]string{
 	"lambdabatch.engine.run: ok is always true":                                                                                  "the first message is handed out without end",
 	"lambdabatch.engine.run: working > 0 is always true":                                                                         "it waits although no message is in progress",
 	"lambdabatch.engine.run: working > 0 has >=":                                                                                 "it waits although no message is in progress",
+
+	"lambdahttp.httpWork.enterGuarded: context.AfterFunc(guarded, cancel) is not called": "a handler that streams waits for a client that is gone",
 
 	"lambdabatch.lanes.next: l.waiting[h.lane] is not set to l.waiting[h.lane][1:]": "the first message of a lane is handed out without end",
 

@@ -101,7 +101,11 @@ func (b *breaker) walk(n ast.Node, results []string) {
 			b.call(n)
 		case *ast.BinaryExpr:
 			if slices.Contains([]token.Token{token.SUB, token.MUL, token.QUO}, n.Op) {
-				b.add(n, b.text(n.X), "%s becomes %s", b.brief(n), b.brief(n.X))
+				text := b.text(n.X)
+				if _, ok := n.Y.(*ast.Ident); ok { // may be the only use of a variable
+					text = "onceOf(" + text + ", " + b.text(n.Y) + ")"
+				}
+				b.add(n, text, "%s becomes %s", b.brief(n), b.brief(n.X))
 			}
 		case *ast.UnaryExpr:
 			if n.Op == token.SUB {
