@@ -263,11 +263,7 @@ func marshal(v any) ([]byte, error) {
 
 // Decode preserves the digits of numbers in untyped fields.
 func (*jsonCodec) Decode(data []byte, v any) error {
-	t := reflect.TypeOf(v)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if !infoOf(t).Untyped {
+	if !infoOf(reflect.TypeOf(v)).Untyped {
 		return json.Unmarshal(data, v) // faster than a Decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
