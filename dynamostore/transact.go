@@ -79,17 +79,16 @@ func CommitStep[T any](ctx context.Context, name string, result T, items ...type
 }
 
 func storeOf(e *idempotent.Execution) (*Store, error) {
-	for s := e.Store(); s != nil; {
-		if s, ok := s.(interface{ itself() *Store }); ok {
-			return s.itself(), nil
+	for s := e.Store(); ; {
+		switch at := s.(type) {
+		case interface{ itself() *Store }:
+			return at.itself(), nil
+		case interface{ Unwrap() driver.Store }:
+			s = at.Unwrap()
+		default:
+			return nil, fmt.Errorf("%w: a transaction needs a guard with a *dynamostore.Store, not a %T", driver.ErrNotApplied, e.Store())
 		}
-		wrapper, ok := s.(interface{ Unwrap() driver.Store })
-		if !ok {
-			break
-		}
-		s = wrapper.Unwrap()
 	}
-	return nil, fmt.Errorf("%w: a transaction needs a guard with a *dynamostore.Store, not a %T", driver.ErrNotApplied, e.Store())
 }
 
 // itself identifies a Store, and types that embed one, to storeOf. A wrapper has a

@@ -147,6 +147,7 @@ var equivalents = map[string]string{
 // a time-out ends is an error: tests may miss it on a machine that is merely
 // busy.
 var endless = map[string]string{
+	"dynamostore.storeOf: s is not set to at.Unwrap()":                                                                        "the wrapper is asked for its store without end",
 	"idempotent.Execution.beginStep: defer e.endWrite() is gone":                                                              "the next write waits without end",
 	"idempotent.Execution.commit: defer e.endWrite() is gone":                                                                 "the next write waits without end",
 	"idempotent.Execution.record: defer e.endWrite() is gone":                                                                 "the next write waits without end",
