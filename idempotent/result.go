@@ -263,7 +263,7 @@ func marshal(v any) ([]byte, error) {
 
 // Decode preserves the digits of numbers in untyped fields.
 func (*jsonCodec) Decode(data []byte, v any) error {
-	if !infoOf(reflect.TypeOf(v)).Untyped {
+	if !infoOf(reflect.TypeOf(v).Elem()).Untyped { // as Wrap has inspected it
 		return json.Unmarshal(data, v) // faster than a Decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
