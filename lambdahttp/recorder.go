@@ -159,7 +159,7 @@ func (r *recorder) replace(a *Response) {
 			// Keep those set around this handler, once.
 			values = append(slices.DeleteFunc(slices.Clone(h[name]), func(v string) bool { return slices.Contains(values, v) }), values...)
 		}
-		h[name] = values
+		h[name] = slices.Clone(values) // those of a Render can be shared
 	}
 	if a.Status != http.StatusOK { // as for a first response, see begin
 		r.w.WriteHeader(a.Status)

@@ -128,6 +128,8 @@ func (c *consoleCmd) serve(ctx context.Context, listener net.Listener, handler h
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_ = server.Shutdown(ending) // its error means that a request did not end
-	return server.Close()
+	if err := server.Shutdown(ending); err != nil {
+		return errors.Join(fmt.Errorf("a request did not end: %w", err), server.Close())
+	}
+	return nil
 }
