@@ -118,15 +118,14 @@ func TestCostOfSteps(t *testing.T) {
 			}
 			c.Do(ctx)
 		})
+		clock := &idempotenttest.Clock{}
 		g, err := idempotent.New(newStore(t, client), func(o *idempotent.Options) {
-			o.Recovery, o.Steps, o.Logger = idempotent.Resume, []string{"step"}, slog.New(slog.DiscardHandler)
+			o.Recovery, o.Steps, o.Logger, o.Now = idempotent.Resume, []string{"step"}, slog.New(slog.DiscardHandler), clock.Now
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if _, err := idempotent.Do(ctx, g, aKey(), func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, aKey(), func(ctx context.Context) (string, error) {
 			for i := range steps {
 				if _, err := idempotent.Step(ctx, fmt.Sprint("step/", i), func(context.Context) (string, error) { return strings.Repeat("r", 500-len(`""`)), nil }); err != nil {
 					return "", err
