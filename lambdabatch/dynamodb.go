@@ -41,7 +41,7 @@ type Change[Item any] struct {
 }
 
 func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
-	*view = Message{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
+	*view = Message{ItemID: r.Change.SequenceNumber, EventID: r.EventID, Source: r.EventSourceArn, Event: r}
 	change := Change[map[string]any]{EventName: r.EventName}
 	for _, image := range []struct {
 		from map[string]events.DynamoDBAttributeValue

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
@@ -293,16 +294,31 @@ func TestMessagesWithoutAnID(t *testing.T) {
 	}
 }
 
-func TestEmptyBatches(t *testing.T) {
+// An empty list of records is done. An event without one comes from another source: it
+// is refused, because an answer without failures would acknowledge it.
+func TestEventsWithoutRecords(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), events.SQSEvent{}))
-	if response, err := lambdabatch.Kinesis(w.guard, w.handle, w.options())(w.invocation(), events.KinesisEvent{}); err != nil || response.BatchItemFailures == nil || len(response.BatchItemFailures) != 0 {
-		t.Errorf("got %+v %v", response, err)
+	for source, handler := range map[string]any{
+		"events.SQSMessage": lambdabatch.SQS(w.guard, w.handle, w.options()), "SQSFIFO": lambdabatch.SQSFIFO(w.guard, w.handle, w.options()),
+		"Kinesis": lambdabatch.Kinesis(w.guard, w.handle, w.options()), "DynamoDB": lambdabatch.DynamoDB(w.guard, w.handle, w.options()),
+		"Kafka": lambdabatch.Kafka(w.guard, w.handle, w.options()),
+	} {
+		invoke := lambda.NewHandler(handler).Invoke
+		list := "[]"
+		if source == "Kafka" {
+			list = "{}"
+		}
+		if response, err := invoke(w.invocation(), []byte(`{"Records":`+list+`}`)); err != nil || string(response) != `{"batchItemFailures":[]}` {
+			t.Errorf("%s: an empty list: %s, %v", source, response, err)
+		}
+		for _, event := range []string{`null`, `{}`, `{"Records":null}`, `{"id":"e-1","detail-type":"order paid","detail":{"order_id":"o-1"}}`} {
+			if response, err := invoke(w.invocation(), []byte(event)); err == nil || !strings.Contains(err.Error(), source) || !strings.Contains(err.Error(), "check what invokes the function") {
+				t.Errorf("%s: %s: %s, %v", source, event, response, err)
+			}
+		}
 	}
-	if response, err := lambdabatch.DynamoDB(w.guard, w.handle, w.options())(w.invocation(), events.DynamoDBEvent{}); err != nil || response.BatchItemFailures == nil || len(response.BatchItemFailures) != 0 {
-		t.Errorf("got %+v %v", response, err)
-	}
+	w.wantRuns()
 }
 
 // At most Concurrency messages run at the same time; by default one.
@@ -527,7 +543,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s of %s is %q, %v; want %q", row.pointer, row.body, got, err, row.want)
 		}
 	}
-	r := &lambdabatch.Message{ItemID: "m1", Attributes: map[string]string{"order": "o-1"}}
+	r := &lambdabatch.Message{EventID: "m1", Attributes: map[string]string{"order": "o-1"}}
 	if id, err := lambdabatch.ItemID(t.Context(), r); id != "m1" || err != nil {
 		t.Errorf("the item's id is %q, %v", id, err)
 	}

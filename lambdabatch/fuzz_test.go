@@ -132,9 +132,9 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 	case 3:
 		h := lambdabatch.Kinesis(g, handleFuzzed, option)
 		return func(ctx context.Context, batch []fuzzed) (ids []string, err error) {
-			var e events.KinesisEvent
+			e := events.KinesisEvent{Records: []events.KinesisEventRecord{}}
 			for _, m := range batch {
-				e.Records = append(e.Records, events.KinesisEventRecord{EventSourceArn: "arn", Kinesis: events.KinesisRecord{SequenceNumber: m.id, PartitionKey: m.lane, Data: []byte(m.body)}})
+				e.Records = append(e.Records, events.KinesisEventRecord{EventSourceArn: "arn", EventID: m.id, Kinesis: events.KinesisRecord{SequenceNumber: m.id, PartitionKey: m.lane, Data: []byte(m.body)}})
 			}
 			response, err := h(ctx, e)
 			for _, f := range response.BatchItemFailures {
@@ -146,7 +146,7 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 		h := lambdabatch.DynamoDB(g, func(ctx context.Context, c lambdabatch.Change[order]) error { return handleFuzzed(ctx, *c.NewImage) }, option,
 			func(o *lambdabatch.Options) { o.ID = lambdabatch.Field("/newImage/order_id") })
 		return func(ctx context.Context, batch []fuzzed) (ids []string, err error) {
-			var e events.DynamoDBEvent
+			e := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{}}
 			for _, m := range batch {
 				image := map[string]events.DynamoDBAttributeValue{}
 				if !m.never() {
@@ -169,7 +169,7 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 	}
 	h := queue(g, handleFuzzed, option)
 	return func(ctx context.Context, batch []fuzzed) (ids []string, err error) {
-		var e events.SQSEvent
+		e := events.SQSEvent{Records: []events.SQSMessage{}}
 		for _, m := range batch {
 			e.Records = append(e.Records, events.SQSMessage{MessageId: m.id, Body: m.body, EventSourceARN: "arn", Attributes: map[string]string{"MessageGroupId": m.lane}})
 		}

@@ -35,8 +35,12 @@ func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T
 
 // run processes the records and returns the ids of those that must be
 // redelivered, in their order, without duplicates. The error means that the whole
-// batch must be redelivered.
+// batch must be redelivered, or that the event has no list of records: an answer
+// without failures would acknowledge it.
 func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) {
+	if records == nil {
+		return nil, logs.Error(fmt.Sprintf("lambdabatch: %s: the event has no list of %T; it comes from another source, so check what invokes the function", b.engine.source.name, *new(R)))
+	}
 	batch := make([]message, len(records))
 	for i := range records {
 		r := &records[i]
@@ -65,7 +69,7 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error
 		}
 	}()
 	if err = b.view(r, &view); err == nil && b.engine.opts.Unwrap != nil {
-		view.Body, err = b.engine.opts.Unwrap(view.Body)
+		err = b.engine.opts.Unwrap(&view)
 	}
 	return view, err
 }

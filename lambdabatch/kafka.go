@@ -38,6 +38,9 @@ func Kafka[T any](
 	b := newBatch[events.KafkaRecord, T](g, source{name: "Kafka", redelivery: KafkaRedelivery, streams: true}, h, nil, optFns)
 	return func(ctx context.Context, event events.KafkaEvent) (KafkaEventResponse, error) {
 		var records []events.KafkaRecord
+		if event.Records != nil {
+			records = []events.KafkaRecord{}
+		}
 		for _, partition := range slices.Sorted(maps.Keys(event.Records)) {
 			records = append(records, event.Records[partition]...)
 		}
@@ -82,7 +85,7 @@ var errNoBase64 error = logs.Error("lambdabatch: the value of the record is not 
 // kafkaRecord returns the view of a record of a cluster.
 func kafkaRecord(cluster string) func(*events.KafkaRecord, *Message) error {
 	return func(r *events.KafkaRecord, view *Message) error {
-		*view = Message{ItemID: kafkaID(r), Source: cluster, Lane: kafkaPartition(r), Event: r}
+		*view = Message{ItemID: kafkaID(r), EventID: kafkaID(r), Source: cluster, Lane: kafkaPartition(r), Event: r}
 		for _, headers := range r.Headers {
 			for name, value := range headers {
 				if view.Attributes == nil {

@@ -35,8 +35,8 @@ func Kinesis[T any](
 
 func kinesisRecord(r *events.KinesisEventRecord, view *Message) error {
 	*view = Message{
-		ItemID: r.Kinesis.SequenceNumber, Source: r.EventSourceArn, Body: r.Kinesis.Data,
-		Lane: r.Kinesis.PartitionKey, Event: r,
+		ItemID: r.Kinesis.SequenceNumber, EventID: r.EventID, Source: r.EventSourceArn,
+		Body: r.Kinesis.Data, Lane: r.Kinesis.PartitionKey, Event: r,
 	}
 	return nil
 }

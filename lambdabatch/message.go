@@ -19,6 +19,10 @@ type Message struct {
 	// ItemID names the message in the response: SQS's message id, a stream's
 	// sequence number, or topic, partition and offset of Kafka.
 	ItemID string
+	// EventID identifies the message in its source: the eventID of a stream's record,
+	// because sequence numbers are unique in one shard only. For other sources it is
+	// ItemID.
+	EventID string
 	// Source is the ARN of the queue, stream or cluster. Empty for a self-managed
 	// Kafka cluster.
 	Source string
@@ -90,12 +94,19 @@ func Attribute(name string) IDFunc {
 	return func(_ context.Context, m *Message) (string, error) { return m.Attributes[name], nil }
 }
 
-// ItemID is the [IDFunc] for the source's own id of the message. It is the
-// default for streams, whose sequence numbers are permanent. If a sender retries,
+// ItemID is the [IDFunc] for the source's own id of the message, [Message.EventID].
+// It is the default for streams, whose ids are permanent. If a sender retries,
 // or a message is redriven from a dead-letter queue, the same order gets a new
 // message id. So a queue whose messages have a business field should use that, and
 // [Options.NoRedrive] is required with ItemID.
-func ItemID(_ context.Context, m *Message) (string, error) { return m.ItemID, nil }
+func ItemID(_ context.Context, m *Message) (string, error) {
+	if m.EventID == "" {
+		return "", errNoEventID
+	}
+	return m.EventID, nil
+}
+
+var errNoEventID error = logs.Error("lambdabatch: the record has no id (eventID of a stream, messageId of a queue); add it to a test event")
 
 // isItemID reports whether f is [ItemID]. It does not find functions that call
 // ItemID.

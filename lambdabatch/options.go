@@ -83,10 +83,11 @@ type Options struct {
 	// message returns after the queue's visibility timeout.
 	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
 
-	// Unwrap returns the message in the body of another, for example in the
-	// notification of a topic that sends to the queue ([FromSNS] sets it). ID,
-	// Fingerprint and Decode then get what it returns. Default: the body itself.
-	Unwrap func(body []byte) ([]byte, error)
+	// Unwrap replaces Body and Attributes of a message by those of the message in its
+	// body, for example in the notification of a topic that sends to the queue
+	// ([FromSNS] sets it). ID, Scope, Fingerprint and Decode then get these. Default:
+	// the message itself.
+	Unwrap func(m *Message) error
 
 	// FailBatch returns an error if every message of a batch failed, so that Lambda's
 	// metric Errors counts the invocation. The source redelivers the whole batch,

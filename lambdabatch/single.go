@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -51,10 +52,11 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 	}
 }
 
-// S3 identifies the work by the kind of event, the object and its version, in
-// the scope of its bucket: S3 may send a notification more than once. The
-// sequencer orders the events of one object (Amazon S3 user guide, "Event
-// message structure").
+// S3 identifies the work by the kind of event, the object, its version and its
+// sequencer, in the scope of its bucket: S3 may send a notification more than once.
+// S3 sends a sequencer for PUT and DELETE only (Amazon S3 user guide, "Event message
+// structure"). Without one, the id contains the event's time and the id of the request
+// that caused it, so that two changes of the tags of an object are two works.
 func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 	return func(_ context.Context, e events.S3Event) (idempotent.Key, error) {
 		key, err := s3Key(&e)
@@ -64,7 +66,8 @@ func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 }
 
 // s3Key returns the key of the work that an event stands for, without its operation.
-// The id is empty, and so refused, if the event names no object.
+// The id is empty, and so refused, if the event does not name its object, or nothing
+// tells it from the next event of the same kind.
 func s3Key(e *events.S3Event) (key idempotent.Key, err error) {
 	if len(e.Records) != 1 {
 		return key, errOneRecord
@@ -72,11 +75,15 @@ func s3Key(e *events.S3Event) (key idempotent.Key, err error) {
 	r := &e.Records[0]
 	o := &r.S3.Object
 	key.Scope = r.S3.Bucket.Name
-	if o.Key == "" || o.Sequencer == "" && o.VersionID == "" {
+	which := o.Sequencer
+	if request := r.ResponseElements["x-amz-request-id"]; which == "" && request != "" && !r.EventTime.IsZero() {
+		which = r.EventTime.UTC().Format(time.RFC3339Nano) + " " + request
+	}
+	if o.Key == "" || which == "" {
 		return key, nil
 	}
 	// Only the object's key, the last part, can contain a NUL.
-	key.ID = strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00")
+	key.ID = strings.Join([]string{r.EventName, o.VersionID, which, o.Key}, "\x00")
 	return bound(key, o.ETag, o.Size)
 }
 

@@ -105,9 +105,23 @@ func TestS3(t *testing.T) {
 	} {
 		twice(t, w, lambdabatch.S3("fulfil "+name), e, object(change))
 	}
+	// S3 sends no sequencer with the events of tags, which one version can have many of.
+	tagged := func(change func(*events.S3EventRecord)) events.S3Event {
+		return object(func(r *events.S3EventRecord) {
+			r.EventName, r.S3.Object.Sequencer = "ObjectTagging:Put", ""
+			change(r)
+		})
+	}
+	for name, change := range map[string]func(*events.S3EventRecord){
+		"tagged later":              func(r *events.S3EventRecord) { r.EventTime = r.EventTime.Add(time.Millisecond) },
+		"tagged by another request": func(r *events.S3EventRecord) { r.ResponseElements = map[string]string{"x-amz-request-id": "other"} },
+		"tagged, without a version": func(r *events.S3EventRecord) { r.S3.Object.VersionID = "" },
+	} {
+		twice(t, w, lambdabatch.S3("fulfil "+name), tagged(func(*events.S3EventRecord) {}), tagged(change))
+	}
 	refused(t, w, lambdabatch.S3("fulfil"), new(idempotent.NoKeyError),
 		object(func(r *events.S3EventRecord) { r.S3.Object.Key = "" }),
-		object(func(r *events.S3EventRecord) { r.S3.Object.Sequencer, r.S3.Object.VersionID = "", "" }))
+		tagged(func(r *events.S3EventRecord) { r.ResponseElements = nil }), tagged(func(r *events.S3EventRecord) { r.EventTime = time.Time{} }))
 	refused(t, w, lambdabatch.S3("fulfil"), nil, events.S3Event{}, events.S3Event{Records: append(e.Records, e.Records...)})
 }
 

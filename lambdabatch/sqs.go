@@ -54,7 +54,7 @@ func sqs[T any](
 
 func sqsRecord(m *events.SQSMessage, r *Message) error {
 	*r = Message{
-		ItemID: m.MessageId, Source: m.EventSourceARN, Body: []byte(m.Body),
+		ItemID: m.MessageId, EventID: m.MessageId, Source: m.EventSourceARN, Body: []byte(m.Body),
 		Lane: m.Attributes["MessageGroupId"], Event: m,
 	}
 	for name, a := range m.MessageAttributes {

@@ -30,7 +30,7 @@ var streams = []stream{
 		h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
 		var event events.KinesisEvent
 		for i, p := range partitions {
-			event.Records = append(event.Records, events.KinesisEventRecord{EventSourceArn: "arn:stream", Kinesis: events.KinesisRecord{
+			event.Records = append(event.Records, events.KinesisEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + sequence(i), Kinesis: events.KinesisRecord{
 				SequenceNumber: sequence(i), PartitionKey: p, Data: []byte(`{"order_id":"` + orderID(i) + `"}`),
 			}})
 		}
@@ -49,7 +49,7 @@ var streams = []stream{
 			w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
 		var event events.DynamoDBEvent
 		for i, p := range partitions {
-			event.Records = append(event.Records, events.DynamoDBEventRecord{EventSourceArn: "arn:stream", EventName: "INSERT", Change: events.DynamoDBStreamRecord{
+			event.Records = append(event.Records, events.DynamoDBEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + sequence(i), EventName: "INSERT", Change: events.DynamoDBStreamRecord{
 				SequenceNumber: sequence(i),
 				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(p)},
 				NewImage:       map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute(orderID(i))},
@@ -172,6 +172,33 @@ func TestKinesis_RealEvent(t *testing.T) {
 	}
 	if len(w.runs) != 11 {
 		t.Errorf("the handler ran for %q, want each order once and o-3 twice", w.runs)
+	}
+}
+
+// Sequence numbers are unique in one shard: the id of a record is its eventID. A record
+// without one is refused.
+func TestShards(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	option := w.options(func(o *lambdabatch.Options) { o.ID = nil })
+	kinesis, dynamodb := lambdabatch.Kinesis(w.guard, w.handle, option), lambdabatch.DynamoDB(w.guard, func(ctx context.Context, c lambdabatch.Change[order]) error { return w.handle(ctx, *c.NewImage) }, option)
+	for i, id := range []string{"shard-1:7", "shard-2:7", "shard-1:7", ""} {
+		failures := 0
+		if id == "" {
+			failures = 1
+		}
+		records, changes := []events.KinesisEventRecord{{EventID: id, EventSourceArn: "arn:kinesis"}}, []events.DynamoDBEventRecord{{EventID: id, EventSourceArn: "arn:dynamodb"}}
+		records[0].Kinesis = events.KinesisRecord{SequenceNumber: "7", Data: []byte(`{"order_id":"o-1"}`)}
+		changes[0].Change = events.DynamoDBStreamRecord{SequenceNumber: "7", NewImage: map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute("o-2")}}
+		k, errK := kinesis(w.invocation(), events.KinesisEvent{Records: records})
+		d, errD := dynamodb(w.invocation(), events.DynamoDBEvent{Records: changes})
+		if errK != nil || errD != nil || len(k.BatchItemFailures) != failures || len(d.BatchItemFailures) != failures {
+			t.Errorf("event %d: %+v %v, %+v %v", i, k, errK, d, errD)
+		}
+	}
+	w.wantRuns("o-1", "o-2", "o-1", "o-2")
+	if strings.Count(w.log(), "eventID of a stream") != 2 {
+		t.Errorf("the log: %s", w.log())
 	}
 }
 

@@ -15,26 +15,34 @@ import (
 var errNotSNS error = logs.Error("lambdabatch: the body is not a notification of SNS; switch raw message delivery of the subscription off, or do not use FromSNS")
 
 // FromSNS sets [Options.Unwrap] for a queue that subscribes to an SNS topic without
-// raw message delivery. ID, Fingerprint and Decode then get what the publisher sent.
-// Pass it to a constructor.
+// raw message delivery. ID, Fingerprint and Decode then get what the publisher sent,
+// and [Message.Attributes] are the publisher's of the types String and Number. Pass it
+// to a constructor.
 func FromSNS(o *Options) {
-	o.Unwrap = func(body []byte) ([]byte, error) {
+	o.Unwrap = func(m *Message) error {
 		var notification struct {
-			Type    string
-			Message *string
+			Type              string
+			Message           *string
+			MessageAttributes map[string]struct{ Type, Value string }
 		}
-		if err := json.Unmarshal(body, &notification); err != nil || notification.Type != "Notification" || notification.Message == nil {
-			return nil, errNotSNS
+		if err := json.Unmarshal(m.Body, &notification); err != nil || notification.Type != "Notification" || notification.Message == nil {
+			return errNotSNS
 		}
-		return []byte(*notification.Message), nil
+		m.Body, m.Attributes = []byte(*notification.Message), make(map[string]string, len(notification.MessageAttributes))
+		for name, a := range notification.MessageAttributes {
+			if a.Type != "Binary" {
+				m.Attributes[name] = a.Value
+			}
+		}
+		return nil
 	}
 }
 
 // FromS3 sets [Options.ID], [Options.Scope] and [Options.Fingerprint] for a queue to
-// which S3 sends its events, as [S3] does for a function: the id is made of the kind
-// of event, the object and its version, and the scope is the bucket. If the
-// events come through an SNS topic, pass [FromSNS] too. The handler gets an
-// [events.S3Event] with one record. S3's test event has no record, and fails.
+// which S3 sends its events, as [S3] does for a function: it makes the id, and the
+// scope is the bucket. If the events come through an SNS topic, pass [FromSNS] too.
+// The handler gets an [events.S3Event] with one record. S3's test event has no record,
+// and fails.
 func FromS3(o *Options) {
 	key := func(m *Message) (idempotent.Key, error) {
 		var e events.S3Event

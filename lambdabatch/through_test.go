@@ -49,6 +49,27 @@ func TestFromSNS(t *testing.T) {
 	}
 }
 
+// The attributes of a notification replace those of the message.
+func TestFromSNS_Attributes(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	var got map[string]string
+	h := lambdabatch.SQS(w.guard, func(ctx context.Context, o order) error {
+		m, _ := lambdabatch.FromContext(ctx)
+		got = m.Attributes
+		return w.handle(ctx, o)
+	}, lambdabatch.FromSNS, w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }))
+	event := queued(`{"Type":"Notification","Message":"{\"order_id\":\"o-1\"}","MessageAttributes":{"order":{"Type":"String","Value":"7"},"bytes":{"Type":"Binary","Value":"AA=="}}}`)
+	outer := "of the queue's message"
+	event.Records[0].MessageAttributes = map[string]events.SQSMessageAttribute{"order": {StringValue: &outer}, "other": {StringValue: &outer}}
+	wantIDs(t, w.send(h, event))
+	w.wantRuns("o-1")
+	if len(got) != 1 || got["order"] != "7" {
+		t.Errorf("the attributes: %v", got)
+	}
+	wantIDs(t, w.send(h, queued(`{"Type":"Notification","Message":"{}"}`)), "q-0") // it has no attributes
+}
+
 // An event of S3 has the same key through a queue, a queue behind a topic, and
 // directly. A notification that S3 sends twice is one work.
 func TestFromS3(t *testing.T) {
@@ -125,7 +146,7 @@ func TestFailBatch(t *testing.T) {
 		if fails != (err != nil) || fails && !strings.Contains(err.Error(), "all 2 messages") || !fails && len(response.BatchItemFailures) != 2 {
 			t.Errorf("FailBatch %t: all failed: %+v, %v", fails, response, err)
 		}
-		if response, err := h(w.invocation(), events.SQSEvent{}); err != nil || len(response.BatchItemFailures) != 0 {
+		if response, err := h(w.invocation(), events.SQSEvent{Records: []events.SQSMessage{}}); err != nil || len(response.BatchItemFailures) != 0 {
 			t.Errorf("an empty batch: %+v, %v", response, err)
 		}
 	}

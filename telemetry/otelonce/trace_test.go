@@ -84,7 +84,7 @@ func TestMessageOfAStream(t *testing.T) {
 	work := otelonce.Message(l.observer, "orders", func(context.Context, string) error { return nil })
 	h := lambdabatch.Kinesis(l.guard, work, func(o *lambdabatch.Options) { o.Operation = "fulfil" })
 	if _, err := h(t.Context(), events.KinesisEvent{Records: []events.KinesisEventRecord{{
-		EventSourceArn: "arn:aws:kinesis:eu-west-1:123456789012:stream/orders", Kinesis: events.KinesisRecord{SequenceNumber: "7", PartitionKey: "p", Data: []byte("{}")},
+		EventSourceArn: "arn:aws:kinesis:eu-west-1:123456789012:stream/orders", EventID: "shardId-1:7", Kinesis: events.KinesisRecord{SequenceNumber: "7", PartitionKey: "p", Data: []byte("{}")},
 	}}}); err != nil {
 		t.Fatal(err)
 	}

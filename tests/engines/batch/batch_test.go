@@ -294,7 +294,7 @@ func ofSQS(constructor func(*idempotent.Guard, func(context.Context, order) erro
 	return func(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
 		h := constructor(g, work, option)
 		return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-			var e events.SQSEvent
+			e := events.SQSEvent{Records: []events.SQSMessage{}}
 			for _, m := range batch {
 				e.Records = append(e.Records, events.SQSMessage{
 					MessageId: m.id, EventSourceARN: arn, Body: body(m), ReceiptHandle: m.receipt,
@@ -313,9 +313,9 @@ func ofSQS(constructor func(*idempotent.Guard, func(context.Context, order) erro
 func kinesis(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
 	h := lambdabatch.Kinesis(g, work, option)
 	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-		var e events.KinesisEvent
+		e := events.KinesisEvent{Records: []events.KinesisEventRecord{}}
 		for _, m := range batch {
-			e.Records = append(e.Records, events.KinesisEventRecord{EventSourceArn: arn, Kinesis: events.KinesisRecord{SequenceNumber: m.id, PartitionKey: m.group, Data: []byte(body(m))}})
+			e.Records = append(e.Records, events.KinesisEventRecord{EventSourceArn: arn, EventID: m.id, Kinesis: events.KinesisRecord{SequenceNumber: m.id, PartitionKey: m.group, Data: []byte(body(m))}})
 		}
 		response, err := h(ctx, e)
 		for _, f := range response.BatchItemFailures {
@@ -348,9 +348,9 @@ func kafka(g *idempotent.Guard, work func(context.Context, order) error, option 
 func dynamodb(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
 	h := lambdabatch.DynamoDB(g, func(ctx context.Context, c lambdabatch.Change[order]) error { return work(ctx, *c.NewImage) }, option)
 	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-		var e events.DynamoDBEvent
+		e := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{}}
 		for _, m := range batch {
-			e.Records = append(e.Records, events.DynamoDBEventRecord{EventSourceArn: arn, Change: events.DynamoDBStreamRecord{
+			e.Records = append(e.Records, events.DynamoDBEventRecord{EventSourceArn: arn, EventID: m.id, Change: events.DynamoDBStreamRecord{
 				SequenceNumber: m.id,
 				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(m.group)},
 				NewImage:       map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute(m.about), "message": events.NewStringAttribute(m.id)},

@@ -40,7 +40,7 @@ func TestNewHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response, err := h(t.Context(), events.SQSEvent{}); err != nil || len(response.BatchItemFailures) != 0 {
+	if response, err := h(t.Context(), events.SQSEvent{Records: []events.SQSMessage{}}); err != nil || len(response.BatchItemFailures) != 0 {
 		t.Errorf("an empty batch: %+v %v", response, err)
 	}
 	// A table that refuses the claim makes an event, which is counted, and the counts
