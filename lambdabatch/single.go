@@ -66,8 +66,8 @@ func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 }
 
 // s3Key returns the key of the work that an event stands for, without its operation.
-// The id is empty, and so refused, if the event does not name its object, or nothing
-// tells it from the next event of the same kind.
+// The id is empty, and so refused, if the event does not name its object, or has
+// nothing that is different in the next event of the same kind.
 func s3Key(e *events.S3Event) (key idempotent.Key, err error) {
 	if len(e.Records) != 1 {
 		return key, errOneRecord
