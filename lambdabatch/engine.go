@@ -209,30 +209,60 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 	return false
 }
 
-// do runs the handler once for the message's key. It returns nil if the message
-// is done.
+// do runs the handler once for the message's key. It returns nil if the message is
+// done, or if HandOver took it because it is refused and no retry can change that.
 func (e *engine) do(ctx context.Context, m *message) error {
-	if m.keyErr != nil {
-		return m.keyErr
-	}
-	var err error
-	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
+	refused, err := e.attempt(ctx, m)
+	if !refused || e.opts.HandOver == nil {
 		return err
+	}
+	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message is handed over, because no retry can change its refusal", append(e.named(m), logs.OfError(err)...)...)
+	return e.opts.HandOver(ctx, &m.record, err)
+}
+
+// attempt is do without HandOver. It reports whether the error refuses the message
+// for as long as the code is the same.
+func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err error) {
+	if m.keyErr != nil {
+		return lasts(m.keyErr), m.keyErr
+	}
+	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
+		return lasts(err), err
 	}
 	work, err := m.open() // before the claim: an unreadable message leaves no record
 	if err != nil {
-		return err
+		return lasts(err), err
 	}
+	entered := false
 	out, err := idempotent.DoOutcome(context.WithValue(ctx, messageKey{}, &m.record), e.guard, m.key, func(ctx context.Context) (struct{}, error) {
+		entered = true
 		return struct{}{}, work(ctx)
 	})
-	return e.settled(ctx, m, out, err)
+	err = settled(out, err)
+	return !entered && refuses(err), err
 }
 
-// settled returns nil if the source may delete the message, because its record
-// or HandOver covers it from now on. An error about another record was returned
-// by the handler and does not describe this one.
-func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome[struct{}], err error) error {
+// lasts reports whether err, of a function that reads a message, is about the message:
+// it returns with every retry.
+func lasts(err error) bool {
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(*idempotent.StoreError))
+}
+
+// refuses reports whether err, of a guard that did not enter the handler, returns with
+// every retry by the same code. A request in progress, a store that failed, or too
+// little time do not. Neither does an unresolved record with a cause: other code can
+// continue it.
+func refuses(err error) bool {
+	if unknown, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
+		return unknown.Err == nil
+	}
+	return errors.As(err, new(*idempotent.MismatchError)) || errors.As(err, new(*idempotent.NoKeyError)) || errors.As(err, new(*idempotent.InvalidKeyError))
+}
+
+// settled returns nil if the source may delete the message, because its record covers
+// it from now on. An error about another record was returned by the handler and does
+// not describe this one.
+func settled(out idempotent.Outcome[struct{}], err error) error {
 	if out.Stored { // a success, or a Final error
 		return nil
 	}
@@ -246,11 +276,6 @@ func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome
 	}
 	if known, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok && known.RecordID == out.RecordID && !known.Uncompared {
 		return nil // the message is done and needs no result
-	}
-	// An unresolved record with a cause is not unknown: other code can continue it.
-	known, ok := errors.AsType[*idempotent.UnresolvedError](err)
-	if ok && known.RecordID == out.RecordID && known.Err == nil && e.opts.HandOver != nil {
-		return e.opts.HandOver(ctx, &m.record, known)
 	}
 	return err
 }

@@ -84,7 +84,7 @@ func ExampleEventBridge() {
 // people is a queue for operators.
 type people struct{}
 
-func (people) Send(_ context.Context, message, record string) error {
+func (people) Send(_ context.Context, message, reason string) error {
 	fmt.Println("to people:", message)
 	return nil
 }
@@ -94,8 +94,8 @@ func ExampleOptions_handOver() {
 	ship := func(context.Context, order) error { return errors.New("no reply from the warehouse") }
 	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "ship", lambdabatch.Field("/order_id")
-		o.HandOver = func(ctx context.Context, m *lambdabatch.Message, unresolved *idempotent.UnresolvedError) error {
-			return desk.Send(ctx, string(m.Body), string(unresolved.RecordID))
+		o.HandOver = func(ctx context.Context, m *lambdabatch.Message, reason error) error {
+			return desk.Send(ctx, string(m.Body), reason.Error())
 		}
 	})
 	for range 2 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 
 	"github.com/once-lambda/once/idempotent"
@@ -84,6 +85,9 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 	case *string:
 		*p = string(body)
 	default:
+		if len(body) == 0 && b.engine.source.tombstones && reflect.TypeFor[T]().Kind() == reflect.Pointer {
+			return v, nil
+		}
 		if err = b.engine.opts.Decode(body, &v); err != nil {
 			err = &DecodeError{Err: err}
 		}
@@ -91,8 +95,8 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 	return v, err
 }
 
-// DecodeError reports a message that cannot be decoded into the handler's type.
-// It is redelivered until the queue gives up, so configure a dead-letter queue.
+// DecodeError reports a message that cannot be decoded into the handler's type. It is
+// redelivered until the source gives up, unless [Options.HandOver] takes it.
 type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string { return "lambdabatch: the message cannot be decoded" }

@@ -25,7 +25,9 @@ import (
 // destination for failures: a record that always fails blocks its partition.
 //
 // A handler of its own type gets the decoded value, and a handler of
-// [events.KafkaRecord] the record as Lambda sends it, with key and value in base64.
+// [events.KafkaRecord] the record as Lambda sends it, with key and value in base64. A
+// tombstone, whose value is empty, is nil for a handler of a pointer type, and cannot
+// be decoded into another type.
 // [Message.Attributes] has the headers.
 //
 // A self-managed cluster has no ARN, so [Options.Scope] is required for it. The
@@ -35,7 +37,7 @@ import (
 func Kafka[T any](
 	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
 ) func(context.Context, events.KafkaEvent) (KafkaEventResponse, error) {
-	b := newBatch[events.KafkaRecord, T](g, source{name: "Kafka", redelivery: KafkaRedelivery, streams: true}, h, nil, optFns)
+	b := newBatch[events.KafkaRecord, T](g, source{name: "Kafka", redelivery: KafkaRedelivery, streams: true, tombstones: true}, h, nil, optFns)
 	return func(ctx context.Context, event events.KafkaEvent) (KafkaEventResponse, error) {
 		var records []events.KafkaRecord
 		if event.Records != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,37 @@ func TestKafka_Unreadable(t *testing.T) {
 	wantKafka(t, w, w.kafka(), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
 	if !strings.Contains(w.log(), "(eventSourceARN): add it to a test event; a self-managed Kafka cluster has no ARN, so set Options.Scope") {
 		t.Errorf("the log: %s", w.log())
+	}
+}
+
+// A tombstone is nil for a handler of a pointer type. For another one it cannot be
+// decoded: it is handed over, and the next record of its partition runs.
+func TestKafka_Tombstone(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	event := load[events.KafkaEvent](t, "kafka.json")
+	event.Records["orders-1"][0].Value = ""
+	byOffset := func(o *lambdabatch.Options) { o.ID = nil }
+	deleted := 0
+	h := lambdabatch.Kafka(w.guard, func(ctx context.Context, o *order) error {
+		if o == nil {
+			deleted++
+		}
+		return nil
+	}, w.options(byOffset, func(o *lambdabatch.Options) { o.Operation = "pointers" }))
+	wantKafka(t, w, h, event, allDone)
+	handed := 0
+	h = lambdabatch.Kafka(w.guard, w.handle, w.options(byOffset, func(o *lambdabatch.Options) {
+		o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
+			if handed++; m.Lane != "orders-1" || !errors.As(reason, new(*lambdabatch.DecodeError)) {
+				t.Errorf("handed over: %s, because of %v", m.ItemID, reason)
+			}
+			return nil
+		}
+	}))
+	wantKafka(t, w, h, event, allDone)
+	if deleted != 1 || handed != 1 {
+		t.Errorf("%d records were nil, %d handed over, want 1 and 1", deleted, handed)
 	}
 }
 

@@ -64,12 +64,18 @@ type Options struct {
 	// failed; its own group always stops. Default: the whole batch stops.
 	PerGroup bool
 
-	// HandOver takes a message whose record is unknown, for example to a queue
-	// for operators. If it returns nil the message is acknowledged; its record
-	// remains due for reconciliation. It is called when the message is
-	// redelivered, not by the attempt that failed. Default: the message is
-	// redelivered.
-	HandOver func(ctx context.Context, m *Message, unresolved *idempotent.UnresolvedError) error
+	// HandOver takes a message that is refused if no retry by the same code can change
+	// that, for example to a queue for operators. The reason is
+	// [*idempotent.UnresolvedError] if the outcome of its work is unknown, which is
+	// found when it is redelivered and not by the attempt that failed;
+	// [*idempotent.MismatchError], [*idempotent.NoKeyError] or
+	// [*idempotent.InvalidKeyError]; [*DecodeError]; or the error of a function that
+	// reads the message, such as ID, except the end of a context and
+	// [*idempotent.StoreError]. A message whose work is in progress, or can be continued
+	// by other code, is never handed over. If HandOver returns nil, the message is
+	// acknowledged, the next one of its group or partition runs, and an unknown record
+	// remains due for reconciliation. Default: the message is redelivered.
+	HandOver func(ctx context.Context, m *Message, reason error) error
 
 	// ChangeVisibility changes the visibility timeout of a message, with the method
 	// ChangeMessageVisibility of an SQS client. It is called at the end of a batch for
@@ -113,6 +119,7 @@ type source struct {
 	redelivery time.Duration
 	streams    bool // ordered, with a checkpoint and permanent ids
 	fifo       bool
+	tombstones bool // an empty message says that its key is deleted
 }
 
 // defaultReserve is the default of [Options.Reserve].

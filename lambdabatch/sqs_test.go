@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -321,7 +322,7 @@ func TestBatchInsideAnOperation(t *testing.T) {
 	w := newFixture(t)
 	handed := 0
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
-		o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
+		o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
 			handed++
 			return nil
 		}
@@ -362,7 +363,8 @@ func TestHandOver(t *testing.T) {
 			w := newFixture(t)
 			var handed []string
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
-				o.HandOver = func(ctx context.Context, r *lambdabatch.Message, unresolved *idempotent.UnresolvedError) error {
+				o.HandOver = func(ctx context.Context, r *lambdabatch.Message, reason error) error {
+					unresolved, _ := errors.AsType[*idempotent.UnresolvedError](reason)
 					handed = append(handed, r.ItemID+" "+unresolved.RecordID.Operation()+" "+r.Event.(*events.SQSMessage).Body)
 					return c.handOver(ctx)
 				}
@@ -382,6 +384,90 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// says is an error of which only the text is known.
+type says string
+
+func (s says) Error() string { return string(s) }
+
+// A message is handed over with its reason if no retry by the same code can change that
+// it is refused, and the next message of its group runs. It is not if a retry can.
+func TestHandOver_Refusals(t *testing.T) {
+	t.Parallel()
+	id := func(f lambdabatch.IDFunc) func(*fixture, *lambdabatch.Options) {
+		return func(_ *fixture, o *lambdabatch.Options) { o.ID = f }
+	}
+	failing := func(err error) func(*fixture, *lambdabatch.Options) {
+		return id(func(ctx context.Context, m *lambdabatch.Message) (string, error) {
+			if m.ItemID == "m1" {
+				return "", err
+			}
+			return lambdabatch.Field("/order_id")(ctx, m)
+		})
+	}
+	for name, c := range map[string]struct {
+		body   string
+		option func(*fixture, *lambdabatch.Options)
+		reason error // nil: it is redelivered
+	}{
+		"no field":       {`{}`, nil, says("no string or number")},
+		"no JSON":        {`*`, nil, says("no string or number")},
+		"no id":          {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.NoKeyError)},
+		"an error of ID": {`{}`, failing(errBroken), errBroken},
+		"a panic of ID":  {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
+		"no scope": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
+			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", nil }
+		}, new(idempotent.InvalidKeyError)},
+		"another content":   {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
+		"cannot be decoded": {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
+		"no fingerprint": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
+			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) { return idempotent.Fingerprint{}, errBroken }
+		}, errBroken},
+		"test event of S3":   {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromS3(o) }, says("exactly one record")},
+		"no notification":    {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromSNS(o) }, says("raw message delivery")},
+		"ID was interrupted": {`{}`, failing(fmt.Errorf("table: %w", context.DeadlineExceeded)), nil},
+		"ID was canceled":    {`{}`, failing(context.Canceled), nil},
+		"ID failed to read":  {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errBroken}), nil},
+		"store error": {`{"order_id":"o-1"}`, func(w *fixture, _ *lambdabatch.Options) {
+			w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
+		}, nil},
+		"in progress": {`{"order_id":"o-8"}`, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFixture(t)
+			wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), messages("o-9")))
+			w.on("o-8", func(context.Context) error { // while it runs
+				h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+					if c.option != nil {
+						c.option(w, o)
+					}
+					o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
+						if text, ok := c.reason.(says); m.ItemID == "m1" && (c.reason == nil || ok && !strings.Contains(reason.Error(), string(text)) || !ok && !errtype.Matches(reason, c.reason)) {
+							t.Errorf("handed over, because of %v", reason)
+						}
+						w.on("handed over", nil)
+						return nil
+					}
+				}))
+				event := messages("", "o-7")
+				event.Records[0].Body = c.body
+				event.Records[0].Attributes, event.Records[1].Attributes = map[string]string{"MessageGroupId": "g"}, map[string]string{"MessageGroupId": "g"}
+				if c.reason == nil {
+					wantIDs(t, w.send(h, event), "m1", "m2")
+				} else {
+					wantIDs(t, w.send(h, event))
+				}
+				w.fault = nil
+				return nil
+			})
+			wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), messages("o-8")))
+			if _, handed := w.plan["handed over"]; handed != (c.reason != nil) {
+				t.Errorf("handed over: %t", handed)
+			}
+		})
+	}
+}
+
 // An error about another record does not describe this message's record: the
 // message is not handed over, and a missing result of the other record does not
 // complete it.
@@ -393,7 +479,7 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 	} {
 		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-			o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
+			o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
 				t.Errorf("%s: the message was handed over", name)
 				return nil
 			}
@@ -412,7 +498,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
 			guarded(func(g *idempotent.Options) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
-			o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
+			o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
 				t.Error("the message was handed over")
 				return nil
 			}

@@ -118,7 +118,8 @@ func newFixture(t *rapid.T, s source, seen *kit.Tally) *fixture {
 			o.ChangeVisibility = w.hide
 		}
 		if w.handsOver {
-			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, u *idempotent.UnresolvedError) error {
+			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, reason error) error {
+				u, _ := errors.AsType[*idempotent.UnresolvedError](reason)
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.handedOver[string(u.RecordID)] = true
