@@ -89,10 +89,11 @@ func (e *engine) run(ctx context.Context, batch []message) {
 		}()
 		done = e.one(ctx, &batch[i])
 	}
+	reserve := e.reserve(ctx)
 	mu.Lock()
 	defer mu.Unlock()
 	for {
-		if !l.stopped && !e.timeFor(ctx) {
+		if !l.stopped && !e.timeFor(ctx, reserve) {
 			e.outOfTime(ctx, l)
 		}
 		i, lane, ok := 0, 0, false
@@ -135,13 +136,22 @@ func (e *engine) afterFailure(l *lanes, lane int) {
 	}
 }
 
+// reserve returns the reserve of a batch that begins now.
+func (e *engine) reserve(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return min(e.opts.Reserve, deadline.Sub(e.now())/5)
+}
+
 // timeFor reports whether there is time for another message.
-func (e *engine) timeFor(ctx context.Context) bool {
+func (e *engine) timeFor(ctx context.Context, reserve time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	deadline, ok := ctx.Deadline()
-	return !ok || deadline.Sub(e.now()) >= e.opts.Reserve
+	return !ok || deadline.Sub(e.now()) >= max(reserve, 0)
 }
 
 // outOfTime stops handing out messages. The log line is the only sign of a
@@ -158,11 +168,12 @@ func (e *engine) outOfTime(ctx context.Context, l *lanes) {
 type message struct {
 	record Message
 	// open decodes the message and returns the call of the handler.
-	open   func() (func(context.Context) error, error)
-	key    idempotent.Key
-	keyErr error // why there is no key: the record cannot be read, or has no id
-	err    error // of the attempt
-	failed bool
+	open    func() (func(context.Context) error, error)
+	key     idempotent.Key
+	keyErr  error // why there is no key: the record cannot be read, or has no id
+	err     error // of the attempt
+	entered bool  // the handler ran
+	failed  bool
 }
 
 var (
@@ -233,13 +244,12 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	if err != nil {
 		return lasts(err), err
 	}
-	entered := false
 	out, err := idempotent.DoOutcome(context.WithValue(ctx, messageKey{}, &m.record), e.guard, m.key, func(ctx context.Context) (struct{}, error) {
-		entered = true
+		m.entered = true
 		return struct{}{}, work(ctx)
 	})
 	err = settled(out, err)
-	return !entered && refuses(err), err
+	return !m.entered && refuses(err), err
 }
 
 // lasts reports whether err, of a function that reads a message, is about the message:

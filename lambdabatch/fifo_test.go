@@ -43,7 +43,6 @@ func TestFIFO(t *testing.T) {
 		runs    []string
 	}{
 		"the whole batch stops": {concurrency(1), []string{"m2", "m3", "m4"}, []string{"o-1", "o-2"}},
-		"also with concurrency": {concurrency(8), []string{"m2", "m3", "m4"}, []string{"o-1", "o-2"}},
 		"the group stops":       {perGroup, []string{"m2", "m3"}, []string{"o-1", "o-2", "o-4"}},
 	} {
 		for kind, failure := range map[string]func(context.Context) error{

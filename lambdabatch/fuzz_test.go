@@ -127,6 +127,9 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 		o.Operation, o.ID, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), concurrency
 		o.Guard = func(g *idempotent.Options) { g.Recovery = idempotent.Rerun }
 		o.PerGroup = source%5 == 2
+		if source%5 == 1 {
+			o.Concurrency = 1
+		}
 	}
 	switch source % 5 {
 	case 3:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/logs"
@@ -54,10 +53,7 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	}
 	b.engine.run(ctx, batch)
 	b.engine.hide(ctx, batch)
-	if b.engine.opts.FailBatch && !slices.ContainsFunc(batch, func(m message) bool { return !m.failed }) && len(batch) > 0 {
-		return nil, logs.Error(fmt.Sprintf("lambdabatch: all %d messages of the batch failed; the log has a line for each", len(batch)))
-	}
-	return failures(batch)
+	return b.failures(batch)
 }
 
 // look returns the view of r that the rules get. The content of records comes
@@ -117,9 +113,18 @@ func (e *UnnamedError) Error() string {
 	return fmt.Sprintf("lambdabatch: record %d of the event failed and has no id; the whole batch is redelivered", e.Index)
 }
 
-func failures(batch []message) ([]string, error) {
+func (b *batchOf[R, T]) failures(batch []message) ([]string, error) {
 	ids := []string{}
 	named := map[string]bool{}
+	failed := 0
+	for i := range batch {
+		if batch[i].failed {
+			failed++
+		}
+	}
+	if o := &b.engine.opts; failed > 0 && (o.FailAny || o.FailBatch && failed == len(batch)) {
+		return nil, logs.Error(fmt.Sprintf("lambdabatch: %d of %d messages of the batch failed; the log has a line for each that was reached", failed, len(batch)))
+	}
 	for i := range batch {
 		m := &batch[i]
 		switch id := m.record.ItemID; {

@@ -57,11 +57,13 @@ type Options struct {
 	Concurrency int
 
 	// Reserve is how much time must be left until the deadline to start another
-	// message. Default: 1 s.
+	// message. It is at most a fifth of the time that was left when the batch began.
+	// Default: 1 s.
 	Reserve time.Duration
 
 	// PerGroup continues with the other groups of a FIFO batch after a message
-	// failed; its own group always stops. Default: the whole batch stops.
+	// failed; its own group always stops. Concurrency above 1 requires it. Default: the
+	// whole batch stops.
 	PerGroup bool
 
 	// HandOver takes a message that is refused if no retry by the same code can change
@@ -89,6 +91,11 @@ type Options struct {
 	// message returns after the queue's visibility timeout.
 	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
 
+	// Backoff hides a message whose handler failed, by ChangeVisibility, which is
+	// required with it: for Backoff, doubled with each receipt up to an hour, and up to
+	// a tenth longer. Default: the message returns after the queue's visibility timeout.
+	Backoff time.Duration
+
 	// Unwrap replaces Body and Attributes of a message by those of the message in its
 	// body, for example in the notification of a topic that sends to the queue
 	// ([FromSNS] sets it). ID, Scope, Fingerprint and Decode then get these. Default:
@@ -99,6 +106,12 @@ type Options struct {
 	// metric Errors counts the invocation. The source redelivers the whole batch,
 	// with or without it. Default: false.
 	FailBatch bool
+
+	// FailAny returns an error if any message of a batch failed, so that the source
+	// redelivers the whole batch: for an event source mapping that ignores the response,
+	// such as one of Kafka without provisioned mode. Records that are done are then
+	// replayed. Default: false.
+	FailAny bool
 
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
@@ -197,12 +210,16 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
 	case o.redriven(s) && isItemID(o.ID):
 		return itemIDError{}
-	case o.Redelivery < 0 || o.Reserve < 0 || o.Concurrency < 1:
-		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency must be at least 1 (or zero for the default)")
+	case min(o.Redelivery, o.Reserve, o.Backoff) < 0 || o.Concurrency < 1:
+		return errors.New("lambdabatch: Options.Redelivery, Reserve and Backoff must not be negative, and Concurrency must be at least 1 (or zero for the default)")
 	case o.NoRedrive && s.streams:
 		return fmt.Errorf("lambdabatch: Options.NoRedrive is for queues; the messages of %s are not redriven", s.name)
 	case o.ChangeVisibility != nil && s.streams:
 		return fmt.Errorf("lambdabatch: Options.ChangeVisibility is for queues; the messages of %s have no visibility timeout", s.name)
+	case o.Backoff > 0 && o.ChangeVisibility == nil:
+		return errors.New("lambdabatch: Options.Backoff needs Options.ChangeVisibility, which changes the visibility timeout of a message")
+	case s.fifo && o.Concurrency > 1 && !o.PerGroup:
+		return errors.New("lambdabatch: Options.Concurrency above 1 needs Options.PerGroup for SQSFIFO: without it the messages of a batch run one after the other")
 	case o.PerGroup && !s.fifo:
 		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
 	}

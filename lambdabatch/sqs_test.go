@@ -243,17 +243,30 @@ func TestOutOfTimeIsSaidOnce(t *testing.T) {
 	}
 }
 
-// A message is started if at least the reserve is left, to the nanosecond.
+// A message is started if at least the reserve is left, to the nanosecond. The reserve
+// is at most a fifth of the time of the batch, 5 s.
 func TestReserve(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	begin := func(reserve func(*lambdabatch.Options)) []string {
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(reserve))
-		response, err := h(w.clock.Invocation(t.Context(), 5*time.Second), messages("o-1"))
-		return failed(t, response, err)
+	for _, row := range []struct {
+		reserve, left time.Duration
+		again         []string
+	}{
+		{500 * time.Millisecond, 500 * time.Millisecond, nil},
+		{500 * time.Millisecond, 500*time.Millisecond - 1, []string{"m2"}},
+		{0, time.Second, nil}, // the default
+		{0, time.Second - 1, []string{"m2"}},
+		{10 * time.Second, time.Second, nil},
+		{10 * time.Second, time.Second - 1, []string{"m2"}},
+	} {
+		w := newFixture(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.Reserve = row.reserve }))
+		w.on("o-1", func(context.Context) error {
+			w.clock.Advance(5*time.Second - row.left)
+			return nil
+		})
+		response, err := h(w.clock.Invocation(t.Context(), 5*time.Second), messages("o-1", "o-2"))
+		wantIDs(t, failed(t, response, err), row.again...)
 	}
-	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5*time.Second + 1 }), "m1")
-	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5 * time.Second }))
 }
 
 // FM67: a message whose record is unknown is redriven from the dead-letter

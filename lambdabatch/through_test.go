@@ -130,24 +130,28 @@ func TestFromS3(t *testing.T) {
 	}
 }
 
-// FailBatch returns an error if nothing succeeded, and only then.
+// FailBatch returns an error if nothing succeeded, and FailAny if anything failed.
 func TestFailBatch(t *testing.T) {
 	t.Parallel()
-	for _, fails := range []bool{true, false} {
+	for name, row := range map[string]struct{ all, any bool }{"default": {}, "FailBatch": {all: true}, "FailAny": {any: true}} {
 		w := newFixture(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch = fails }))
-		bodies := []string{`{"order_id":"o-1"}`, `{"order_id":"o-2"}`}
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch, o.FailAny = row.all, row.any }))
 		w.on("o-1", returns(idempotent.NotExecuted(errBroken)))
-		response, err := h(w.invocation(), queued(bodies...))
-		if err != nil || len(response.BatchItemFailures) != 1 {
-			t.Errorf("one of two failed: %+v, %v", response, err)
-		}
-		response, err = h(w.invocation(), queued(bodies[0], bodies[0]))
-		if fails != (err != nil) || fails && !strings.Contains(err.Error(), "all 2 messages") || !fails && len(response.BatchItemFailures) != 2 {
-			t.Errorf("FailBatch %t: all failed: %+v, %v", fails, response, err)
-		}
-		if response, err := h(w.invocation(), events.SQSEvent{Records: []events.SQSMessage{}}); err != nil || len(response.BatchItemFailures) != 0 {
-			t.Errorf("an empty batch: %+v, %v", response, err)
+		for says, c := range map[string]struct {
+			bodies []string
+			fails  bool
+		}{
+			"1 of 2 messages": {[]string{`{"order_id":"o-1"}`, `{"order_id":"o-2"}`}, row.any},
+			"2 of 2 messages": {[]string{`{"order_id":"o-1"}`, `{"order_id":"o-1"}`}, row.any || row.all},
+			"0 of 1 messages": {[]string{`{"order_id":"o-2"}`}, false},
+			"0 of 0 messages": {[]string{}, false},
+		} {
+			event := events.SQSEvent{Records: []events.SQSMessage{}}
+			event.Records = append(event.Records, queued(c.bodies...).Records...)
+			response, err := h(w.invocation(), event)
+			if c.fails != (err != nil) || c.fails && !strings.Contains(err.Error(), says) || !c.fails && fmt.Sprint(len(response.BatchItemFailures)) != says[:1] {
+				t.Errorf("%s: %s: %+v, %v", name, says, response, err)
+			}
 		}
 	}
 }

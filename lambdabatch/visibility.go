@@ -25,7 +25,7 @@ const (
 	// then: the batching window, retries of a throttled function, this invocation.
 	longestVisibility = 11 * time.Hour
 
-	// longestGrown is where the wait for an unknown outcome stops growing.
+	// longestGrown is where a wait that doubles stops growing.
 	longestGrown = time.Hour
 
 	// hideTime is the longest time that hide takes, and hideCalls the number of
@@ -34,7 +34,8 @@ const (
 )
 
 // hide changes the visibility timeout of messages that their records refused, so
-// that each returns when its record can have changed. It does not change the
+// that each returns when its record can have changed, and of those whose handler
+// failed. It does not change the
 // response: a message whose timeout was not changed returns after the queue's.
 func (e *engine) hide(ctx context.Context, batch []message) {
 	limit := hideTime
@@ -48,7 +49,7 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	defer cancel()
 	refused := make(chan []message, len(batch)) // each with those behind it
 	for i := range batch {
-		if batch[i].wait(e.now()) > 0 {
+		if e.wait(&batch[i]) > 0 {
 			refused <- batch[i:]
 		}
 	}
@@ -69,7 +70,7 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 // message of a group while another one is hidden, so with the queue's own timeout
 // they would hold the group for longer.
 func (e *engine) hideGroup(ctx context.Context, rest []message) {
-	wait := rest[0].wait(e.now())
+	wait := e.wait(&rest[0])
 	wait = min(wait+rand.N(wait/10+1), longestVisibility) // messages of one key return one after the other
 	seconds := int32((wait + time.Second - 1) / time.Second)
 	for i := range rest {
@@ -82,24 +83,31 @@ func (e *engine) hideGroup(ctx context.Context, rest []message) {
 	}
 }
 
-// wait returns how long to hide m, or zero if its record did not refuse it.
-func (m *message) wait(now time.Time) time.Duration {
+// wait returns how long to hide m, or zero if neither its record refused it nor its
+// handler failed.
+func (e *engine) wait(m *message) time.Duration {
 	if running, ok := errors.AsType[*idempotent.InProgressError](m.err); ok && running.RecordID == m.key.RecordID() {
 		// To the end of the lease, and not RetryAfter, which is an estimate for a
 		// caller who waits. Each delivery brings the message nearer to the dead-letter
 		// queue, and before that end only the running request can finish its work.
-		return max(running.Until.Sub(now), time.Second)
+		return max(running.Until.Sub(e.now()), time.Second)
 	}
 	if unknown, ok := errors.AsType[*idempotent.UnresolvedError](m.err); ok && unknown.RecordID == m.key.RecordID() {
-		// Evidence can exist after RetryAfter, but need not. So the wait grows.
-		wait := unknown.RetryAfter
-		receives, _ := strconv.Atoi(m.record.Event.(*events.SQSMessage).Attributes["ApproximateReceiveCount"])
-		for range receives - 1 {
-			wait = max(wait, min(2*wait, longestGrown))
-		}
-		return wait
+		return m.grown(unknown.RetryAfter) // evidence can exist then, but need not
+	}
+	if m.failed && m.entered {
+		return m.grown(e.opts.Backoff)
 	}
 	return 0
+}
+
+// grown returns wait, doubled with each receipt of m up to longestGrown.
+func (m *message) grown(wait time.Duration) time.Duration {
+	receives, _ := strconv.Atoi(m.record.Event.(*events.SQSMessage).Attributes["ApproximateReceiveCount"])
+	for range receives - 1 {
+		wait = max(wait, min(2*wait, longestGrown))
+	}
+	return wait
 }
 
 // hideOne changes the visibility timeout of one message, and reports whether it

@@ -166,6 +166,22 @@ func TestHide_Unknown(t *testing.T) {
 	}
 }
 
+// Backoff hides a message whose handler failed, longer with each receipt, and no other.
+func TestHide_Backoff(t *testing.T) {
+	t.Parallel()
+	for receives, want := range map[int]int32{1: 10, 2: 20, 4: 80, 10: 3600} {
+		w, c := newFixture(t), &changes{}
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option, func(o *lambdabatch.Options) { o.Backoff = 10 * time.Second }))
+		w.on("o-1", returns(errBroken))
+		batch := received(receives, messages("o-1", "o-2", ""))
+		batch.Records[2].Body = "{}"
+		wantIDs(t, w.send(h, batch), "m1", "m3")
+		if got := c.only(t); got < want || got > want+want/10+1 {
+			t.Errorf("at receipt %d the message is hidden for %d s, want %d and up to a tenth", receives, got, want)
+		}
+	}
+}
+
 // Only messages that their own records refused are hidden.
 func TestHide_OnlyTheRefused(t *testing.T) {
 	t.Parallel()

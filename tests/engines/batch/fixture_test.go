@@ -110,7 +110,9 @@ func newFixture(t *rapid.T, s source, seen *kit.Tally) *fixture {
 		*o = option
 		o.Operation = "fulfil"
 		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }
-		o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency")
+		if o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency"); s.together {
+			o.Concurrency = 1
+		}
 		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
 			return idempotent.FingerprintBytes(nil), nil
 		}
