@@ -256,9 +256,8 @@ func (d *desk) use(f func(testStore) error) error {
 }
 
 // plant puts the records of files into the store.
-func (d *desk) plant(texts ...string) error {
+func (d *desk) plant(ctx context.Context, texts ...string) error {
 	return d.use(func(s testStore) error {
-		ctx := context.Background()
 		for _, text := range texts {
 			list, err := parsePlanted(text, d.now)
 			if err != nil {
@@ -378,7 +377,7 @@ func (w watchedWriter) Write(p []byte) (int, error) {
 	}
 	if text := w.next.meanwhile[0]; text != "" && bytes.Contains(p, []byte(text)) {
 		w.next.meanwhile[0] = ""
-		if err := w.desk.plant(w.next.meanwhile[1]); err != nil {
+		if err := w.desk.plant(context.Background(), w.next.meanwhile[1]); err != nil {
 			return 0, err
 		}
 	}
@@ -422,7 +421,7 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"seed": func(ts *testscript.TestScript, _ bool, args []string) {
 		d := deskOf(ts)
 		for _, name := range args {
-			ts.Check(d.plant(ts.ReadFile(name)))
+			ts.Check(d.plant(context.Background(), ts.ReadFile(name)))
 		}
 		_, err := d.changes()
 		ts.Check(err)
@@ -563,25 +562,32 @@ func (db *database) refuse(args []string) {
 
 // race puts records into the store before the next call of an operation.
 func (d *desk) race(operation, text string) {
-	d.db.first(operation, func(context.Context) {
-		if err := d.plant(text); err != nil {
+	d.db.first(operation, func(ctx context.Context) {
+		if err := d.plant(ctx, text); err != nil {
 			panic(err)
 		}
 	})
 }
 
-// first calls f before the next call of an operation.
+// first calls f before the next call of an operation. All calls of the operation wait
+// for f, except those with its context.
 func (db *database) first(operation string, f func(context.Context)) {
+	var once sync.Once
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.before = map[string]func(context.Context){operation: f}
+	db.before = map[string]func(context.Context){operation: func(ctx context.Context) {
+		if ctx.Value(firstKey{}) == nil {
+			once.Do(func() { f(context.WithValue(ctx, firstKey{}, true)) })
+		}
+	}}
 }
+
+type firstKey struct{}
 
 // meet returns the error of a call.
 func (db *database) meet(ctx context.Context, operation string) error {
 	db.mu.Lock()
 	f := db.before[operation]
-	delete(db.before, operation)
 	code := db.codes[operation]
 	if code == "" {
 		code = db.codes["*"]
