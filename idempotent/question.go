@@ -277,13 +277,32 @@ func (r *reconciler) ask(ctx context.Context, resolve ResolveFunc, record *drive
 		}
 	}
 	asked := callAnswered
-	if err != nil {
+	running, _ := errors.AsType[*InProgressError](err)
+	switch {
+	case err == nil:
+	case IsUnknown(err) && record.State == driver.StateRetryable:
+		r.markUnknown(ctx, record, err)
+		return callAnswered
+	case IsUnknown(err): // as the record says
+	case running != nil:
+		answer.later = running.RetryAfter
+	default:
 		asked = callFailed
 		r.hasFailed(record.ID)
 		r.observe(ctx, event.ReconcileFailed, record, err)
 	}
-	r.postpone(ctx, record, answer.later)
+	r.postpone(ctx, record, answer.later, running != nil)
 	return asked
+}
+
+// markUnknown makes a released record unknown, because its work cannot continue.
+func (r *reconciler) markUnknown(ctx context.Context, record *driver.Record, err error) {
+	next := r.guard.opts.transition(record, driver.StateUnknown, driver.ReasonUnknown, r.guard.opts.now())
+	if r.write(ctx, &next, record) {
+		r.count(func(p *Report) { p.MarkedUnknown++ })
+		r.observe(ctx, event.MarkedUnknown, &next, err)
+		r.waits(next.Listed())
+	}
 }
 
 // limited returns what call returns, or an error if it panics, or if it returns
@@ -361,15 +380,15 @@ func (r *reconciler) submit(ctx context.Context, record *driver.Record, answer R
 }
 
 // postpone leaves a claimed record until its pause has passed, or for later if
-// that is set, or gives it up.
-func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration) {
+// that is set, or gives it up unless its work is running.
+func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration, running bool) {
 	o := &r.guard.opts
 	now := o.now()
 	limit := r.opts.GiveUpAfter
 	if record.State == driver.StateRetryable {
 		limit = r.opts.ReleasedFor
 	}
-	if !now.Before(record.StateSince().Add(limit)) && r.exhaust(ctx, record, now) {
+	if !running && !now.Before(record.StateSince().Add(limit)) && r.exhaust(ctx, record, now) {
 		return
 	}
 	next := *record

@@ -5,6 +5,7 @@ package idempotent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -368,6 +369,50 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 		return idempotent.Step(ctx, "a", never[string])
 	}); v != "x" || err != nil {
 		t.Errorf("a request gets %q, %v; want it to continue", v, err)
+	}
+}
+
+// The error of a resolver is a failure, except for those with which a predecessor
+// answers too: the work is running elsewhere, so the record is not given up; or its
+// outcome can no longer be found out, so a released record becomes unknown.
+func TestWhatAnErrorOfTheResolverMeans(t *testing.T) {
+	t.Parallel()
+	running := fmt.Errorf("wrapped: %w", &idempotent.InProgressError{RetryAfter: 3 * time.Hour})
+	gone := fmt.Errorf("wrapped: %w", idempotent.Unknown(errDown))
+	released, unknown := resume("a"), func(*idempotent.Options) {}
+	for name, c := range map[string]struct {
+		options func(*idempotent.Options)
+		err     error
+		want    string
+		state   driver.State
+		due     time.Duration // after the question; 0: it is given up
+	}{
+		"released, running": {released, running, "1 due, 1 postponed", driver.StateRetryable, 3 * time.Hour},
+		"unknown, running":  {unknown, running, "1 due, 1 postponed", driver.StateUnknown, 3 * time.Hour},
+		"released, gone":    {released, gone, "1 due, 1 marked unknown", driver.StateUnknown, time.Minute},
+		"unknown, gone":     {unknown, gone, "1 due, 1 exhausted", driver.StateUnknown, 0},
+		"released, failed":  {released, errDown, "1 due, 1 exhausted, 1 failed", driver.StateRetryable, 0},
+	} {
+		s := newStranded(t, c.options)
+		key := s.leave(t, func(ctx context.Context, died func()) {
+			if c.state == driver.StateRetryable || c.err == gone {
+				_, _ = idempotent.Step(ctx, "a", value("x"))
+				died()
+			}
+		})
+		s.clock.Advance(time.Hour)
+		s.reconcile(t, answer(idempotent.Later(time.Hour)))
+		s.clock.Advance(time.Hour)
+		report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.Resolution{}, c.err
+		}, func(o *idempotent.ReconcileOptions) {
+			o.GiveUpAfter, o.ReleasedFor = time.Millisecond, time.Millisecond
+		})
+		r := record(t, s, key)
+		due := r.Due.Sub(s.clock.Now()).Round(time.Minute)
+		if report.String() != c.want || r.State != c.state || r.Exhausted != (c.due == 0) || !r.Exhausted && due != c.due {
+			t.Errorf("%s: %s; the record is %s, exhausted %t, due in %s", name, report, r.State, r.Exhausted, due)
+		}
 	}
 }
 

@@ -68,7 +68,12 @@ func (p PendingRecord) Stored() driver.Record {
 // ResolveFunc finds out the outcome of a record, for example by querying the
 // provider with the record's keys. It returns [Resolved], [ResolvedFinal],
 // [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later and is
-// reported to the observer. It is called concurrently.
+// reported to the observer. It is called concurrently. Two errors mean something
+// else, as they do from [Options.Predecessor]:
+//   - [*InProgressError]: the work is running elsewhere. The record is not given up,
+//     and is asked about again after RetryAfter, or its pause if that is zero.
+//   - [Unknown]: the outcome can no longer be found out. A released record becomes
+//     unknown, so that no request continues it.
 //
 // If the record was released, the function can do the rest of the work itself, or
 // have the request sent again and return Later.

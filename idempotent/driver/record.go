@@ -81,7 +81,7 @@ const (
 	ReasonReleased      Reason = "released"       // a claim without a reply from the store was given up
 	ReasonHandlerError  Reason = "handler_error"  // the handler returned an error
 	ReasonPanic         Reason = "panic"          // the handler panicked or ended its goroutine
-	ReasonUnknown       Reason = "unknown"        // the handler returned an Unknown error
+	ReasonUnknown       Reason = "unknown"        // the handler, or the resolver of a released record, returned an Unknown error
 	ReasonLeaseEnded    Reason = "lease_ended"    // the owner did not report an outcome before its lease ended
 	ReasonResolved      Reason = "resolved"       // external evidence
 	ReasonCommitted     Reason = "committed"      // the handler's transaction stored the outcome
