@@ -61,7 +61,7 @@ func newReconciler(guard *idempotent.Guard, orders *lambdadurable.Function) func
 }
 
 // newQueue starts an execution for each message of an SQS queue. A message is done
-// once its execution has started.
+// once Lambda has accepted the start.
 func newQueue(guard *idempotent.Guard, orders *lambdadurable.Function) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	begin := func(ctx context.Context, o order) error {
 		_, err := lambdadurable.Start(ctx, orders, o)

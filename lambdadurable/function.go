@@ -3,12 +3,15 @@
 package lambdadurable
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -125,11 +128,12 @@ func (f *Function) ExecutionName(id idempotent.RecordID) string {
 
 // started is the result of the step.
 type started struct {
-	ARN string `json:"arn"`
+	ARN string    `json:"arn"`
+	At  time.Time `json:"at,omitzero"`
 }
 
-// invoke starts the execution with that name, or finds it, and returns its ARN.
-func (f *Function) invoke(ctx context.Context, name string, payload []byte) (arn string, err error) {
+// invoke starts the execution with that name, or finds it.
+func (f *Function) invoke(ctx context.Context, name string, payload []byte) (s started, err error) {
 	out, err := f.client.Invoke(ctx, &lambda.InvokeInput{
 		FunctionName:         &f.qualified,
 		InvocationType:       types.InvocationTypeEvent,
@@ -139,19 +143,19 @@ func (f *Function) invoke(ctx context.Context, name string, payload []byte) (arn
 	if exists(err) {
 		// Only this record leads to the name, and the guard has compared the requests.
 		// So the payload is the same request in other bytes.
-		if arn, err = f.find(ctx, name); err == nil && arn == "" {
+		if s, err = f.find(ctx, name); err == nil && s.ARN == "" {
 			err = errors.New("the execution exists, and Lambda does not list it; try again")
 		}
 	}
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("lambdadurable: start an execution of %s: %w", f.name, err)
-	case arn == "" && aws.ToString(out.DurableExecutionArn) == "":
-		return "", idempotent.Unknown(fmt.Errorf("lambdadurable: start an execution of %s: Lambda accepted the event and returned no DurableExecutionArn; is the function durable?", f.name))
-	case arn == "":
-		arn = *out.DurableExecutionArn
+		return started{}, fmt.Errorf("lambdadurable: start an execution of %s: %w", f.name, err)
+	case s.ARN != "":
+		return s, nil
+	case aws.ToString(out.DurableExecutionArn) == "":
+		return started{}, idempotent.Unknown(fmt.Errorf("lambdadurable: start an execution of %s: Lambda accepted the event and returned no DurableExecutionArn; is the function durable?", f.name))
 	}
-	return arn, nil
+	return started{*out.DurableExecutionArn, f.opts.Now()}, nil
 }
 
 // exists reports whether Lambda refused to start an execution because there is one
@@ -163,25 +167,24 @@ func exists(err error) bool {
 	return ok && strings.HasPrefix(refused.ErrorCode(), "DurableExecutionAlready")
 }
 
-// find returns the ARN of the newest execution with that name, or nothing if none
-// is listed. That proves nothing: an execution may have been accepted and not be
+// find returns the newest execution with that name, or nothing if none is listed. That proves nothing: an execution may have been accepted and not be
 // listed yet, or its history may have expired.
-func (f *Function) find(ctx context.Context, name string) (arn string, err error) {
+func (f *Function) find(ctx context.Context, name string) (started, error) {
 	pages := lambda.NewListDurableExecutionsByFunctionPaginator(f.client, &lambda.ListDurableExecutionsByFunctionInput{
 		FunctionName: &f.whole, DurableExecutionName: &name, // of all versions, the newest first
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return "", fmt.Errorf("lambdadurable: list the executions of %s: %w", f.name, err)
+			return started{}, fmt.Errorf("lambdadurable: list the executions of %s: %w", f.name, err)
 		}
 		for _, e := range page.DurableExecutions {
 			if aws.ToString(e.DurableExecutionName) == name {
-				return aws.ToString(e.DurableExecutionArn), nil
+				return started{aws.ToString(e.DurableExecutionArn), aws.ToTime(e.StartTimestamp)}, nil
 			}
 		}
 	}
-	return "", nil
+	return started{}, nil
 }
 
 // ended is the outcome of an execution.
@@ -190,26 +193,24 @@ type ended struct {
 	failure Failure
 }
 
-// errGone reports that Lambda does not have an execution.
-var errGone = errors.New("the execution does not exist; its retention may have ended")
-
-// ask returns the outcome of an execution, or nil while it is running.
-func (f *Function) ask(ctx context.Context, arn string) (*ended, error) {
+// ask returns the outcome of an execution, or nil while it is running. An error that
+// declares the outcome unknown means that Lambda has no such execution.
+func (f *Function) ask(ctx context.Context, s started) (*ended, error) {
 	// The data can have megabytes, of which a running execution has only its input.
-	out, err := f.get(ctx, arn, false)
+	out, err := f.get(ctx, s, false)
 	if err != nil || out.Status == types.ExecutionStatusRunning {
 		return nil, err
 	}
-	if out, err = f.get(ctx, arn, true); err != nil {
+	if out, err = f.get(ctx, s, true); err != nil {
 		return nil, err
+	}
+	succeeded, included := out.Status == types.ExecutionStatusSucceeded, out.ExecutionDataIncluded
+	if included != nil && !*included || included == nil && succeeded && out.Result == nil {
+		return nil, fmt.Errorf("lambdadurable: ask about an execution of %s: it ended (%s), and Lambda left the data out of its reply; try again", f.name, out.Status)
 	}
 	switch out.Status {
 	case types.ExecutionStatusSucceeded:
-		result := aws.ToString(out.Result)
-		if result == "" {
-			result = "null" // the handler has no result
-		}
-		return &ended{result: []byte(result)}, nil
+		return &ended{result: []byte(cmp.Or(aws.ToString(out.Result), "null"))}, nil
 	case types.ExecutionStatusFailed, types.ExecutionStatusTimedOut, types.ExecutionStatusStopped:
 		e := &ended{failure: Failure{Status: out.Status}}
 		if out.Error != nil {
@@ -221,10 +222,20 @@ func (f *Function) ask(ctx context.Context, arn string) (*ended, error) {
 	return nil, fmt.Errorf("lambdadurable: ask about an execution of %s: unknown status %q", f.name, out.Status)
 }
 
-func (f *Function) get(ctx context.Context, arn string, data bool) (*lambda.GetDurableExecutionOutput, error) {
-	out, err := f.client.GetDurableExecution(ctx, &lambda.GetDurableExecutionInput{DurableExecutionArn: &arn, IncludeExecutionData: &data})
-	if _, gone := errors.AsType[*types.ResourceNotFoundException](err); gone {
-		err = errGone
+// leastRetention is the shortest time for which Lambda has an execution after it
+// ended, and so after it was started.
+const leastRetention = 24 * time.Hour
+
+// get asks Lambda for an execution. One that does not exist, soon after it was
+// started, counts as running: it is in Lambda's queue, or is not visible yet.
+func (f *Function) get(ctx context.Context, s started, data bool) (*lambda.GetDurableExecutionOutput, error) {
+	out, err := f.client.GetDurableExecution(ctx, &lambda.GetDurableExecutionInput{DurableExecutionArn: &s.ARN, IncludeExecutionData: &data})
+	_, missing := errors.AsType[*types.ResourceNotFoundException](err)
+	switch {
+	case missing && f.opts.Now().Sub(s.At) < leastRetention:
+		return &lambda.GetDurableExecutionOutput{Status: types.ExecutionStatusRunning}, nil
+	case missing:
+		err = idempotent.Unknown(errors.New("no such execution exists: its retention has ended, or its start was discarded"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lambdadurable: ask about an execution of %s: %w", f.name, err)
@@ -232,10 +243,19 @@ func (f *Function) get(ctx context.Context, arn string, data bool) (*lambda.GetD
 	return out, nil
 }
 
-// decode decodes the result of an execution.
+// decode decodes the result of an execution. A type that cannot be null does not
+// accept a missing result: its zero value would count as the outcome.
 func decode[T any](f *Function, result []byte) (v T, err error) {
+	t := reflect.TypeFor[T]()
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+	default:
+		if string(bytes.TrimSpace(result)) == "null" && t != reflect.TypeFor[struct{}]() {
+			return v, fmt.Errorf("lambdadurable: an execution of %s succeeded without a result, and a %s needs one; if the function returns no result, use struct{} or a pointer", f.name, t)
+		}
+	}
 	if err := json.Unmarshal(result, &v); err != nil {
-		return v, fmt.Errorf("lambdadurable: the result of an execution of %s does not decode into a %T", f.name, v)
+		return v, fmt.Errorf("lambdadurable: the result of an execution of %s does not decode into a %s", f.name, t)
 	}
 	return v, nil
 }

@@ -80,29 +80,92 @@ func TestResolverFindsTheExecutionByName(t *testing.T) {
 	}
 }
 
-// An execution that Lambda has removed has run. Its result is lost, and the key
-// starts no other one. Soon after the start, "not found" proves nothing.
-func TestResolverOfARemovedExecution(t *testing.T) {
+// An execution that Lambda has removed, or never began, may have had any outcome: it
+// is unknown, for a request and for the reconciler, and the key starts no other one.
+// Soon after the start, "not found" proves nothing.
+func TestAnExecutionThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	for _, discarded := range []bool{false, true} {
+		for _, reconciled := range []bool{false, true} {
+			w := newFixture(t)
+			w.lambda.retention = 24 * time.Hour
+			w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, types.ExecutionStatusFailed }
+			w.lambda.discards = func(string) bool { return discarded }
+			arn := w.mustRun(book).ARN
+			w.lambda.executions[0].arn = "unknown for a moment"
+			w.clock.Advance(2 * time.Minute)
+			w.mustRun(book)
+			w.clock.Advance(2 * time.Minute)
+			if report := w.reconcile(); report.Postponed != 1 || w.record(book).State != driver.StateRetryable {
+				t.Errorf("a moment later: %+v", report)
+			}
+			w.lambda.executions[0].arn = arn
+			w.clock.Advance(25 * time.Hour)
+			if reconciled {
+				if report := w.reconcile(); report.MarkedUnknown != 1 || report.Completed+report.Failed != 0 || report.Pending != 1 {
+					t.Errorf("the reconciler: %+v", report)
+				}
+			} else if _, err := w.handler(t.Context(), book); !idempotent.IsUnknown(err) {
+				t.Errorf("a request got %v", err)
+			}
+			w.clock.Advance(time.Hour)
+			if report := w.reconcile(); report.Postponed != 1 || report.Completed+report.Failed != 0 {
+				t.Errorf("asked again: %+v", report)
+			}
+			if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.UnresolvedError)) || w.lambda.calls["Invoke"] != 1 {
+				t.Errorf("got %v after %v", err, w.lambda.calls)
+			}
+		}
+	}
+}
+
+// A start that Lambda discarded is settled as not made. If that outcome is discarded
+// too, the same key starts again, under the same name.
+func TestADiscardedStartIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	w.lambda.retention = 24 * time.Hour
-	arn := w.mustRun(book).ARN
-	w.lambda.executions[0].arn = "unknown for a moment"
-	w.clock.Advance(2 * time.Minute)
-	if report := w.reconcile(); report.Completed != 0 {
-		t.Errorf("a moment later: %+v", report)
-	}
-	w.lambda.executions[0].arn = arn
+	w.lambda.discards = func(string) bool { return w.lambda.calls["Invoke"] == 1 }
+	w.mustRun(book)
 	w.clock.Advance(25 * time.Hour)
-	if _, err := w.handler(t.Context(), book); err == nil || w.record(book).State != driver.StateRetryable {
-		t.Errorf("a request got %v, and the record is %s", err, w.record(book).State)
+	if report := w.reconcile(); report.MarkedUnknown != 1 {
+		t.Errorf("the reconciler: %+v", report)
 	}
+	id := w.record(book).ID
+	if err := w.guard(w.store).Resolve(t.Context(), id, idempotent.ResolvedFinal("not_started", "The order was not placed.")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.FinalError)) {
+		t.Errorf("got %v", err)
+	}
+	forget := idempotent.ForgetRequest{Token: w.record(book).Token(), Actor: "an operator", Reason: "the start is in the dead-letter queue"}
+	if err := w.guard(w.store).Forget(t.Context(), id, forget); err != nil {
+		t.Fatal(err)
+	}
+	w.mustRun(book)
 	w.clock.Advance(time.Hour)
-	if report := w.reconcile(func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 48 * time.Hour }); report.Completed != 1 {
-		t.Errorf("a day later: %+v", report)
+	if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book || w.lambda.executions[0].name != w.lambda.executions[1].name {
+		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.ReplayUnavailableError)) || w.lambda.calls["Invoke"] != 1 {
-		t.Errorf("got %v after %v", err, w.lambda.calls)
+}
+
+// An execution of some days is asked about until its own time-out ends it. The time
+// after which other released records are given up does not apply.
+func TestResolverOfALongExecution(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) {
+		return 60 * time.Hour, types.ExecutionStatusTimedOut
+	}
+	w.mustRun(book)
+	for range 59 {
+		w.clock.Advance(time.Hour)
+		if report := w.reconcile(); report.Exhausted+report.Failed+report.Pending != 0 {
+			t.Fatalf("while it runs: %+v", report)
+		}
+	}
+	w.clock.Advance(2 * time.Hour)
+	if report := w.reconcile(); report.Completed != 1 {
+		t.Errorf("after its end: %+v", report)
 	}
 }
 
@@ -179,7 +242,8 @@ func TestResolverAnswers(t *testing.T) {
 		t.Helper()
 		return lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), p)
 	}
-	if got, err := ask(pending); err != nil || got != idempotent.Later(0) {
+	running := func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }
+	if got, err := ask(pending); !running(err) {
 		t.Errorf("running: %+v, %v", got, err)
 	}
 
@@ -198,21 +262,17 @@ func TestResolverAnswers(t *testing.T) {
 	}
 	w.lambda.fault = nil
 	w.lambda.executions[0].arn += " is removed"
-	for age, want := range map[time.Duration]idempotent.Resolution{
-		24*time.Hour - time.Millisecond: idempotent.Later(0), 24 * time.Hour: idempotent.ResolvedWithoutResult(),
-	} {
-		at := w.clock.Now()
-		w.orders = w.function(w.lambda.client(), "orders:live", func(o *lambdadurable.Options) { o.Now = func() time.Time { return at } })
-		pending.Created = at.Add(-age)
-		if got, err := ask(pending); err != nil || got != want {
-			t.Errorf("removed, after %s: %+v, %v", age, got, err)
+	began := w.lambda.executions[0].began
+	for age, is := range map[time.Duration]func(error) bool{24*time.Hour - time.Millisecond: running, 24 * time.Hour: idempotent.IsUnknown} {
+		w.orders = w.function(w.lambda.client(), "orders:live", func(o *lambdadurable.Options) { o.Now = func() time.Time { return began.Add(age) } })
+		if got, err := ask(pending); !is(err) {
+			t.Errorf("missing, after %s: %+v, %v", age, got, err)
 		}
 	}
 	// By default, the clock is that of the machine.
 	w.orders, _ = lambdadurable.New(w.lambda.client(), "orders:live")
-	pending.Created = time.Now().Add(-25 * time.Hour)
-	if got, err := ask(pending); err != nil || got != idempotent.ResolvedWithoutResult() {
-		t.Errorf("removed: %+v, %v", got, err)
+	if got, err := ask(pending); running(err) != (time.Since(began) < 24*time.Hour) {
+		t.Errorf("missing: %+v, %v", got, err)
 	}
 }
 

@@ -39,29 +39,32 @@ func (e *RunningError) LogValue() slog.Value { return slog.StringValue(e.Error()
 // [*RunningError]; the handler returns that error, and the next request with the
 // key asks again. An execution that failed, timed out or was stopped is a Final
 // error, see [Options.Final]: it is stored and replayed, and the key starts no
-// other execution.
+// other execution. If Lambda has no such execution a day after the start, the
+// outcome is [idempotent.Unknown]: Lambda has removed or never started it.
 //
 // The input is encoded as JSON; a json.RawMessage is sent as it is. Lambda accepts
-// 1 MB. T must survive a JSON round trip.
+// 1 MB, also for the result. T must survive a JSON round trip. A result that is
+// null or missing is an error unless T is struct{}, a pointer, map, slice or
+// interface.
 //
 // A handler can start one execution. Everything else that it does with an effect
 // belongs into other steps, because it runs again with each request.
 func Run[T any](ctx context.Context, f *Function, input any) (T, error) {
 	var none T
-	arn, now, err := f.start(ctx, input)
+	s, now, err := f.start(ctx, input)
 	if err != nil {
 		return none, err
 	}
 	var outcome *ended
 	if !now {
-		if outcome, err = f.ask(ctx, arn); err != nil {
+		if outcome, err = f.ask(ctx, s); err != nil {
 			return none, err
 		}
 	}
 	switch {
 	case outcome == nil:
 		own, _ := idempotent.FromContext(ctx)
-		return none, &RunningError{ARN: arn, RetryAfter: f.opts.RetryAfter, recordID: own.RecordID()}
+		return none, &RunningError{ARN: s.ARN, RetryAfter: f.opts.RetryAfter, recordID: own.RecordID()}
 	case outcome.result == nil:
 		return none, idempotent.Final(f.opts.Final(outcome.failure))
 	}
@@ -70,32 +73,32 @@ func Run[T any](ctx context.Context, f *Function, input any) (T, error) {
 
 // Start starts an execution of f once for the record of the guarded handler that
 // ctx belongs to, and returns its ARN. It does not wait for the outcome: use it for
-// a message of a queue, which is done once the execution has started. See [Run]
-// for the input.
+// a message of a queue, which is done once Lambda has accepted the event. Lambda can
+// discard it: give the durable function a failure destination. See [Run] for the
+// input.
 func Start(ctx context.Context, f *Function, input any) (arn string, err error) {
-	arn, _, err = f.start(ctx, input)
-	return arn, err
+	s, _, err := f.start(ctx, input)
+	return s.ARN, err
 }
 
 // start runs the step, and reports whether it started the execution now.
-func (f *Function) start(ctx context.Context, input any) (arn string, now bool, err error) {
+func (f *Function) start(ctx context.Context, input any) (s started, now bool, err error) {
 	own, guarded := idempotent.FromContext(ctx)
 	switch {
 	case !guarded:
-		return "", false, errors.New("lambdadurable: the context is not that of a guarded handler, so another request could start a second execution: pass the context that the guard passes to the handler")
+		return started{}, false, errors.New("lambdadurable: the context is not that of a guarded handler, so another request could start a second execution: pass the context that the guard passes to the handler")
 	case own.Recovery() != idempotent.Resume:
-		return "", false, errors.New("lambdadurable: the operation does not declare Resume, so a retry could not continue it: set idempotent.Options.Recovery to Resume, and Steps to lambdadurable.Step")
+		return started{}, false, errors.New("lambdadurable: the operation does not declare Resume, so a retry could not continue it: set idempotent.Options.Recovery to Resume, and Steps to lambdadurable.Step")
 	}
 	payload, err := encode(input)
 	if err != nil {
-		return "", false, fmt.Errorf("lambdadurable: encode the input for %s: %w", f.name, err)
+		return started{}, false, fmt.Errorf("lambdadurable: encode the input for %s: %w", f.name, err)
 	}
-	s, err := idempotent.Step(ctx, Step, func(ctx context.Context) (s started, err error) {
+	s, err = idempotent.Step(ctx, Step, func(ctx context.Context) (started, error) {
 		now = true
-		s.ARN, err = f.invoke(ctx, f.ExecutionName(own.RecordID()), payload)
-		return s, err
+		return f.invoke(ctx, f.ExecutionName(own.RecordID()), payload)
 	})
-	return s.ARN, now, err
+	return s, now, err
 }
 
 func encode(input any) ([]byte, error) {

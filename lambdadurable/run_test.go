@@ -64,7 +64,7 @@ func (w *fixture) function(client lambdadurable.Client, name string, optFns ...f
 func (w *fixture) guard(s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	w.t.Helper()
 	g, err := idempotent.New(s, append([]func(*idempotent.Options){func(o *idempotent.Options) {
-		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
+		o.Now, o.Logger, o.Retention = w.clock.Now, slog.New(slog.DiscardHandler), 90*24*time.Hour
 	}}, optFns...)...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -314,20 +314,65 @@ func TestARefusedStart(t *testing.T) {
 	}
 }
 
-// A durable handler without a result.
+// A durable handler without a result. The zero value of a type that needs one is no
+// outcome.
 func TestNoResult(t *testing.T) {
 	t.Parallel()
+	testNoResult[*receipt](t, "")
+	testNoResult[[]receipt](t, "")
+	testNoResult[map[string]receipt](t, "")
+	testNoResult[any](t, "")
+	testNoResult[struct{}](t, "")
+	testNoResult[receipt](t, "succeeded without a result, and a lambdadurable_test.receipt needs one")
+	testNoResult[int](t, "succeeded without a result, and a int needs one")
+}
+
+func testNoResult[T any](t *testing.T, want string) {
+	t.Helper()
 	w := newFixture(t)
 	w.lambda.noResult = true
-	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (*receipt, error) {
-		return lambdadurable.Run[*receipt](ctx, w.orders, o)
+	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (T, error) {
+		return lambdadurable.Run[T](ctx, w.orders, o)
 	}, resumes)
 	if _, err := handle(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
 		t.Errorf("got %v", err)
 	}
 	w.clock.Advance(time.Minute)
-	if got, err := handle(t.Context(), book); err != nil || got != nil {
-		t.Errorf("got %v, %v", got, err)
+	got, err := handle(t.Context(), book)
+	if completed := w.record(book).State == driver.StateCompleted; completed != (want == "") || completed != (err == nil) || !completed && !strings.Contains(err.Error(), want) {
+		t.Errorf("%T: got %v, %v, and the record is %s", got, got, err, w.record(book).State)
+	}
+}
+
+// An outcome whose data is not in Lambda's reply is not stored: the next request
+// asks again.
+func TestDataLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, what := range []fault{bare, silent} {
+		for _, status := range []types.ExecutionStatus{types.ExecutionStatusSucceeded, types.ExecutionStatusFailed} {
+			if what == silent && status == types.ExecutionStatusFailed {
+				continue // a failure need not have data
+			}
+			w := newFixture(t)
+			w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, status }
+			w.mustRun(book)
+			w.clock.Advance(time.Hour)
+			w.lambda.fault = func(string) fault { return what }
+			for range 2 {
+				if _, err := w.handler(t.Context(), book); err == nil || !strings.Contains(err.Error(), "left the data out") {
+					t.Errorf("%s: got %v", status, err)
+				}
+				w.clock.Advance(time.Hour)
+				if report := w.reconcile(); report.Completed != 0 || report.Failed != 1 {
+					t.Errorf("%s: the reconciler: %+v", status, report)
+				}
+			}
+			w.lambda.fault = nil
+			w.clock.Advance(time.Hour)
+			if report := w.reconcile(); report.Completed != 1 {
+				t.Errorf("%s, with its data: %+v", status, report)
+			}
+		}
 	}
 }
 

@@ -54,12 +54,15 @@ type service struct {
 	// unlisted is how long after its start an execution is not listed.
 	unlisted time.Duration
 	noResult bool // of the handler
+	// discards reports whether Lambda accepts a start and never makes it.
+	discards func(payload string) bool
 }
 
 type execution struct {
 	arn, name, function, payload string
 	began, ends                  time.Time
 	status                       types.ExecutionStatus // once it has ended
+	discarded                    bool
 }
 
 // fault is what happens to one call.
@@ -70,6 +73,8 @@ const (
 	throttled       // refused, without an effect
 	failed          // an internal error, without an effect
 	lost            // the call has its effect, and its reply is lost
+	bare            // the reply has no data of the execution
+	silent          // as bare, and it does not say so
 )
 
 func newService(t *testing.T, now func() time.Time) *service {
@@ -79,6 +84,7 @@ func newService(t *testing.T, now func() time.Time) *service {
 		fate: func(string) (time.Duration, types.ExecutionStatus) {
 			return time.Minute, types.ExecutionStatusSucceeded
 		},
+		discards: func(string) bool { return false },
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /2015-03-31/functions/{function}/invocations", s.call("Invoke", s.invoke))
@@ -114,6 +120,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
+// faultKey is the key of the fault in the context of a call.
+type faultKey struct{}
+
 // refusal is an error response.
 type refusal struct {
 	status  int
@@ -139,8 +148,8 @@ func (s *service) call(name string, do func(w http.ResponseWriter, r *http.Reque
 		case lost:
 			do(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // the connection breaks
-		case none:
-			refused = do(w, r)
+		case bare, silent, none:
+			refused = do(w, r.WithContext(context.WithValue(r.Context(), faultKey{}, what)))
 		}
 		if refused != nil {
 			w.Header().Set("X-Amzn-Errortype", refused.code)
@@ -181,6 +190,7 @@ func (s *service) invoke(w http.ResponseWriter, r *http.Request) *refusal {
 		e = &execution{
 			arn:  fmt.Sprintf("arn:aws:lambda:eu-west-1:123456789012:function:%s:7/durable-execution/%s/%d", function, name, len(s.executions)),
 			name: name, function: function, payload: payload, began: s.now(), ends: s.now().Add(runs), status: status,
+			discarded: s.discards(payload),
 		}
 		s.executions = append(s.executions, e)
 	case e.payload != payload || e.function != function:
@@ -198,6 +208,12 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	status, data := s.statusOf(e), r.URL.Query().Get("IncludeExecutionData") != "false"
 	out := s.summary(e)
+	switch r.Context().Value(faultKey{}) {
+	case bare:
+		data = false
+	case silent:
+		return reply(w, out)
+	}
 	out["ExecutionDataIncluded"] = data
 	if data {
 		out["InputPayload"] = e.payload
@@ -261,10 +277,11 @@ func (s *service) statusOf(e *execution) types.ExecutionStatus {
 	return e.status
 }
 
-// known returns the execution unless its retention has ended.
+// known returns the execution unless its retention has ended or its start was
+// discarded.
 func (s *service) known(arn string) *execution {
 	for _, e := range s.executions {
-		if e.arn == arn && s.now().Before(e.ends.Add(s.retention)) {
+		if e.arn == arn && !e.discarded && s.now().Before(e.ends.Add(s.retention)) {
 			return e
 		}
 	}
