@@ -8,6 +8,8 @@
 //	asked, err := powertools.Predecessor(client, "idempotency", powertools.Python, "charge.app.handler")
 //	handler := idempotent.Wrap(guard, key, charge, func(o *idempotent.Options) { o.Predecessor = asked })
 //
+// [Resolver] settles the keys that Powertools completed late.
+//
 // The partition key of an item of Powertools is a prefix, a #, and a hash of the
 // payload. The prefix is the key_prefix of the decorator, or else
 //

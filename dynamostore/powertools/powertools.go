@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"strconv"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Options are the settings of the Powertools function, and how its items belong to
@@ -56,8 +58,10 @@ type Options struct {
 
 	// Result returns the result of the guarded function for the JSON that Powertools
 	// stored: a value of its type, or an idempotent.Final error. For package
-	// lambdabatch return struct{}{}, for package lambdahttp a lambdahttp.Response.
-	// Default: the JSON itself, which is decoded into the type.
+	// lambdabatch return struct{}{}, for package lambdahttp a lambdahttp.Response. For
+	// [Resolver] it can also return an idempotent.Resolution, which lambdahttp
+	// requires: lambdahttp.Resolved. Default: the JSON itself, which is decoded into
+	// the type.
 	Result func(data json.RawMessage) (any, error)
 
 	// TakeOver runs the handler for a key whose execution was killed at its time-out,
@@ -102,7 +106,16 @@ type Client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 }
 
-var _ Client = (*dynamodb.Client)(nil)
+// Reader is the part of a DynamoDB client that [Resolver] uses. *dynamodb.Client
+// implements it.
+type Reader interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+}
+
+var _ interface {
+	Client
+	Reader
+} = (*dynamodb.Client)(nil)
 
 // Predecessor returns a function for [idempotent.Options.Predecessor] that shares
 // keys with a function that uses Powertools and the table. The prefix is what is
@@ -116,7 +129,8 @@ var _ Client = (*dynamodb.Client)(nil)
 //   - completed: the guard stores and replays its result;
 //   - in progress: [*idempotent.InProgressError];
 //   - killed, its in-progress expiry is more than two seconds ago: the record
-//     becomes unknown, unless [Options.TakeOver] is set;
+//     becomes unknown, unless [Options.TakeOver] is set. One more write notes for
+//     [Resolver] which item it is;
 //   - of another payload, by its validation hash: [*idempotent.MismatchError];
 //   - expired: it counts as absent.
 //
@@ -125,31 +139,68 @@ var _ Client = (*dynamodb.Client)(nil)
 func Predecessor(
 	client Client, table string, l Language, prefix string, optFns ...func(*Options),
 ) (func(context.Context, idempotent.Key) (any, bool, error), error) {
-	o := Options{}
-	for _, f := range optFns {
-		f(&o)
+	p, err := newPredecessor("Predecessor", client == nil, table, l, prefix, optFns)
+	if err != nil {
+		return nil, err
 	}
-	o.setDefaults()
-	switch {
-	case client == nil || table == "":
-		return nil, errors.New("powertools: Predecessor: the client or the table is missing")
-	case l != Python && l != TypeScript:
-		return nil, fmt.Errorf("powertools: Predecessor: unknown %s; use Python or TypeScript", l)
-	case prefix == "":
-		return nil, errors.New("powertools: Predecessor: the prefix is missing; read it before the # of an item in the table")
-	case o.Exclude < time.Second:
-		return nil, fmt.Errorf("powertools: Predecessor: Options.Exclude is %s; it must be at least 1s", o.Exclude)
-	}
-	p := &predecessor{client: client, table: table, language: l, prefix: prefix, opts: o}
+	p.client = client
 	return p.ask, nil
 }
 
+// Resolver returns the resolver for an operation whose keys [Predecessor] shares, with
+// the same arguments. It asks about the records that became unknown because an
+// execution of Powertools was killed: if that execution, or a later one, has completed
+// the item after all, its result is the evidence, as Predecessor would have returned
+// it. An item that is in progress, expired, absent or of another payload is no
+// evidence. Every other record is passed to otherwise; nil means
+// [idempotent.Later].
+//
+// It needs dynamodb:GetItem on the table.
+func Resolver(
+	client Reader, table string, l Language, prefix string, otherwise idempotent.ResolveFunc, optFns ...func(*Options),
+) (idempotent.ResolveFunc, error) {
+	p, err := newPredecessor("Resolver", client == nil, table, l, prefix, optFns)
+	if err != nil {
+		return nil, err
+	}
+	p.reader = client
+	return func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+		switch stored := r.Stored(); {
+		case stored.Reason == driver.ReasonPredecessor:
+			return p.resolve(ctx, r.ID)
+		case otherwise != nil:
+			return otherwise(ctx, r)
+		}
+		return idempotent.Later(0), nil
+	}, nil
+}
+
 type predecessor struct {
-	client   Client
+	client   Client // of Predecessor
+	reader   Reader // of Resolver
 	table    string
 	language Language
 	prefix   string
 	opts     Options
+}
+
+func newPredecessor(function string, noClient bool, table string, l Language, prefix string, optFns []func(*Options)) (*predecessor, error) {
+	p := &predecessor{table: table, language: l, prefix: prefix}
+	for _, f := range optFns {
+		f(&p.opts)
+	}
+	p.opts.setDefaults()
+	switch {
+	case noClient || table == "":
+		return nil, fmt.Errorf("powertools: %s: the client or the table is missing", function)
+	case l != Python && l != TypeScript:
+		return nil, fmt.Errorf("powertools: %s: unknown %s; use Python or TypeScript", function, l)
+	case prefix == "":
+		return nil, fmt.Errorf("powertools: %s: the prefix is missing; read it before the # of an item in the table", function)
+	case p.opts.Exclude < time.Second:
+		return nil, fmt.Errorf("powertools: %s: Options.Exclude is %s; it must be at least 1s", function, p.opts.Exclude)
+	}
+	return p, nil
 }
 
 // What Powertools stores as the status of an item.
@@ -159,7 +210,7 @@ const (
 )
 
 // onceAttr is the attribute of an item that this package has put: the id of the
-// guard's record.
+// guard's record, or, in a note, the key of an item of Powertools.
 const onceAttr = "once"
 
 // margin is how long after its in-progress expiry an execution may still run. Lambda
@@ -240,7 +291,66 @@ func (p *predecessor) ask(ctx context.Context, key idempotent.Key) (result any, 
 	case !ok:
 		return nil, false, fmt.Errorf("powertools: put the item of the key: %w", err)
 	}
-	return p.judge(key.RecordID(), refused.Item, validation, now)
+	result, found, err = p.judge(key.RecordID(), refused.Item, validation, now)
+	if idempotent.IsUnknown(err) {
+		if noteErr := p.note(ctx, id, own); noteErr != nil {
+			return nil, false, noteErr
+		}
+	}
+	return result, found, err
+}
+
+// note puts an item from which Resolver finds the item of a record: the record's id
+// does not contain the payload. Powertools does not read it, because it has no hash.
+// It has the expiry and the validation hash of own.
+func (p *predecessor) note(ctx context.Context, id string, own item) error {
+	note := maps.Clone(own)
+	note[p.opts.KeyAttr], note[onceAttr] = text(p.prefix+"#"+id), own[p.opts.KeyAttr]
+	if _, err := p.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(p.table), Item: note}); err != nil {
+		return fmt.Errorf("powertools: put the note of an unknown key: %w", err)
+	}
+	return nil
+}
+
+// resolve returns what the item of an unknown record says now.
+func (p *predecessor) resolve(ctx context.Context, id idempotent.RecordID) (idempotent.Resolution, error) {
+	o := &p.opts
+	note, err := p.get(ctx, p.prefix+"#"+string(id))
+	if err != nil || note == nil {
+		return idempotent.Later(0), err
+	}
+	found, err := p.get(ctx, textOf(note, onceAttr))
+	if err != nil || found == nil {
+		return idempotent.Later(0), err
+	}
+	expiry, err := numberOf(found, o.ExpiryAttr, time.Second)
+	switch {
+	case err != nil:
+		return idempotent.Resolution{}, err
+	case textOf(found, o.StatusAttr) != completed,
+		!expiry.IsZero() && expiry.Unix() < o.Now().Unix(),
+		note[o.ValidationKeyAttr] != nil && textOf(found, o.ValidationKeyAttr) != textOf(note, o.ValidationKeyAttr):
+		return idempotent.Later(0), nil
+	}
+	result, err := p.resultOf(found)
+	if final, stated := idempotent.AsFinal(err); stated {
+		return idempotent.ResolvedFinal(final.Code, final.Message), nil
+	}
+	if resolution, is := result.(idempotent.Resolution); is || err != nil {
+		return resolution, err
+	}
+	return idempotent.Resolved(result), nil
+}
+
+// get returns the item with that key, or nil.
+func (p *predecessor) get(ctx context.Context, key string) (item, error) {
+	out, err := p.reader.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: aws.String(p.table), Key: item{p.opts.KeyAttr: text(key)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("powertools: get the item of an unknown key: %w", err)
+	}
+	return out.Item, nil
 }
 
 // validation returns the hash of the part of the request that is validated.
@@ -272,11 +382,7 @@ func (p *predecessor) judge(id idempotent.RecordID, found item, validation strin
 	}
 	switch textOf(found, o.StatusAttr) {
 	case completed:
-		data, err := p.language.result(found[o.DataAttr])
-		if err != nil {
-			return nil, false, err
-		}
-		result, err := o.Result(data)
+		result, err := p.resultOf(found)
 		return result, err == nil, err
 	case inProgress:
 		until := expiry
@@ -289,6 +395,15 @@ func (p *predecessor) judge(id idempotent.RecordID, found item, validation strin
 		return nil, false, &idempotent.InProgressError{RecordID: id, RetryAfter: min(until.Sub(now), retryAfter), Until: until}
 	}
 	return nil, false, fmt.Errorf("powertools: invalid item: unknown value of attribute %s", o.StatusAttr)
+}
+
+// resultOf returns the result of the guarded function for a completed item.
+func (p *predecessor) resultOf(found item) (any, error) {
+	data, err := p.language.result(found[p.opts.DataAttr])
+	if err != nil {
+		return nil, err
+	}
+	return p.opts.Result(data)
 }
 
 // retryAfter is how long a caller waits before it repeats a request that Powertools

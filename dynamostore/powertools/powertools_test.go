@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strconv"
 	"strings"
@@ -18,9 +19,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 const table = "once"
@@ -132,7 +136,13 @@ func TestItemOfPowertools(t *testing.T) {
 	validated := func(o *powertools.Options) {
 		o.Validation = func(context.Context, idempotent.Key) (any, error) { return json.Number("4200"), nil }
 	}
-	const hashOf4200 = "86dba86754c0ad93997a11fa947d97b2" // printf 4200 | md5sum
+	cents := func(o *powertools.Options) {
+		o.Validation = func(context.Context, idempotent.Key) (any, error) { return json.Number("50.00"), nil }
+	}
+	const (
+		hashOf4200 = "86dba86754c0ad93997a11fa947d97b2" // printf 4200 | md5sum
+		hashOf50_0 = "88bce6f1bd04b8521f1167b5a6dec118" // printf 50.0 | md5sum, as Python writes 50.00
+	)
 	for name, c := range map[string]struct {
 		item   item
 		option func(*powertools.Options)
@@ -160,6 +170,7 @@ func TestItemOfPowertools(t *testing.T) {
 		"its own":                          {item{"status": s("INPROGRESS"), "ttl": n(now + 3600), "once": s(string(key.RecordID()))}, nil, "free"},
 		"its own, completed by a late run": {with(completed, item{"once": s(string(key.RecordID()))}), nil, `{"id": "ch_7"}`},
 		"the same payload":                 {with(completed, item{"validation": s(hashOf4200)}), validated, `{"id": "ch_7"}`},
+		"the same payload, with cents":     {with(completed, item{"validation": s(hashOf50_0)}), cents, `{"id": "ch_7"}`},
 		"another payload":                  {with(completed, item{"validation": s("0")}), validated, "mismatch"},
 		"no payload":                       {completed, validated, "mismatch"},
 		"another payload, running":         {with(running(ms+7000), item{"validation": s("0")}), validated, "mismatch"},
@@ -202,6 +213,227 @@ func outcome(result any, found bool, err error) string {
 		return "free"
 	}
 	return string(result.(json.RawMessage))
+}
+
+// A late execution of Powertools can complete an item whose key the guard has
+// declared unknown. The item is the evidence then, and nothing else is.
+func TestResolver(t *testing.T) {
+	t.Parallel()
+	declined := idempotent.Final("declined", "The card was declined.")
+	for name, c := range map[string]struct {
+		late   item // what Powertools changes in the item; nil: it deletes it
+		result func(json.RawMessage) (any, error)
+		want   string
+	}{
+		"completed":          {item{"status": s("COMPLETED"), "data": s(`"ch_7"`)}, nil, "ch_7, <nil>"},
+		"completed, no data": {item{"status": s("COMPLETED")}, nil, ", <nil>"},
+		"declined":           {item{"status": s("COMPLETED")}, func(json.RawMessage) (any, error) { return nil, declined }, ", " + declined.Error()},
+		"made by an adapter": {item{"status": s("COMPLETED")}, func(json.RawMessage) (any, error) { return idempotent.Resolved("ch_8"), nil }, "ch_8, <nil>"},
+		"not decodable":      {item{"status": s("COMPLETED")}, func(json.RawMessage) (any, error) { return nil, errors.New("another shape") }, "failed"},
+		"an invalid result":  {item{"status": s("COMPLETED"), "data": s("NaN")}, nil, "failed"},
+		"an invalid expiry":  {item{"status": s("COMPLETED"), "ttl": s("soon")}, nil, "failed"},
+		"at its expiry":      {item{"status": s("COMPLETED"), "ttl": n(began.Unix() + 120)}, nil, ", <nil>"},
+		"expired":            {item{"status": s("COMPLETED"), "ttl": n(began.Unix() + 119)}, nil, "unknown"},
+		"in progress":        {item{}, nil, "unknown"},
+		"of another payload": {item{"status": s("COMPLETED"), "validation": s("0")}, nil, "unknown"},
+		"deleted":            {nil, nil, "unknown"},
+	} {
+		db, clock := dynamotest.New(table), began
+		options := func(o *powertools.Options) {
+			shared(o)
+			o.Now = func() time.Time { return clock }
+			o.Validation = func(context.Context, idempotent.Key) (any, error) { return 4200, nil }
+			o.Result = c.result
+		}
+		it := item{"pk": s(inPython), "status": s("INPROGRESS"), "ttl": n(began.Unix() + 3600), "in_progress_expiration": n(began.UnixMilli() - 2000), "validation": s("86dba86754c0ad93997a11fa947d97b2")}
+		put(t, db, it)
+		store, err := dynamostore.New(db, table) // the table has records, items and notes
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard, err := idempotent.New(store, func(o *idempotent.Options) {
+			o.Now, o.Logger = func() time.Time { return clock }, slog.New(slog.DiscardHandler)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := powertools.Predecessor(db, table, powertools.Python, "charge.app.handler", options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := func() (string, error) {
+			bound := key
+			bound.Fingerprint = idempotent.FingerprintBytes(nil)
+			return idempotent.Do(t.Context(), guard, bound, func(context.Context) (string, error) { return "ran", nil },
+				func(o *idempotent.Options) { o.Predecessor = asked })
+		}
+		if _, err := request(); !errors.As(err, new(*idempotent.UnresolvedError)) {
+			t.Fatalf("%s: got %v", name, err)
+		}
+		maps.Copy(it, c.late)
+		if put(t, db, it); c.late == nil {
+			if _, err := db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: item{"pk": it["pk"]}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		clock = began.Add(2 * time.Minute)
+		resolve, err := powertools.Resolver(db, table, powertools.Python, "charge.app.handler", nil, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := idempotent.ReconcileDue(t.Context(), guard, resolve)
+		if err != nil || report.Due != 1 {
+			t.Errorf("%s: %s, %v", name, report, err)
+		}
+		v, err := request()
+		got := fmt.Sprintf("%s, %v", v, err)
+		if errors.As(err, new(*idempotent.UnresolvedError)) {
+			got = map[int]string{0: "unknown", 1: "failed"}[report.Failed]
+		}
+		if got != c.want {
+			t.Errorf("%s: got %s after %s, want %s", name, got, report, c.want)
+		}
+	}
+}
+
+// In every order of an execution of Powertools that begins, is killed at its time-out,
+// or completes late, and of three requests after the change-over, there is one effect.
+// The end is the outcome of the item if Powertools completed it, and unknown if not.
+func TestOrdersOfAChangeOver(t *testing.T) {
+	t.Parallel()
+	for l, in := range map[powertools.Language]string{powertools.Python: inPython, powertools.TypeScript: inTypeScript} {
+		for _, order := range []string{"btcnnn", "btnnn"} { // begins, time-out, completes, new requests
+			n := 0
+			permute([]byte(order), func(order string) {
+				b, at, c := strings.Index(order, "b"), strings.Index(order, "t"), strings.Index(order, "c")
+				if b < at && (c < 0 || b < c) {
+					n++
+					changeOver(t, l, in, order)
+				}
+			})
+			if want := map[string]int{"btcnnn": 40, "btnnn": 10}[order]; n != want {
+				t.Errorf("%s: %d orders, want %d", order, n, want)
+			}
+		}
+	}
+}
+
+// permute calls f with each order of the letters, once.
+func permute(letters []byte, f func(string)) {
+	seen := map[string]bool{}
+	var from func(i int)
+	from = func(i int) {
+		if i == len(letters) && !seen[string(letters)] {
+			seen[string(letters)] = true
+			f(string(letters))
+		}
+		for j := i; j < len(letters); j++ {
+			letters[i], letters[j] = letters[j], letters[i]
+			from(i + 1)
+			letters[i], letters[j] = letters[j], letters[i]
+		}
+	}
+	from(0)
+}
+
+func changeOver(t *testing.T, l powertools.Language, in, order string) {
+	t.Helper()
+	db, store, clock := dynamotest.New(table), memstore.New(), began
+	now := func(o *powertools.Options) { shared(o); o.Now = func() time.Time { return clock } }
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Now, o.Logger = func() time.Time { return clock }, slog.New(slog.DiscardHandler)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := powertools.Predecessor(db, table, l, "charge.app.handler", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolve, err := powertools.Resolver(db, table, l, "charge.app.handler", nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	effects, began := []string{}, false // began: Powertools
+	request := func() (string, error) {
+		bound := key
+		bound.Fingerprint = idempotent.FingerprintBytes(nil)
+		return idempotent.Do(t.Context(), guard, bound, func(context.Context) (string, error) {
+			effects = append(effects, "new")
+			return "new", nil
+		}, func(o *idempotent.Options) { o.Predecessor = asked })
+	}
+	data := map[powertools.Language]types.AttributeValue{powertools.Python: s(`"old"`), powertools.TypeScript: s("old")}[l]
+	for _, step := range order {
+		clock = clock.Add(time.Second)
+		switch step {
+		case 'b': // as Powertools puts its item
+			if began = get(t, db, in) == nil; began {
+				put(t, db, item{"pk": s(in), "status": s("INPROGRESS"), "ttl": n(clock.Unix() + 86400), "in_progress_expiration": n(clock.UnixMilli() + 60_000)})
+				effects = append(effects, "old")
+			}
+		case 't':
+			clock = clock.Add(2 * time.Minute)
+		case 'c':
+			if it := get(t, db, in); began {
+				maps.Copy(it, item{"status": s("COMPLETED"), "data": data})
+				put(t, db, it)
+			}
+		case 'n':
+			_, _ = request()
+		}
+	}
+	clock = clock.Add(time.Hour)
+	if _, err := idempotent.ReconcileDue(t.Context(), guard, resolve); err != nil {
+		t.Fatal(err)
+	}
+	v, err := request()
+	completes := strings.Contains(order, "c")
+	switch unknown := errors.As(err, new(*idempotent.UnresolvedError)); {
+	case len(effects) != 1:
+		t.Errorf("%s, %s: the effects are %v", l, order, effects)
+	case unknown != (began && !completes), !unknown && (err != nil || v != effects[0]):
+		t.Errorf("%s, %s: the end is %q, %v after %v", l, order, v, err, effects)
+	}
+}
+
+// A resolver passes every record that is not Powertools' to the other resolver. A
+// record without a note, and a table that fails, are no evidence.
+func TestResolverOfOtherRecords(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := driver.Record{ID: key.RecordID(), State: driver.StateUnknown}
+	other := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		return idempotent.Later(time.Hour), nil
+	}
+	down := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) { c.Err = errors.New("down") })
+	for _, c := range []struct {
+		reader    powertools.Reader
+		reason    driver.Reason
+		otherwise idempotent.ResolveFunc
+		want      idempotent.Resolution
+		err       string
+	}{
+		{down, driver.ReasonLeaseEnded, other, idempotent.Later(time.Hour), "<nil>"},
+		{down, driver.ReasonLeaseEnded, nil, idempotent.Later(0), "<nil>"},
+		{down, driver.ReasonPredecessor, other, idempotent.Later(0), "powertools: get the item of an unknown key: down"},
+		{dynamotest.New(table), driver.ReasonPredecessor, other, idempotent.Later(0), "<nil>"},
+	} {
+		resolve, err := powertools.Resolver(c.reader, table, powertools.TypeScript, "charge", c.otherwise, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Reason = c.reason
+		if got, err := resolve(t.Context(), guard.Pending(record)); got != c.want || fmt.Sprint(err) != c.err {
+			t.Errorf("%s: got %+v, %v", c.reason, got, err)
+		}
+	}
+	if _, err := powertools.Resolver(nil, table, powertools.Python, "p", nil); err == nil || err.Error() != "powertools: Resolver: the client or the table is missing" {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TypeScript stores the attribute value of a result.
@@ -259,6 +491,7 @@ func TestFailures(t *testing.T) {
 		want   string
 	}{
 		"table":      {dynamotest.New("other"), shared, "powertools: put the item of the key: "},
+		"note":       {noteFails(), shared, "powertools: put the note of an unknown key: down"},
 		"payload":    {nil, func(o *powertools.Options) { o.Payload = fails }, "powertools: Options.Payload: down"},
 		"validation": {nil, func(o *powertools.Options) { o.Validation = fails }, "powertools: Options.Validation: down"},
 		"hash": {nil, func(o *powertools.Options) {
@@ -272,6 +505,16 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s: got %t, %v", name, found, err)
 		}
 	}
+}
+
+// noteFails returns a client of a killed item, whose second write fails.
+func noteFails() powertools.Client {
+	killed := &types.ConditionalCheckFailedException{Item: item{"status": s("INPROGRESS"), "ttl": n(began.Unix() - 1)}}
+	return dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) {
+		if c.Err = killed; c.In.(*dynamodb.PutItemInput).ConditionExpression == nil {
+			c.Err = errors.New("down")
+		}
+	})
 }
 
 func TestPredecessorRefuses(t *testing.T) {

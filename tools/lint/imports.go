@@ -56,7 +56,7 @@ var allowed = map[string][]string{
 
 	"dynamostore":            {"idempotent", "idempotent/driver", "internal/attributejson", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
-	"dynamostore/powertools": {"idempotent", awsSDK},
+	"dynamostore/powertools": {"idempotent", "idempotent/driver", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
 		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/view", "lambdahttp",
