@@ -9,7 +9,7 @@
 //
 // A worker runs the function of a language in one process. Its commands are lines
 // of JSON: n, orderId, amount and mode. Mode ok returns a receipt, fail raises an
-// error before the effect, crash ends the run after it as a kill does, and hash
-// returns the key of the item. Its answers are lines of JSON too: effect when the
+// error before the effect, crash ends the run after it as a kill does, late waits
+// after it for a release with the same order, and hash returns the key of the item. Its answers are lines of JSON too: effect when the
 // effect happens, then result, error or key.
 package powertools

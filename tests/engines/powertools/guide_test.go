@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
@@ -133,39 +136,89 @@ func oldTable(t *testing.T, key string) string {
 }
 
 // With a separate table and default attributes, both functions exclude each
-// other too: what the old one did is replayed, and it does not run what the new one
-// did.
+// other too: what the old one did is replayed, even if it did it late, and it does not
+// run what the new one did.
 func TestTwoTables(t *testing.T) {
 	t.Parallel()
 	for l, prefix := range languages {
 		table := oldTable(t, "id")
 		paid := map[string]int{}
-		w := startWorker(t, l, "before", endpoint, table, func(c command) { paid[orderOf(c)]++ })
-		guard, err := idempotent.New(memstore.New())
+		late := make(chan struct{})
+		w := startWorker(t, l, "before", endpoint, table, func(c command) {
+			if paid[orderOf(c)]++; c.Mode == "late" {
+				close(late)
+			}
+		})
+		var ahead atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger, o.Now = slog.New(slog.DiscardHandler), now })
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := newHandler(guard, dynamostore.NewClient(engine.Config(endpoint)), table, l, prefix,
-			func(_ context.Context, o Order) (Receipt, error) { return Receipt{7, o.Amount}, nil })
+		client := dynamostore.NewClient(engine.Config(endpoint))
+		next, err := newHandler(guard, client, table, l, prefix,
+			func(_ context.Context, o Order) (Receipt, error) { return Receipt{7, o.Amount}, nil }, func(o *powertools.Options) { o.Now = now })
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := command{N: 1, OrderID: json.RawMessage(`"o-1"`), Amount: 42, Mode: "ok"}
+		first := command{N: 1, OrderID: json.RawMessage(`"o-1"`), Amount: "42", Mode: "ok"}
 		if a, err := w.ask(first); err != nil || a.Error != "" {
 			t.Fatal(a.Error, err)
 		}
-		if got, err := next(t.Context(), Order{"o-1", 42}); got != (Receipt{1, 42}) || err != nil {
+		if got, err := next(t.Context(), Order{"o-1", "42"}); got != (Receipt{1, "42"}) || err != nil {
 			t.Errorf("%s: got %+v, %v", l, got, err)
 		}
-		if _, err := next(t.Context(), Order{"o-1", 43}); !errors.As(err, new(*idempotent.MismatchError)) {
+		if _, err := next(t.Context(), Order{"o-1", "43"}); !errors.As(err, new(*idempotent.MismatchError)) {
 			t.Errorf("%s: another amount: got error %v", l, err)
 		}
-		if got, err := next(t.Context(), Order{"o-2", 42}); got != (Receipt{7, 42}) || err != nil {
+		if got, err := next(t.Context(), Order{"o-2", "42"}); got != (Receipt{7, "42"}) || err != nil {
 			t.Errorf("%s: a new order: got %+v, %v", l, got, err)
 		}
-		second := command{N: 2, OrderID: json.RawMessage(`"o-2"`), Amount: 42, Mode: "ok"}
+		second := command{N: 2, OrderID: json.RawMessage(`"o-2"`), Amount: "42", Mode: "ok"}
 		if a, err := w.ask(second); err != nil || a.Error != "IdempotencyAlreadyInProgressError" || paid["o-2"] != 0 || paid["o-1"] != 1 {
 			t.Errorf("%s: the old function: got %+v, %v, payments %v", l, a, err, paid)
+		}
+
+		// A number with a fraction is the number of the old function.
+		third := command{N: 3, OrderID: json.RawMessage(`"o-3"`), Amount: "50.00", Mode: "ok"}
+		if a, err := w.ask(third); err != nil || a.Error != "" {
+			t.Fatal(a.Error, err)
+		}
+		var o Order
+		if err := json.Unmarshal([]byte(`{"orderId": "o-3", "amount": 50.00}`), &o); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := next(t.Context(), o); got.Receipt != 3 || err != nil {
+			t.Errorf("%s: 50.00: got %+v, %v", l, got, err)
+		}
+
+		// The old function completes an order that counts as killed already.
+		fourth, ended := command{N: 4, OrderID: json.RawMessage(`"o-4"`), Amount: "42", Mode: "late"}, make(chan error)
+		go func() {
+			_, err := w.ask(fourth)
+			ended <- err
+		}()
+		<-late
+		ahead.Store(int64(20 * time.Minute))
+		if _, err := next(t.Context(), Order{"o-4", "42"}); !errors.As(err, new(*idempotent.UnresolvedError)) {
+			t.Errorf("%s: a killed order: got error %v", l, err)
+		}
+		if _, err := w.ask(command{N: 5, OrderID: fourth.OrderID, Mode: "release", Amount: "0"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		ahead.Store(int64(time.Hour))
+		reconcile, err := newReconciler(guard, client, table, l, prefix, nil, func(o *powertools.Options) { o.Now = now })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report, err := reconcile(t.Context()); err != nil || report.Completed != 1 {
+			t.Errorf("%s: the reconciler: %s, %v", l, report, err)
+		}
+		if got, err := next(t.Context(), Order{"o-4", "42"}); got != (Receipt{4, "42"}) || err != nil || paid["o-4"] != 1 {
+			t.Errorf("%s: the late order: got %+v, %v", l, got, err)
 		}
 	}
 }

@@ -4,21 +4,23 @@ package powertools
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/once-lambda/once/dynamostore/powertools"
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Order is the event of the function.
+// Order is the event of the function. A number keeps the spelling of the event, such
+// as 50.00.
 type Order struct {
-	OrderID string `json:"orderId"`
-	Amount  int    `json:"amount"`
+	OrderID string      `json:"orderId"`
+	Amount  json.Number `json:"amount"`
 }
 
 // Receipt is its result.
 type Receipt struct {
-	Receipt int `json:"receipt"`
-	Amount  int `json:"amount"`
+	Receipt int         `json:"receipt"`
+	Amount  json.Number `json:"amount"`
 }
 
 type orderKey struct{}
@@ -42,4 +44,16 @@ func newHandler(
 	return func(ctx context.Context, o Order) (Receipt, error) {
 		return handler(context.WithValue(ctx, orderKey{}, o), o)
 	}, nil
+}
+
+// newReconciler settles the payments whose outcome is unknown.
+func newReconciler(
+	guard *idempotent.Guard, client powertools.Reader, table string, language powertools.Language, prefix string,
+	askProvider idempotent.ResolveFunc, optFns ...func(*powertools.Options),
+) (func(context.Context) (idempotent.Report, error), error) {
+	resolve, err := powertools.Resolver(client, table, language, prefix, askProvider, optFns...)
+	if err != nil {
+		return nil, err
+	}
+	return idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{"charge": resolve}), nil
 }

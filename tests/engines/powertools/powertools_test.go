@@ -255,13 +255,13 @@ func (w *fixture) run(random *rand.Rand, n int, name string) []sent {
 			switch {
 			case i == 0 || random.IntN(2) == 0:
 				r.order = []string{"p", "t"}[random.IntN(2)] + name + strconv.Itoa(i)
-				r.Amount = 1 + random.IntN(1000)
+				r.Amount = json.Number(strconv.Itoa(1 + random.IntN(1000)))
 				orders = append(orders, r)
 			default:
 				r = orders[len(orders)-1-random.IntN(min(len(orders), []int{2, 200}[random.IntN(2)]))]
 				r.old = random.IntN(2) == 0
 				if random.IntN(10) == 0 {
-					r.Amount += 1000
+					r.Amount = "1" + r.Amount
 				}
 			}
 			r.N, r.Mode = i, []string{"crash", "fail", "fail", "ok"}[min(random.IntN(25), 3)]

@@ -28,7 +28,7 @@ var installed = sync.OnceValues(func() ([2]string, error) {
 type command struct {
 	N       int             `json:"n"`
 	OrderID json.RawMessage `json:"orderId"`
-	Amount  int             `json:"amount"`
+	Amount  json.Number     `json:"amount"`
 	Mode    string          `json:"mode"`
 }
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 import warnings
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 warnings.simplefilter("ignore")  # the payloads of hashes are not events
@@ -16,6 +17,9 @@ def answer(**fields):
     with lock:
         sys.stdout.write(json.dumps(fields) + "\n")
         sys.stdout.flush()
+
+
+released = defaultdict(threading.Event)  # by order
 
 
 class Killed(BaseException):
@@ -33,6 +37,8 @@ def take_payment(event):
     answer(n=n, effect=True)
     if event["mode"] == "crash":
         raise Killed
+    if event["mode"] == "late":
+        released[event["orderId"]].wait()
     return {"receipt": n, "amount": event["amount"]}
 
 
@@ -57,6 +63,10 @@ def run(line):
     event = json.loads(line)
     if event["mode"] == "hash":
         answer(n=event["n"], key=app.store._get_hashed_idempotency_key(data=event))
+        return
+    if event["mode"] == "release":
+        released[event["orderId"]].set()
+        answer(n=event["n"])
         return
     try:
         answer(n=event["n"], result=app.handler(event, Context()))

@@ -4,7 +4,7 @@
 // doc.go.
 
 import { createInterface } from 'node:readline';
-import { answer } from './provider.js';
+import { answer, released } from './provider.js';
 
 console.warn = () => {}; // the payloads of hashes are not events
 const { handler, persistenceStore } = await import('./app.mjs');
@@ -32,6 +32,9 @@ await handler({ orderId: 'configure', amount: 0, n: -1, mode: 'ok' }, context); 
 for await (const line of createInterface({ input: process.stdin })) {
   const event = JSON.parse(line);
   if (event.mode === 'hash') hash(event);
-  else run(event);
+  else if (event.mode === 'release') {
+    released(event.orderId).resolve();
+    answer({ n: event.n });
+  } else run(event);
 }
 process.exit();
