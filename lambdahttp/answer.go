@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // RefuseReplay returns the error with which [Options.BeforeReplay] refuses to
@@ -155,22 +156,25 @@ func (e *responder) invalidBody(err error) (answer, error) {
 	case !errors.As(err, &refused):
 		return answer{}, err
 	}
-	p := e.problem(InvalidBody)
-	if refused.digest {
-		p = e.problem(InvalidDigest)
-	}
+	p := e.problem(cmp.Or(refused.situation, InvalidBody))
 	p.Detail = because(p.Detail, refused.Detail)
 	return e.render(p), nil
 }
 
 // unprepared answers a request that was refused before its key was claimed.
 func (e *responder) unprepared(err error) (answer, error) {
-	p, ok := errors.AsType[*Problem](err)
+	p, ok := problemIn(err)
 	if !ok {
 		return e.invalidBody(err)
 	}
 	response, err := e.ownProblem(p)
 	return answer{response: &response}, err
+}
+
+// problemIn returns the problem that an error of the API's own code declares.
+func problemIn(err error) (*Problem, bool) {
+	p, _ := errtype.Declared[*Problem](err)
+	return p, p != nil
 }
 
 // ownProblem returns the response for a problem of the API itself.
@@ -272,7 +276,7 @@ func statusOf(s Situation) string {
 		return statusMismatch
 	case OutcomeUnknown:
 		return statusUnknown
-	case MissingKey, InvalidKey, KeyNotAllowed, UnknownCaller, InvalidBody, BodyTooLarge, InvalidDigest, StoreUnavailable,
+	case MissingKey, InvalidKey, KeyNotAllowed, UnknownCaller, InvalidBody, LengthRequired, BodyTooLarge, InvalidDigest, StoreUnavailable,
 		NoTimeLeft, FinalOutcome:
 	}
 	return ""

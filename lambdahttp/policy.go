@@ -122,7 +122,7 @@ func (e *engine) gives(s Situation, required bool) bool {
 		return e.opts.Accepted == nil
 	case Accepted:
 		return e.opts.Accepted != nil
-	case InvalidKey, InvalidBody, BodyTooLarge, KeyReused, OutcomeUnknown, ReplayUnavailable, StoreUnavailable, NoTimeLeft,
+	case InvalidKey, InvalidBody, LengthRequired, BodyTooLarge, KeyReused, OutcomeUnknown, ReplayUnavailable, StoreUnavailable, NoTimeLeft,
 		FinalOutcome:
 	}
 	return true
