@@ -254,13 +254,24 @@ func (r *Request) decode(in any, names *jsonpointer.Names) error {
 		return p
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return invalidDocument(fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), wrong.Value))
+		kind, _, _ := strings.Cut(wrong.Value, " ") // "number 12": without the number
+		return invalidDocument(fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), kind))
 	}
-	return invalidDocument(err.Error())
+	return invalidDocument(shortened(err.Error()))
 }
 
 func invalidDocument(why string) *Problem {
 	return &Problem{Status: http.StatusBadRequest, Code: "invalid_body", Detail: because("The body cannot be read.", why)}
+}
+
+// shortened returns the text of an error, which can quote a long value of the body, in
+// at most 200 bytes.
+func shortened(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
 // miscased says that a name of the body equals name only if letter case is ignored.

@@ -47,6 +47,8 @@ type moment struct{}
 func (*moment) UnmarshalJSON(text []byte) error {
 	if string(text) == `"past"` {
 		return &lambdahttp.Problem{Status: 400, Code: "invalid_body", Detail: "It is over."}
+	} else if len(text) > 100 {
+		return fmt.Errorf("no moment: %s", text)
 	}
 	return errors.New("no moment")
 }
@@ -188,6 +190,8 @@ func TestJSONRefusesBodies(t *testing.T) {
 		mods         []func(*request)
 	}{
 		"a member of another type": {`{"amount":"4111111111111111"}`, `the member \"amount\" has the wrong type: string`, nil},
+		"a number out of range":    {`{"amount":` + strings.Repeat("4111", 1000) + `}`, `the member \"amount\" has the wrong type: number."`, nil},
+		"a long member":            {`{"amount":1,"when":"` + strings.Repeat("future", 1000) + `"}`, `futurefutur…."`, nil},
 		"a nested member":          {`{"amount":1,"reason":{"code":7}}`, `the member \"reason.code\" has the wrong type: number`, nil},
 		"another document":         {`[4111111111111111]`, "the document has the wrong type: array", nil},
 		"a refused member":         {`{"amount":1,"when":"now"}`, `"The body cannot be read: no moment."`, nil},

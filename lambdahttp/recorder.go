@@ -274,7 +274,7 @@ func (r *recorder) response() Response {
 	}
 	around := r.w.Header()
 	for name, values := range header {
-		if !slices.Equal(values, around[name]) {
+		if _, set := around[name]; !set || !slices.Equal(values, around[name]) {
 			name = http.CanonicalHeaderKey(name)
 			a.Header[name] = append(a.Header[name], values...)
 		}
