@@ -124,7 +124,7 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
 		// The handler reported a transaction in doubt. The success that it wrote is
 		// not sent.
-		a = e.expose(e.outcomeUnknown("", soon), x)
+		a = e.expose(e.respond(OutcomeUnknown, facts{}), x)
 	}
 	switch {
 	case a.response != nil:
@@ -176,7 +176,7 @@ func (x *httpWork) marksPassing(int) []mark {
 func (x *httpWork) marksStreaming(status int) []mark {
 	e := x.engine
 	if status < 500 || e.opts.ServerErrors.stores(status) {
-		return e.expose(answer{}.mark(headerStatus, statusNotStored), x).marks
+		return e.expose(answer{}.mark(&statusHeader, statusNotStored), x).marks
 	}
 	return e.expose(e.status(answer{}, statusNotStored), x).marks
 }

@@ -139,11 +139,6 @@ var situations = [...]string{
 	FinalOutcome: "final",
 }
 
-// waits are the situations whose responses have a Retry-After header.
-//
-//lint:ignore exhaustive the others are false
-var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
-
 // Answers has one Answer for each [Situation].
 type Answers [len(situations)]Answer
 
