@@ -111,7 +111,11 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
 	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
 		return e.respond(KeyNotAllowed, facts{}), nil
-	case !slices.Contains(p.Methods, r.Method):
+	case slices.Contains(p.Methods, r.Method):
+	case slices.Contains(p.Methods, strings.ToUpper(r.Method)):
+		// The handler may read the method in any letter case, and would run unguarded.
+		return e.unprepared(&Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
+	default:
 		return e.passThrough(ctx, r, w)
 	}
 
@@ -140,6 +144,11 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if key.Scope == "" {
 		return e.respond(UnknownCaller, facts{}), nil
 	}
+	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
+		err := idempotent.NotExecuted(fmt.Errorf("lambdahttp: the operation %q is guarded twice for one request; put one guard around its handler", key.Operation))
+		SetError(ctx, err) // of the outer Middleware; the outer handler of an event returns it
+		return answer{}, err
+	}
 	if ctx, err = e.prepared(ctx, r); err != nil {
 		return e.unprepared(err)
 	}
@@ -162,11 +171,14 @@ func (e *engine) recommend(ctx context.Context, operation string) {
 	if e.recommended.Swap(true) {
 		return
 	}
-	cmp.Or(e.logger, slog.Default()).LogAttrs(ctx, slog.LevelWarn,
+	e.log().LogAttrs(ctx, slog.LevelWarn,
 		"lambdahttp: no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
 			"Set Options.Operation to a function that returns a name for each endpoint. This is logged once.",
 		slog.String("operation", operation))
 }
+
+// log returns the guard's logger.
+func (e *engine) log() *slog.Logger { return cmp.Or(e.logger, slog.Default()) }
 
 // passThrough runs the handler unguarded and ignores a key in the header.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {

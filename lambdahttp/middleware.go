@@ -5,6 +5,7 @@ package lambdahttp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -48,7 +49,9 @@ import (
 // having written anything is treated as failed.
 //
 // A handler calls [SetError] where an event handler would return an error. Its
-// panics are not recovered, http.ErrAbortHandler included.
+// panics are not recovered, http.ErrAbortHandler included: put a layer that recovers
+// around Middleware. Under lambdaurl the client otherwise gets an empty 200, which
+// lambdaurl sends while the panic ends the process.
 //
 // Middleware panics if an argument is invalid, like the other constructors.
 func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler) http.Handler {
@@ -129,8 +132,11 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	switch {
 	case a.response != nil:
 		x.rec.replace(a.response)
-	case err != nil && x.rec.silent():
+	case err != nil && x.rec.silent() && e.opts.ErrorHandler != nil:
 		e.opts.ErrorHandler(w, r, err)
+	case err != nil && x.rec.silent():
+		e.log().LogAttrs(r.Context(), slog.LevelError, "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 	default:
 		x.rec.finish(a.marks)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -185,16 +186,19 @@ func TestSetError(t *testing.T) {
 	}
 }
 
-// Without an ErrorHandler an internal error gets a plain 500.
+// Without an ErrorHandler an internal error gets a plain 500, and the guard's logger has
+// the error.
 func TestInternalError(t *testing.T) {
 	t.Parallel()
+	var log bytes.Buffer
 	h := lambdahttp.Middleware(newGuard(t), func(o *lambdahttp.Options) {
+		o.Guard = func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }
 		o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "", errors.New("secret") }
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	out := &plainWriter{header: http.Header{}}
 	h.ServeHTTP(out, keyed(t.Context()))
-	if out.status != 500 || string(out.body) != "Internal Server Error\n" {
-		t.Errorf("got %d %q", out.status, out.body)
+	if out.status != 500 || string(out.body) != "Internal Server Error\n" || !strings.Contains(log.String(), "method=POST error=secret") {
+		t.Errorf("got %d %q and the log %q", out.status, out.body, &log)
 	}
 }
 
