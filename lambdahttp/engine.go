@@ -110,7 +110,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		// Without this check a POST of another event format would run unguarded.
 		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
 	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
-		return e.render(e.problem(KeyNotAllowed)), nil
+		return e.respond(KeyNotAllowed, facts{}), nil
 	case !slices.Contains(p.Methods, r.Method):
 		return e.passThrough(ctx, r, w)
 	}
@@ -120,7 +120,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	case isUnread(err):
 		return e.invalidBody(err)
 	case err != nil:
-		return e.invalidKey(err), nil
+		return e.respond(InvalidKey, facts{reason: err.Error()}), nil
 	}
 	r.complete(found || e.opts.ownOperation)
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
@@ -138,7 +138,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return answer{}, err
 	}
 	if key.Scope == "" {
-		return e.render(e.problem(UnknownCaller)), nil
+		return e.respond(UnknownCaller, facts{}), nil
 	}
 	if ctx, err = e.prepared(ctx, r); err != nil {
 		return e.unprepared(err)
@@ -246,7 +246,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	// A response or a Final error should have been stored, unless the handler
 	// declared otherwise. Other errors settle the record in another way.
 	if _, final := idempotent.AsFinal(handler.settles); handler.settles == nil || final || idempotent.IsNotExecuted(handler.settles) {
-		return a.mark(headerStatus, statusNotStored), nil
+		return a.mark(&statusHeader, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
 }
@@ -294,7 +294,7 @@ func (e *engine) expose(a answer, w work) answer {
 		r, _ := w.response() // the headers are there, whatever the body is
 		own = r.Header
 	}
-	return a.mark(headerExpose, strings.Join(slices.Concat(own[headerExpose], a.marked), ", "))
+	return a.mark(&exposedHeader, strings.Join(slices.Concat(own[exposedHeader.name], a.marked), ", "))
 }
 
 type requestIDKey struct{}

@@ -358,26 +358,6 @@ func TestHTTP21BodyEndsEarly(t *testing.T) {
 	}
 }
 
-// If a layer outside the middleware reads the body, all fingerprints would be
-// equal, so the request is refused.
-func TestBodyReadOutside(t *testing.T) {
-	t.Parallel()
-	var told error
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = r.ParseForm()
-			next.ServeHTTP(w, r)
-		})
-	}, func(o *lambdahttp.Options) {
-		o.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { told = err; w.WriteHeader(500) }
-	})
-	r := s.request(t.Context(), strings.NewReader("amount=1250"))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if a, _ := s.send(r); a.StatusCode != 500 || s.runs != 0 || s.store.calls != 0 || told == nil || !strings.Contains(told.Error(), "put Middleware around it") {
-		t.Errorf("got %d after %d runs, ErrorHandler got %v", a.StatusCode, s.runs, told)
-	}
-}
-
 // The server removes the files of a form, although it has only its own request.
 func TestFormFilesAreRemoved(t *testing.T) {
 	t.Parallel()
