@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/logs"
 )
 
@@ -158,7 +159,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 // The outermost caller gets the original error.
 func outward(ctx context.Context, err error) error {
 	if _, inside := FromContext(ctx); inside {
-		return &innerError{err}
+		return &errtype.InnerError{Err: err}
 	}
 	return bare(err)
 }

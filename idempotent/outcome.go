@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // NotExecutedError declares that no side effect happened. Build it with
@@ -69,14 +71,6 @@ func newFinal(code, message string) *FinalError {
 // counts anywhere in the tree of wrapped and joined errors.
 func Unknown(err error) error { return &UnknownError{Err: err} }
 
-// innerError is an error of an inner guarded call, or of a step that returned
-// NotExecuted. It declares nothing for the operation around it.
-type innerError struct{ err error }
-
-func (e *innerError) Error() string { return e.err.Error() }
-
-func (e *innerError) Unwrap() error { return e.err }
-
 // IsNotExecuted reports whether err, as returned by a handler, declares that no
 // effect happened. See [NotExecuted].
 func IsNotExecuted(err error) bool {
@@ -90,7 +84,7 @@ func IsUnknown(err error) bool {
 	switch e := err.(type) { //lint:ignore errorlint it walks the tree itself
 	case *UnknownError:
 		return true
-	case *innerError:
+	case *errtype.InnerError:
 		return false
 	case interface{ Unwrap() error }:
 		return IsUnknown(e.Unwrap())
@@ -106,20 +100,8 @@ func AsFinal(err error) (*FinalError, bool) {
 	if IsUnknown(err) || IsNotExecuted(err) {
 		return nil, false
 	}
-	return finalIn(err)
-}
-
-// finalIn returns the FinalError that err wraps, each time with a single %w.
-func finalIn(err error) (*FinalError, bool) {
-	switch e := err.(type) { //lint:ignore errorlint it walks the tree itself
-	case *FinalError:
-		return e, e != nil
-	case *innerError:
-		return nil, false
-	case interface{ Unwrap() error }:
-		return finalIn(e.Unwrap())
-	}
-	return nil, false
+	final, _ := errtype.Declared[*FinalError](err)
+	return final, final != nil
 }
 
 func isFinal(err error) bool {
@@ -129,8 +111,8 @@ func isFinal(err error) bool {
 
 // bare returns err without the wrapper that an inner call or a step added.
 func bare(err error) error {
-	if inner, ok := err.(*innerError); ok { //lint:ignore errorlint only the outermost wrapper is removed
-		return inner.err
+	if inner, ok := err.(*errtype.InnerError); ok { //lint:ignore errorlint only the outermost wrapper is removed
+		return inner.Err
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // StepOptions configure a [Step]. The zero value of each field selects its
@@ -216,7 +217,7 @@ func (e *Execution) failStep(s *stepRun, err error) error {
 	if !e.ended {
 		e.withdraw(s)
 	}
-	return &innerError{err}
+	return &errtype.InnerError{Err: err}
 }
 
 // finishStep records the result of a step, which v points to, and returns it

@@ -156,10 +156,15 @@ func TestImportedFunctionsAndQueues(t *testing.T) {
 	queue := awssqs.Queue_FromQueueArn(stack, jsii.String("Queue"), jsii.String(importedQueue))
 	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{Function: fn, Queue: queue, Retention: days(23)})
 	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records})
+	list := []awslambda.IFunction{fn, nil} // the alarms do not write behind the end of the list that they get
+	functions := list[:1]
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: records, Functions: &[]awslambda.IFunction{fn},
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: records, Functions: &functions,
 		Reconciler: reconciler, DeadLetterQueues: &[]awssqs.IQueue{queue},
 	})
+	if list[1] != nil {
+		t.Error("the alarms changed the list of functions")
+	}
 	wantRefusals(t, stack)
 	wantWarnings(t, stack, "the queue is imported, so its settings are not known here",
 		"set ONCE_TABLE to the table's name, and ONCE_EXHAUSTED_QUEUE_URL", "set ONCE_METRICS_NAMESPACE to Charges",

@@ -264,7 +264,10 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		{"reconciler", func(s awscdk.Stack, id *string) {
 			r := infra.NewReconciler(s, id, nil)
 			r.Exhausted.MetricApproximateNumberOfMessagesVisible(nil) // the fields that are used before synthesis are set
-		}, []string{"Function is not set", "Table is not set"}},
+			infra.NewIdempotencyAlarms(s, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+				Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Reconciler: r,
+			})
+		}, []string{"Function is not set", "Table is not set", "Table is not set"}},
 		{"reconciler, too often", func(s awscdk.Stack, id *string) {
 			infra.NewReconciler(s, id, &infra.ReconcilerProps{
 				Function: newFunction(s, "Function", 60), Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),

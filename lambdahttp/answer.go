@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // RefuseReplay returns the error with which [Options.BeforeReplay] refuses to
@@ -43,7 +44,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 		return e.replayed(e.final(final), out), nil
 	}
 	if out.Value.withheld {
-		return e.unavailable(out.Ref, out.Value.hint), nil
+		return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: out.Value.hint}), nil
 	}
 	response := out.Value.Response
 	response.Header = e.opts.replayed.filter(response.Header)
@@ -52,7 +53,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 		var refused *replayRefused
 		switch {
 		case errors.As(err, &refused):
-			return e.unavailable(out.Ref, refused.detail), nil
+			return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: refused.detail}), nil
 		case err != nil:
 			return answer{}, err
 		}
@@ -61,7 +62,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 }
 
 func (e *responder) replayed(a answer, out idempotent.Outcome[stored]) answer {
-	a = e.status(a.mark(headerReplayed, "true"), statusReplayed)
+	a = e.status(a.mark(&replayedHeader, "true"), statusReplayed)
 	return e.expires(a, out.Expires)
 }
 
@@ -74,25 +75,25 @@ func (e *responder) refused(r *Request, err error) (answer, error) {
 	}
 	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
 		// The attempt that took the record over is running, or has just finished.
-		return e.inProgress(r, &idempotent.InProgressError{RecordID: g.RecordID, RetryAfter: soon}), nil
+		return e.inProgress(r, &idempotent.InProgressError{RecordID: g.RecordID}), nil
 	}
 	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
-		return e.outcomeUnknown(g.Ref, g.RetryAfter), nil
+		return e.respond(OutcomeUnknown, facts{resource: g.Ref, wait: g.RetryAfter}), nil
 	}
 	if g, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok {
-		return e.unavailable(g.Ref, ""), nil
+		return e.respond(ReplayUnavailable, facts{resource: g.Ref}), nil
 	}
 	switch {
 	case errors.As(err, new(*idempotent.NoKeyError)):
-		return e.render(e.problem(MissingKey)), nil
+		return e.respond(MissingKey, facts{}), nil
 	case errors.As(err, new(*idempotent.MismatchError)):
-		return e.render(e.problem(KeyReused)), nil
+		return e.respond(KeyReused, facts{}), nil
 	case errors.As(err, new(*idempotent.NoTimeError)):
-		return e.renderLater(e.problem(NoTimeLeft), soon), nil
+		return e.respond(NoTimeLeft, facts{}), nil
 	case inDoubt(err):
-		return e.outcomeUnknown("", soon), nil
+		return e.respond(OutcomeUnknown, facts{}), nil
 	case errors.As(err, new(*idempotent.StoreError)):
-		return e.renderLater(e.problem(StoreUnavailable), soon), nil
+		return e.respond(StoreUnavailable, facts{}), nil
 	}
 	return answer{}, err // an invalid Operation: a programming error
 }
@@ -109,40 +110,12 @@ func inDoubt(err error) bool {
 
 // inProgress answers a request while another with its key is running.
 func (e *responder) inProgress(r *Request, running *idempotent.InProgressError) answer {
-	situation, location := InProgress, ""
-	if e.opts.Accepted != nil {
-		situation, location = Accepted, e.opts.Accepted(r, running.RecordID)
+	f := facts{resource: running.Ref, until: running.Until, wait: running.RetryAfter}
+	if e.opts.Accepted == nil {
+		return e.respond(InProgress, f)
 	}
-	p := e.problem(situation)
-	p.Resource, p.Until = running.Ref, running.Until
-	a := e.renderLater(p, running.RetryAfter)
-	if location != "" {
-		a = a.mark("Location", location)
-	}
-	return a
-}
-
-func (e *responder) outcomeUnknown(resource string, wait time.Duration) answer {
-	p := e.problem(OutcomeUnknown)
-	p.Resource = resource
-	return e.renderLater(p, wait)
-}
-
-// unavailable returns the response for a stored outcome that cannot be
-// replayed.
-func (e *responder) unavailable(resource, detail string) answer {
-	p := e.problem(ReplayUnavailable)
-	p.Resource = resource
-	if detail != "" {
-		p.Detail = detail
-	}
-	return e.render(p)
-}
-
-func (e *responder) invalidKey(err error) answer {
-	p := e.problem(InvalidKey)
-	p.Detail = because(p.Detail, err.Error())
-	return e.render(p)
+	f.location = e.opts.Accepted(r, running.RecordID)
+	return e.respond(Accepted, f)
 }
 
 // invalidBody answers a request that Request.Body or a FingerprintRule refused.
@@ -151,26 +124,27 @@ func (e *responder) invalidBody(err error) (answer, error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return e.render(e.problem(BodyTooLarge)), nil
+		return e.respond(BodyTooLarge, facts{}), nil
 	case !errors.As(err, &refused):
 		return answer{}, err
 	}
-	p := e.problem(InvalidBody)
-	if refused.digest {
-		p = e.problem(InvalidDigest)
-	}
-	p.Detail = because(p.Detail, refused.Detail)
-	return e.render(p), nil
+	return e.respond(cmp.Or(refused.situation, InvalidBody), facts{reason: refused.Detail}), nil
 }
 
 // unprepared answers a request that was refused before its key was claimed.
 func (e *responder) unprepared(err error) (answer, error) {
-	p, ok := errors.AsType[*Problem](err)
+	p, ok := problemIn(err)
 	if !ok {
 		return e.invalidBody(err)
 	}
 	response, err := e.ownProblem(p)
 	return answer{response: &response}, err
+}
+
+// problemIn returns the problem that an error of the API's own code declares.
+func problemIn(err error) (*Problem, bool) {
+	p, _ := errtype.Declared[*Problem](err)
+	return p, p != nil
 }
 
 // ownProblem returns the response for a problem of the API itself.
@@ -194,12 +168,7 @@ func because(sentence, reason string) string {
 }
 
 func (e *responder) final(f *idempotent.FinalError) answer {
-	p := e.problem(FinalOutcome)
-	p.Code = cmp.Or(f.Code, p.Code)
-	if f.Message != "" {
-		p.Detail = f.Message
-	}
-	return e.render(p)
+	return e.respond(FinalOutcome, facts{code: f.Code, detail: f.Message})
 }
 
 // problem returns the standard problem of a situation.
@@ -212,22 +181,63 @@ func (e *responder) problem(s Situation) Problem {
 	return p
 }
 
-// soon is the default of Retry-After.
-const soon = time.Second
-
-// renderLater is render with Retry-After, for a situation that waits.
-func (e *responder) renderLater(p Problem, wait time.Duration) answer {
-	return e.render(p).retryAfter(max(wait, soon))
+// facts are what is known about a request besides its situation. A response has those
+// that carries lists for the situation.
+type facts struct {
+	reason   string        // why, for the end of the standard detail
+	detail   string        // instead of the standard one
+	code     string        // see Problem.Code
+	resource string        // see Problem.Resource
+	until    time.Time     // see Problem.Until
+	wait     time.Duration // Retry-After; at least soon
+	location string        // see Options.Accepted
 }
 
-// render returns the response for a problem.
-func (e *responder) render(p Problem) answer {
+// carries are the facts that the response of a situation can have, besides a detail.
+//
+//lint:ignore exhaustive the others have none
+var carries = [len(situations)]struct{ code, resource, until, wait, location bool }{
+	InProgress:        {resource: true, until: true, wait: true},
+	Accepted:          {resource: true, until: true, wait: true, location: true},
+	OutcomeUnknown:    {resource: true, wait: true},
+	ReplayUnavailable: {resource: true},
+	StoreUnavailable:  {wait: true},
+	NoTimeLeft:        {wait: true},
+	FinalOutcome:      {code: true},
+}
+
+// soon is the least Retry-After.
+const soon = time.Second
+
+// respond returns the response for a situation.
+func (e *responder) respond(s Situation, f facts) answer { return e.complete(e.problem(s), f) }
+
+// complete returns the response for a problem with the facts that it carries.
+func (e *responder) complete(p Problem, f facts) answer {
+	c := carries[p.Situation]
+	p.Detail = cmp.Or(f.detail, because(p.Detail, f.reason))
+	if c.code {
+		p.Code = cmp.Or(f.code, p.Code)
+	}
+	if c.resource {
+		p.Resource = f.resource
+	}
+	if c.until {
+		p.Until = f.until
+	}
 	r := e.opts.Profile.Render(p)
 	a := answer{response: &r}
 	for _, h := range e.headers[p.Situation] {
-		a = a.mark(h.name, h.value)
+		a = a.set(h.name, h.value)
 	}
-	return e.status(a, statusOf(p.Situation))
+	a = e.status(a, statusOf(p.Situation))
+	if c.wait {
+		a = a.retryAfter(max(f.wait, soon))
+	}
+	if c.location && f.location != "" {
+		a = a.mark(&locationHeader, f.location)
+	}
+	return a
 }
 
 // problemHeaders returns the headers of each situation's response besides those
@@ -236,7 +246,7 @@ func (e *responder) render(p Problem) answer {
 func problemHeaders(o *Options) (headers [len(situations)][]mark) {
 	for s, a := range o.Profile.Answers {
 		if o.DocsURL != "" && Situation(s) != FinalOutcome && (a.Status == 400 || a.Status == 409 || a.Status == 422) {
-			headers[s] = append(headers[s], mark{"Link", "<" + o.DocsURL + `>; rel="describedby"; type="text/html"`})
+			headers[s] = append(headers[s], mark{linkHeader.name, "<" + o.DocsURL + `>; rel="describedby"; type="text/html"`})
 		}
 		for _, name := range slices.Sorted(maps.Keys(a.Header)) {
 			headers[s] = append(headers[s], mark{http.CanonicalHeaderKey(name), a.Header[name]})
@@ -251,7 +261,7 @@ func (e *responder) expires(a answer, at time.Time) answer {
 	if !e.opts.ExpiresHeader {
 		return a
 	}
-	return a.mark(headerExpires, at.Format(http.TimeFormat))
+	return a.mark(&expiresHeader, at.Format(http.TimeFormat))
 }
 
 // status sets Idempotency-Status, if the profile enables it.
@@ -259,7 +269,7 @@ func (e *responder) status(a answer, value string) answer {
 	if !e.opts.Profile.StatusHeader || value == "" {
 		return a
 	}
-	return a.mark(headerStatus, value)
+	return a.mark(&statusHeader, value)
 }
 
 // statusOf returns the status of the key in a situation, or "" if it is not
@@ -272,7 +282,7 @@ func statusOf(s Situation) string {
 		return statusMismatch
 	case OutcomeUnknown:
 		return statusUnknown
-	case MissingKey, InvalidKey, KeyNotAllowed, UnknownCaller, InvalidBody, BodyTooLarge, InvalidDigest, StoreUnavailable,
+	case MissingKey, InvalidKey, KeyNotAllowed, UnknownCaller, InvalidBody, LengthRequired, BodyTooLarge, InvalidDigest, StoreUnavailable,
 		NoTimeLeft, FinalOutcome:
 	}
 	return ""
@@ -290,16 +300,48 @@ const (
 	statusNotStored = "not-stored"
 )
 
-// statuses describes each value.
-var statuses = []struct{ value, meaning string }{
-	{statusCreated, "the request was executed, and its response is stored"},
-	{statusReplayed, "this is the stored response"},
-	{statusConflict, "the first request is running, or its response is gone"},
-	{statusMismatch, "the key belongs to another request"},
-	{statusUnknown, "the outcome is unknown"},
-	{statusIgnored, "the request has a key, but its method is not guarded"},
-	{statusNotStored, "a retry will not get this response"},
+// header is a header that this package sets. The responses and what clients know of
+// them are made from these, see [NewPolicy].
+type header struct {
+	name    string
+	meaning string  // for clients
+	values  []value // all that are possible; nil: any
+	// own reports whether the handler's own response, or a stored one, can have it; nil:
+	// only the response of a situation can.
+	own func(*Options) bool
 }
+
+// value is a value of a header, which the header can have if when reports true; nil: it
+// always can.
+type value struct {
+	text, meaning string
+	when          func(*Options) bool
+}
+
+func always(*Options) bool         { return true }
+func withStatuses(o *Options) bool { return o.Profile.StatusHeader }
+func withExpires(o *Options) bool  { return o.ExpiresHeader }
+func withExposing(o *Options) bool { return o.ExposeHeaders }
+
+var (
+	replayedHeader = header{"Idempotent-Replayed", "This is the stored response to an earlier request.", []value{{text: "true"}}, always}
+	statusHeader   = header{"Idempotency-Status", "How the key was handled.", []value{
+		{statusCreated, "the request was executed, and its response is stored", withStatuses},
+		{statusReplayed, "this is the stored response", withStatuses},
+		{statusConflict, "the first request is running, or its response is gone", withStatuses},
+		{statusMismatch, "the key belongs to another request", withStatuses},
+		{statusUnknown, "the outcome is unknown", withStatuses},
+		{statusIgnored, "the request has a key, but its method is not guarded", withStatuses},
+		{statusNotStored, "a retry will not get this response", always},
+	}, always}
+	expiresHeader  = header{"Idempotency-Expires", "When the stored response expires, as an HTTP date.", nil, withExpires}
+	exposedHeader  = header{"Access-Control-Expose-Headers", "The headers that scripts of other origins can read.", nil, withExposing}
+	retryHeader    = header{"Retry-After", "How many seconds to wait before repeating the request.", nil, nil}
+	locationHeader = header{"Location", "The resource that reports progress.", nil, nil}
+	linkHeader     = header{"Link", "The page about keys.", nil, nil}
+
+	headers = []*header{&replayedHeader, &statusHeader, &expiresHeader, &exposedHeader, &retryHeader, &locationHeader, &linkHeader}
+)
 
 // answer is the response that the caller gets.
 type answer struct {
@@ -307,13 +349,16 @@ type answer struct {
 	// marks are headers to be set on the handler's own response. In response they
 	// are already set.
 	marks  []mark
-	marked []string // names of all headers that were set by mark
+	marked []string // names of all headers that were set
 }
 
 type mark struct{ name, value string }
 
-// mark sets a header. The name must be canonical.
-func (a answer) mark(name, value string) answer {
+// mark sets a header of this package.
+func (a answer) mark(h *header, value string) answer { return a.set(h.name, value) }
+
+// set sets a header. The name must be canonical.
+func (a answer) set(name, value string) answer {
 	a.marked = append(a.marked, name)
 	if a.response == nil {
 		a.marks = append(a.marks, mark{name, value})
@@ -330,5 +375,5 @@ func (a answer) mark(name, value string) answer {
 // rounded up, so that the client does not retry too early.
 func (a answer) retryAfter(wait time.Duration) answer {
 	seconds := (wait + time.Second - 1) / time.Second
-	return a.mark("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	return a.mark(&retryHeader, strconv.FormatInt(int64(seconds), 10))
 }

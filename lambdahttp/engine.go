@@ -110,8 +110,12 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		// Without this check a POST of another event format would run unguarded.
 		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
 	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
-		return e.render(e.problem(KeyNotAllowed)), nil
-	case !slices.Contains(p.Methods, r.Method):
+		return e.respond(KeyNotAllowed, facts{}), nil
+	case slices.Contains(p.Methods, r.Method):
+	case slices.Contains(p.Methods, strings.ToUpper(r.Method)):
+		// The handler may read the method in any letter case, and would run unguarded.
+		return e.unprepared(&Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
+	default:
 		return e.passThrough(ctx, r, w)
 	}
 
@@ -120,7 +124,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	case isUnread(err):
 		return e.invalidBody(err)
 	case err != nil:
-		return e.invalidKey(err), nil
+		return e.respond(InvalidKey, facts{reason: err.Error()}), nil
 	}
 	r.complete(found || e.opts.ownOperation)
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
@@ -138,7 +142,12 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return answer{}, err
 	}
 	if key.Scope == "" {
-		return e.render(e.problem(UnknownCaller)), nil
+		return e.respond(UnknownCaller, facts{}), nil
+	}
+	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
+		err := idempotent.NotExecuted(fmt.Errorf("lambdahttp: the operation %q is guarded twice for one request; put one guard around its handler", key.Operation))
+		SetError(ctx, err) // of the outer Middleware; the outer handler of an event returns it
+		return answer{}, err
 	}
 	if ctx, err = e.prepared(ctx, r); err != nil {
 		return e.unprepared(err)
@@ -162,11 +171,14 @@ func (e *engine) recommend(ctx context.Context, operation string) {
 	if e.recommended.Swap(true) {
 		return
 	}
-	cmp.Or(e.logger, slog.Default()).LogAttrs(ctx, slog.LevelWarn,
+	e.log().LogAttrs(ctx, slog.LevelWarn,
 		"lambdahttp: no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
 			"Set Options.Operation to a function that returns a name for each endpoint. This is logged once.",
 		slog.String("operation", operation))
 }
+
+// log returns the guard's logger.
+func (e *engine) log() *slog.Logger { return cmp.Or(e.logger, slog.Default()) }
 
 // passThrough runs the handler unguarded and ignores a key in the header.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
@@ -246,7 +258,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	// A response or a Final error should have been stored, unless the handler
 	// declared otherwise. Other errors settle the record in another way.
 	if _, final := idempotent.AsFinal(handler.settles); handler.settles == nil || final || idempotent.IsNotExecuted(handler.settles) {
-		return a.mark(headerStatus, statusNotStored), nil
+		return a.mark(&statusHeader, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
 }
@@ -294,7 +306,7 @@ func (e *engine) expose(a answer, w work) answer {
 		r, _ := w.response() // the headers are there, whatever the body is
 		own = r.Header
 	}
-	return a.mark(headerExpose, strings.Join(slices.Concat(own[headerExpose], a.marked), ", "))
+	return a.mark(&exposedHeader, strings.Join(slices.Concat(own[exposedHeader.name], a.marked), ", "))
 }
 
 type requestIDKey struct{}

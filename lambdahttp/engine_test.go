@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -548,6 +551,51 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A method that is guarded in upper case only does not run unguarded: the handler may
+// read it in any letter case.
+func TestMethodInAnotherLetterCase(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newFixture(t, on)
+		for method, runs := range map[string]int{"post": 0, "Patch": 0, "get": 1} {
+			w.runs = 0
+			if a := w.post(charge(withMethod(method))); w.runs != runs || (a.status == 501) != (runs == 0) || runs == 0 && !strings.Contains(a.body, "Send P") {
+				t.Errorf("%s: got %d %s after %d runs", method, a.status, a.body, w.runs)
+			}
+		}
+	})
+}
+
+// A guard around a guarded handler of the same request is a programming error. Nothing
+// has run, and the key is free.
+func TestGuardedTwice(t *testing.T) {
+	t.Parallel()
+	const says = `the operation "POST (no route)" is guarded twice for one request`
+	g, runs := newGuard(t), 0
+	guarded := lambdahttp.Middleware(g, quiet)
+	once := guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+	onceURL := lambdahttp.FunctionURL(g, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+		runs++
+		return events.LambdaFunctionURLResponse{StatusCode: 200}, nil
+	}, single)
+	request := events.LambdaFunctionURLRequest{RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyB + `"`}}
+	request.RequestContext.HTTP.Method = "POST"
+	for range 2 {
+		out := httptest.NewRecorder()
+		if guarded(once).ServeHTTP(out, keyed(t.Context())); out.Code != 500 || !strings.Contains(out.Body.String(), says) || runs != 0 {
+			t.Errorf("Middleware: got %d %s after %d runs", out.Code, out.Body, runs)
+		}
+		if _, err := lambdahttp.FunctionURL(g, onceURL, single)(t.Context(), request); err == nil || !strings.Contains(err.Error(), says) || runs != 0 {
+			t.Errorf("FunctionURL: got %v after %d runs", err, runs)
+		}
+	}
+	out := httptest.NewRecorder()
+	once.ServeHTTP(out, keyed(t.Context()))
+	if a, err := onceURL(t.Context(), request); out.Code != 200 || a.StatusCode != 200 || err != nil || runs != 2 {
+		t.Errorf("guarded once: got %d, and %d %v, after %d runs", out.Code, a.StatusCode, err, runs)
+	}
 }
 
 // A handler of this package inside another operation declares nothing for that

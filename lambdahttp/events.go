@@ -452,7 +452,9 @@ func headersOf(single map[string]string, multi map[string][]string) http.Header 
 func joined(h http.Header) map[string]string {
 	out := make(map[string]string, len(h))
 	for name, values := range h {
-		out[name] = strings.Join(values, ", ")
+		if len(values) > 0 {
+			out[name] = strings.Join(values, ", ")
+		}
 	}
 	return out
 }

@@ -70,7 +70,9 @@ var RawBody = FingerprintRule{
 // named by a JSON Pointer (RFC 6901): Fields("/amount", "/card/number"). All
 // other values may differ between two requests with one key, so name everything
 // that the effect depends on. A missing value differs from every other,
-// including null. A body that is not JSON is compared as by [WholeRequest].
+// including null. A member whose name differs from that of a pointer in letter case only
+// is refused with 400, because encoding/json would decode it as the named one. A body
+// that is not JSON is compared as by [WholeRequest].
 //
 // Fields panics if it has no pointers or a pointer is invalid.
 func Fields(pointers ...string) FingerprintRule {
@@ -85,11 +87,15 @@ func Fields(pointers ...string) FingerprintRule {
 		}
 		paths[i] = path
 	}
+	names := jsonpointer.NamesIn(paths)
 	return FingerprintRule{
 		Of: func(r *Request) ([][]byte, error) {
 			c, err := r.content()
 			if c.form != formJSON {
 				return r.parts(c), err
+			}
+			if name, ok := names.Miscased(c.body); ok {
+				return nil, &BodyError{Detail: miscased(name)}
 			}
 			doc := c.body
 			c.body = nil
@@ -152,9 +158,9 @@ func sortQuery(raw string) string {
 }
 
 var (
-	errNoDigest     = &BodyError{digest: true, Detail: "no sha-256 or sha-512 digest"}
-	errDigestSyntax = &BodyError{digest: true, Detail: "the header is not a list of digests like sha-256=:…:"}
-	errDigest       = &BodyError{digest: true, Detail: "the body does not match the digest"}
+	errNoDigest     = &BodyError{situation: InvalidDigest, Detail: "no sha-256 or sha-512 digest"}
+	errDigestSyntax = &BodyError{situation: InvalidDigest, Detail: "the header is not a list of digests like sha-256=:…:"}
+	errDigest       = &BodyError{situation: InvalidDigest, Detail: "the body does not match the digest"}
 )
 
 // verifyDigest checks body against the lines of a Content-Digest header. It

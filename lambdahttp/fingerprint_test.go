@@ -167,6 +167,15 @@ func TestFingerprintRuleErrors(t *testing.T) {
 		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, `"The body cannot be bound to the Idempotency-Key."`) {
 			t.Errorf("without a detail: got %d %s", a.status, a.body)
 		}
+		w = newFixture(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/lines/0/amount", "/note") })
+		for _, body := range []string{`{"lines":[{"amount":1,"AMOUNT":2}]}`, `{"Lines":[{"amount":1}]}`, `{"lines":[],"NOTE":""}`} {
+			if a := w.post(charge(withBody(body))); a.status != 400 || !strings.Contains(a.body, "in another letter case") || w.runs+w.store.calls != 0 {
+				t.Errorf("%s: got %d %s", body, a.status, a.body)
+			}
+		}
+		if a := w.post(charge(withBody(`{"lines":[{"amount":1},{"AMOUNT":2}],"other":{"NOTE":1}}`))); a.status != 201 {
+			t.Errorf("names at other places: got %d %s", a.status, a.body)
+		}
 		w = newFixture(t, on, failing(errDown))
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs+w.store.calls != 0 {
 			t.Errorf("got %v after %d runs", err, w.runs)

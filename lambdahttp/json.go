@@ -16,6 +16,8 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsonpointer"
+	"github.com/once-lambda/once/internal/jsontypes"
 )
 
 // JSON is a handler whose request and response bodies are JSON. Its methods
@@ -34,17 +36,19 @@ import (
 //	Handle ─► does the work, once per key
 //	Respond ─► sets status and headers; the response is stored and sent
 //
-// An error of Check or Handle can be or wrap a [*Problem], which becomes the
-// response. From Handle, a Problem alone is the outcome of the key, and a retry
-// gets it again; idempotent.NotExecuted(&Problem{…}) lets the key run again, and
-// idempotent.Unknown(&Problem{…}) leaves its outcome unknown. All other errors
-// mean what they mean for every handler of this package.
+// An error of Check or Handle can be a [*Problem], or wrap one with a single %w each
+// time, which becomes the response. A Problem in a joined error does not, because the
+// other errors count too. From Handle, a Problem alone is the outcome of the key, and a
+// retry gets it again; idempotent.NotExecuted(&Problem{…}) lets the key run again, and
+// idempotent.Unknown(&Problem{…}) leaves its outcome unknown. In these two it can be
+// joined with its cause. All other errors mean what they mean for every handler of this
+// package.
 //
 // A body has to be one JSON document without duplicate member names, and can be
-// compressed by gzip or deflate, see [WholeRequest]. Members that
-// Req does not have are ignored. If Req is a struct without fields, the body can be
-// empty. If Req has a method UnmarshalJSON, the text of its error is shown to the
-// client, or the error can be a *Problem.
+// compressed by gzip or deflate, see [WholeRequest]. Members that Req does not have are
+// ignored; one that has the name of a field in another letter case is refused. If Req
+// is a struct without fields, the body can be empty. If Req has a method UnmarshalJSON,
+// the text of its error is shown to the client, or the error can be a *Problem.
 type JSON[Req, Resp any] struct {
 	// Handle does the work of a request. Required.
 	Handle func(ctx context.Context, in Req) (Resp, error)
@@ -125,7 +129,8 @@ func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(
 		panic("lambdahttp: JSON." + name + ": the guard or JSON.Handle is nil")
 	}
 	e := mustEngine(g, j.translate, optFns)
-	e.prepare = j.prepare
+	names := jsontypes.NamesIn(reflect.TypeFor[Req]())
+	e.prepare = func(ctx context.Context, r *Request) (context.Context, error) { return j.prepare(ctx, r, names) }
 	return e
 }
 
@@ -142,10 +147,10 @@ func (j JSON[Req, Resp]) translate(v any) (r Response, ok bool, err error) {
 
 type inputKey struct{}
 
-// prepare returns a context with the request's input, checked.
-func (j JSON[Req, Resp]) prepare(ctx context.Context, r *Request) (context.Context, error) {
+// prepare returns a context with the request's input, checked. names are those of Req.
+func (j JSON[Req, Resp]) prepare(ctx context.Context, r *Request, names *jsonpointer.Names) (context.Context, error) {
 	in := new(Req)
-	if err := r.decode(in); err != nil {
+	if err := r.decode(in, names); err != nil {
 		return nil, err
 	}
 	if j.Check != nil {
@@ -163,7 +168,11 @@ func (j JSON[Req, Resp]) serve(ctx context.Context, e *engine) (Response, error)
 	if err == nil {
 		return j.Response(out)
 	}
-	p, ok := errors.AsType[*Problem](err)
+	declared := idempotent.IsNotExecuted(err) || idempotent.IsUnknown(err)
+	p, ok := problemIn(err)
+	if declared { // the outcome is decided, so the problem is only the response
+		p, ok = errors.AsType[*Problem](err)
+	}
 	if !ok {
 		return Response{}, err
 	}
@@ -171,7 +180,7 @@ func (j JSON[Req, Resp]) serve(ctx context.Context, e *engine) (Response, error)
 	switch {
 	case invalid != nil:
 		return Response{}, errors.Join(err, invalid)
-	case idempotent.IsNotExecuted(err), idempotent.IsUnknown(err):
+	case declared:
 		return response, err
 	}
 	return response, nil
@@ -210,10 +219,10 @@ func (r *Request) PathValue(name string) string {
 	return ""
 }
 
-// decode decodes the body into the value that in points to. The text of a
-// *Problem contains no part of the body. It sets r.document, so it must be called
-// before any rule.
-func (r *Request) decode(in any) error {
+// decode decodes the body into the value that in points to, whose type has names. The
+// text of a *Problem contains no part of the body. It sets r.document, so it must be
+// called before any rule.
+func (r *Request) decode(in any, names *jsonpointer.Names) error {
 	coding, body, err := r.uncoded()
 	if err != nil {
 		return err
@@ -234,21 +243,40 @@ func (r *Request) decode(in any) error {
 	if string(r.document) == "null" { // encoding/json would leave the zero value
 		return invalidDocument("the document is null")
 	}
+	if name, ok := names.Miscased(r.document); ok { // encoding/json would decode it as that name
+		return invalidDocument(miscased(name))
+	}
 	err = json.Unmarshal(body, in)
 	if err == nil {
 		return nil
 	}
-	if p, ok := errors.AsType[*Problem](err); ok {
+	if p, ok := problemIn(err); ok {
 		return p
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return invalidDocument(fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), wrong.Value))
+		kind, _, _ := strings.Cut(wrong.Value, " ") // "number 12": without the number
+		return invalidDocument(fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), kind))
 	}
-	return invalidDocument(err.Error())
+	return invalidDocument(shortened(err.Error()))
 }
 
 func invalidDocument(why string) *Problem {
 	return &Problem{Status: http.StatusBadRequest, Code: "invalid_body", Detail: because("The body cannot be read.", why)}
+}
+
+// shortened returns the text of an error, which can quote a long value of the body, in
+// at most 200 bytes.
+func shortened(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
+// miscased says that a name of the body equals name only if letter case is ignored.
+func miscased(name string) string {
+	return fmt.Sprintf("a member is named like %q in another letter case; write it %[1]q", name)
 }
 
 // member names the member of a document at a path of encoding/json.

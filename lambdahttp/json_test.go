@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -45,6 +47,8 @@ type moment struct{}
 func (*moment) UnmarshalJSON(text []byte) error {
 	if string(text) == `"past"` {
 		return &lambdahttp.Problem{Status: 400, Code: "invalid_body", Detail: "It is over."}
+	} else if len(text) > 100 {
+		return fmt.Errorf("no moment: %s", text)
 	}
 	return errors.New("no moment")
 }
@@ -186,12 +190,17 @@ func TestJSONRefusesBodies(t *testing.T) {
 		mods         []func(*request)
 	}{
 		"a member of another type": {`{"amount":"4111111111111111"}`, `the member \"amount\" has the wrong type: string`, nil},
+		"a number out of range":    {`{"amount":` + strings.Repeat("4111", 1000) + `}`, `the member \"amount\" has the wrong type: number."`, nil},
+		"a long member":            {`{"amount":1,"when":"` + strings.Repeat("future", 1000) + `"}`, `futurefutur…."`, nil},
 		"a nested member":          {`{"amount":1,"reason":{"code":7}}`, `the member \"reason.code\" has the wrong type: number`, nil},
 		"another document":         {`[4111111111111111]`, "the document has the wrong type: array", nil},
 		"a refused member":         {`{"amount":1,"when":"now"}`, `"The body cannot be read: no moment."`, nil},
 		"a member with a problem":  {`{"amount":1,"when":"past"}`, `"It is over."`, nil},
 		"not JSON":                 {`amount=4111111111111111`, "invalid JSON document", nil},
 		"a duplicate member":       {`{"amount":1,"amount":2}`, "duplicate member name", nil},
+		"another letter case":      {`{"AMOUNT":4111111111111111}`, `a member is named like \"amount\" in another letter case`, nil},
+		"two letter cases":         {`{"amount":1,"Amount":2}`, `write it \"amount\"`, nil},
+		"a nested letter case":     {`{"amount":1,"reason":{"\u0043ode":"broken"}}`, `write it \"code\"`, nil},
 		"two documents":            {`{"amount":1}{}`, "invalid JSON document", nil},
 		"null":                     {` null`, "the document is null", nil},
 		"nothing":                  {``, "incomplete", nil},
@@ -279,7 +288,10 @@ func TestJSONProblems(t *testing.T) {
 		returnsLambda bool
 	}{
 		"an outcome":      {declined, 402, 402, 1, "card_declined", false},
-		"a wrapped one":   {errors.Join(errDown, declined), 402, 402, 1, "card_declined", false},
+		"a wrapped one":   {fmt.Errorf("charge: %w", declined), 402, 402, 1, "card_declined", false},
+		"a joined one":    {errors.Join(errDown, declined), 0, 409, 1, "", true},
+		"with its cause":  {idempotent.NotExecuted(errors.Join(errDown, down)), 503, 503, 2, "service_unavailable", false},
+		"of another run":  {&errtype.InnerError{Err: declined}, 0, 409, 1, "", true},
 		"not executed":    {idempotent.NotExecuted(down), 503, 503, 2, "service_unavailable", false},
 		"unknown":         {idempotent.Unknown(&lambdahttp.Problem{Status: 502}), 502, 409, 1, "bad_gateway", false},
 		"unknown by far":  {idempotent.Unknown(&lambdahttp.Problem{Status: 404}), 404, 409, 1, "not_found", false},

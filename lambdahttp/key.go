@@ -111,7 +111,8 @@ var (
 
 // ResourceKey returns the ID of the [idempotent.Key] of a request whose path
 // belongs to its key, see [Options.Operation] and [Profile.PerResource]. The path
-// has no stage, base path and query, as "/orders/1/pay", in any percent-encoding.
+// has no stage, base path and query, as "/orders/1/pay", in any percent-encoding, and
+// begins with the host if the pattern of a ServeMux has one.
 // The ID of other requests is the key itself. Use it to find the record of a
 // request by its key.
 func ResourceKey(path, key string) string {

@@ -5,11 +5,14 @@ package lambdahttp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-lambda-go/lambdaurl"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/sfv"
@@ -46,7 +49,9 @@ import (
 // having written anything is treated as failed.
 //
 // A handler calls [SetError] where an event handler would return an error. Its
-// panics are not recovered, http.ErrAbortHandler included.
+// panics are not recovered, http.ErrAbortHandler included: put a layer that recovers
+// around Middleware. Under lambdaurl the client otherwise gets an empty 200, which
+// lambdaurl sends while the panic ends the process.
 //
 // Middleware panics if an argument is invalid, like the other constructors.
 func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler) http.Handler {
@@ -122,13 +127,16 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
 		// The handler reported a transaction in doubt. The success that it wrote is
 		// not sent.
-		a = e.expose(e.outcomeUnknown("", soon), x)
+		a = e.expose(e.respond(OutcomeUnknown, facts{}), x)
 	}
 	switch {
 	case a.response != nil:
 		x.rec.replace(a.response)
-	case err != nil && x.rec.silent():
+	case err != nil && x.rec.silent() && e.opts.ErrorHandler != nil:
 		e.opts.ErrorHandler(w, r, err)
+	case err != nil && x.rec.silent():
+		e.log().LogAttrs(r.Context(), slog.LevelError, "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 	default:
 		x.rec.finish(a.marks)
 	}
@@ -174,7 +182,7 @@ func (x *httpWork) marksPassing(int) []mark {
 func (x *httpWork) marksStreaming(status int) []mark {
 	e := x.engine
 	if status < 500 || e.opts.ServerErrors.stores(status) {
-		return e.expose(answer{}.mark(headerStatus, statusNotStored), x).marks
+		return e.expose(answer{}.mark(&statusHeader, statusNotStored), x).marks
 	}
 	return e.expose(e.status(answer{}, statusNotStored), x).marks
 }
@@ -216,7 +224,8 @@ func (d *handlerError) get() error {
 // a proxy's X-Request-Id header.
 func namesHTTP(v *Request) {
 	r := v.Event.(*http.Request)
-	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)
+	v.Path = pathSent(r)
+	v.host, v.Route = endpointOfPattern(r.Pattern)
 	if lc, ok := lambdacontext.FromContext(r.Context()); ok {
 		v.RequestID = lc.AwsRequestID
 	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxRequestID && sfv.IsHTTPToken(id) {
@@ -224,14 +233,34 @@ func namesHTTP(v *Request) {
 	}
 }
 
-// routeOfPattern returns the path of an http.ServeMux pattern such as "POST
-// example.com/charges/{id}", or "" if it matches many endpoints: a prefix such as
-// "/api/", or a pattern that ends with a wildcard for the rest of the path, as
-// other routers write it too: "/static/{rest...}", "/api/*".
-func routeOfPattern(pattern string) string {
-	i := strings.IndexByte(pattern, '/')
-	if i < 0 || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}") || strings.HasSuffix(pattern, "*") {
-		return ""
+// pathSent returns the path that the client sent. A handler around Middleware, such as
+// [http.StripPrefix], can change r.URL, and so give two endpoints one path.
+func pathSent(r *http.Request) string {
+	if event, ok := lambdaurl.RequestFromContext(r.Context()); ok {
+		return event.RawPath
 	}
-	return pattern[i:]
+	if path, _, _ := strings.Cut(r.RequestURI, "?"); strings.HasPrefix(path, "/") {
+		return path
+	}
+	// The absolute form, as a proxy sends it (RFC 9112, section 3.2.2).
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return u.EscapedPath()
+	}
+	return r.URL.EscapedPath()
+}
+
+// endpointOfPattern returns the host and the path of an http.ServeMux pattern such as
+// "POST example.com/charges/{id}". The path is "" if it matches many endpoints: a
+// prefix such as "/api/", or a pattern that ends with a wildcard for the rest of the
+// path, as other routers write it too: "/static/{rest...}", "/api/*".
+func endpointOfPattern(pattern string) (host, route string) {
+	before, path, ok := strings.Cut(pattern, "/")
+	if !ok {
+		return "", ""
+	}
+	host = before[strings.LastIndexAny(before, " \t")+1:]
+	if path == "" || strings.HasSuffix(path, "/") || strings.HasSuffix(path, "...}") || strings.HasSuffix(path, "*") {
+		return host, ""
+	}
+	return host, "/" + path
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -138,8 +137,8 @@ type Options struct {
 
 	// ErrorHandler responds to a request that ended with an error and without a
 	// response: Scope failed, Operation returned an invalid name, or the
-	// handler called [SetError] and wrote nothing. Default: log the error with
-	// slog and respond with a plain 500.
+	// handler called [SetError] and wrote nothing. Default: log the error with the
+	// guard's Logger and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
 	ownOperation bool       // Operation is custom and may read all of a Request
@@ -163,9 +162,6 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	}
 	o.MaxRequestBody = cmp.Or(o.MaxRequestBody, defaultMaxBody)
 	o.MaxResponseBody = cmp.Or(o.MaxResponseBody, defaultMaxBody)
-	if o.ErrorHandler == nil {
-		o.ErrorHandler = internalError
-	}
 	o.Scope.Description = cmp.Or(o.Scope.Description, defaultScope)
 	if o.Fingerprint.Of == nil {
 		o.Fingerprint = WholeRequest
@@ -186,12 +182,6 @@ func (o *Options) endpointUnknown(r *Request) bool {
 // defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
 // 6 MB each way for the whole event or response, of which the body is a part.
 const defaultMaxBody = 6 << 20
-
-// internalError is the default of Options.ErrorHandler.
-func internalError(w http.ResponseWriter, r *http.Request, err error) {
-	slog.ErrorContext(r.Context(), "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
-	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
-}
 
 func problemBase(base, docs string) string {
 	switch {

@@ -177,7 +177,7 @@ func TestProblemBase(t *testing.T) {
 func TestUnknownSituation(t *testing.T) {
 	t.Parallel()
 	later := lambdahttp.FinalOutcome + 1
-	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-15"`) {
+	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-16"`) {
 		t.Errorf("got %s", got)
 	}
 }

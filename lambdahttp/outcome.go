@@ -200,7 +200,7 @@ func (codec) Decode(data []byte, v any) error {
 	end := bytes.IndexByte(data, '\n') + 1
 	var h head
 	_ = json.Unmarshal(data[:end], &h) // the canonical line differs from one that does not decode
-	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}}
+	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.headers(), Body: slices.Clip(data[end:])}}
 	if h.Withheld != nil {
 		r.withheld, r.hint = true, *h.Withheld
 	}
@@ -219,8 +219,40 @@ type head struct {
 	Status int         `json:"s"`
 	Base64 bool        `json:"b,omitempty"`
 	Header http.Header `json:"h,omitempty"`
+	// Bytes are the headers of which a value is not UTF-8. JSON has them in base64.
+	Bytes map[string][][]byte `json:"hb,omitempty"`
 	// Withheld is the hint that replaces a response that is not stored.
 	Withheld *string `json:"w,omitempty"`
+}
+
+// set sets a header. Without values only Content-Type means something: the handler
+// has suppressed it, and net/http does not detect the type of the body.
+func (h *head) set(name string, values []string) {
+	switch {
+	case len(values) == 0 && name != "Content-Type":
+	case utf8.ValidString(strings.Join(values, " ")):
+		h.Header[name] = append([]string{}, values...)
+	default:
+		if h.Bytes == nil {
+			h.Bytes = map[string][][]byte{}
+		}
+		for _, v := range values {
+			h.Bytes[name] = append(h.Bytes[name], []byte(v))
+		}
+	}
+}
+
+// headers returns all headers.
+func (h *head) headers() http.Header {
+	if h.Header == nil && h.Bytes != nil {
+		h.Header = http.Header{}
+	}
+	for name, values := range h.Bytes {
+		for _, v := range values {
+			h.Header[name] = append(h.Header[name], string(v))
+		}
+	}
+	return h.Header
 }
 
 // headLine returns the encoding up to the body.
@@ -237,10 +269,7 @@ func (r *stored) headLine() ([]byte, error) {
 		if !sfv.IsHTTPToken(name) {
 			continue
 		}
-		for _, v := range values {
-			// JSON would replace invalid UTF-8 in a way that does not round-trip.
-			h.Header[name] = append(h.Header[name], strings.ToValidUTF8(v, "\uFFFD"))
-		}
+		h.set(name, values)
 	}
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)

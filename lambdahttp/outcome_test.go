@@ -369,7 +369,8 @@ func TestStoredForm(t *testing.T) {
 		"spelling":     {lambdahttp.Response{Status: 200, Header: http.Header{"etag": {"1"}, "ETAG": {"2"}}}, "{\"s\":200,\"h\":{\"Etag\":[\"2\",\"1\"]}}\n"},
 		"never":        {lambdahttp.Response{Status: 200, Header: http.Header{"set-cookie": {"a=1"}, "X-Ratelimit-Limit": {"1"}, "a b": {"c"}, "": {"d"}}}, "{\"s\":200}\n"},
 		"no values":    {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {}}}, "{\"s\":200}\n"},
-		"broken UTF-8": {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {"\xff"}}}, "{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\"]}}\n"},
+		"no type":      {lambdahttp.Response{Status: 200, Header: http.Header{"Content-Type": nil}}, "{\"s\":200,\"h\":{\"Content-Type\":[]}}\n"},
+		"broken UTF-8": {lambdahttp.Response{Status: 200, Header: http.Header{"Link": {"1", "\xff"}}}, "{\"s\":200,\"hb\":{\"Link\":[\"MQ==\",\"/w==\"]}}\n"},
 	} {
 		got, err := lambdahttp.Codec.Encode(c.in)
 		if err != nil || string(got) != c.want {
@@ -390,6 +391,7 @@ func TestDamagedIsRefused(t *testing.T) {
 		"{\"s\":99}\n", "{\"s\":0}\n", "{\"s\":600}\n", "{\"s\":-200}\n", "{\"s\":200,\"h\":{}}\n", "{\"s\":200,\"h\":null}\n",
 		"{\"s\":200,\"h\":{\"Etag\":[]}}\n", "{\"s\":200,\"h\":{\"etag\":[\"1\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"],\"Etag\":[\"1\"]}}\n",
 		"{\"s\":200,\"h\":{\"Etag\":[\"\\u0061\"]}}\n", "{\"s\":200,\"h\":{\"Etag\":[\"\xff\"]}}\n", "null\n", "[]\n",
+		"{\"s\":200,\"hb\":{}}\n", "{\"s\":200,\"hb\":{\"Etag\":[\"MQ==\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"]},\"hb\":{\"Link\":[\"/w==\"]}}\n",
 	} {
 		r := lambdahttp.Response{Status: 1}
 		if err := lambdahttp.Codec.Decode([]byte(data), &r); err == nil || r.Status != 1 {
@@ -412,6 +414,7 @@ func FuzzStoredForm(f *testing.F) {
 	f.Add([]byte("{\"s\":204}\n"))
 	f.Add([]byte("{\"s\":201,\"b\":true,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\nbody\n\x00\xff"))
 	f.Add([]byte("{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\u2028<\"]}}\n"))
+	f.Add([]byte("{\"s\":200,\"h\":{\"Content-Type\":[]},\"hb\":{\"Etag\":[\"/w==\"]}}\n"))
 	f.Add([]byte("{\"s\":200}\n\xad")) // a handler marked binary data as text; a replay does so too
 	f.Add([]byte("{\"s\":200,\"h\":{\"Set-Cookie\":[\"a=1\"]}}\n"))
 	f.Add([]byte("{\"s\":200,\"h\":{\"Connection\":[\"a, b\"],\"B\":[\"1\"],\"Www-Authenticate\":[\"Basic\"]}}\n"))

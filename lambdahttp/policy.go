@@ -90,7 +90,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
 		ReplayedHeaders: o.replayed.list(),
 		OmittedHeaders:  o.replayed.omitted(),
-		AddedHeaders:    e.markPolicy(),
+		AddedHeaders:    o.addedHeaders(),
 		DocsURL:         o.DocsURL,
 	}
 	if policy.Member != "" {
@@ -122,7 +122,7 @@ func (e *engine) gives(s Situation, required bool) bool {
 		return e.opts.Accepted == nil
 	case Accepted:
 		return e.opts.Accepted != nil
-	case InvalidKey, InvalidBody, BodyTooLarge, KeyReused, OutcomeUnknown, ReplayUnavailable, StoreUnavailable, NoTimeLeft,
+	case InvalidKey, InvalidBody, LengthRequired, BodyTooLarge, KeyReused, OutcomeUnknown, ReplayUnavailable, StoreUnavailable, NoTimeLeft,
 		FinalOutcome:
 	}
 	return true
@@ -160,68 +160,55 @@ func (s ServerErrors) meaning(r idempotent.Recovery) string {
 	return "leaves the outcome unknown: the same request is refused until that is clear"
 }
 
-// markPolicy returns the headers of a handler's own or stored response.
-func (e *engine) markPolicy() []PolicyHeader {
-	marks := []PolicyHeader{{Name: headerReplayed, Values: []string{"true"}, Description: "This is the stored response to an earlier request."}}
-	status := PolicyHeader{Name: headerStatus, Description: "How the key was handled:"}
-	for _, s := range statuses {
-		if e.opts.Profile.StatusHeader || s.value == statusNotStored {
-			status.Values = append(status.Values, s.value)
-			status.Description += " " + s.value + ", " + s.meaning + ";"
+// addedHeaders returns the headers of a handler's own or stored response.
+func (o *Options) addedHeaders() (added []PolicyHeader) {
+	for _, h := range headers {
+		if h.own == nil || !h.own(o) {
+			continue
 		}
+		p := PolicyHeader{Name: h.name, Description: h.meaning}
+		var meanings []string
+		for _, v := range h.values {
+			if v.when == nil || v.when(o) {
+				p.Values = append(p.Values, v.text)
+				meanings = append(meanings, v.text+", "+v.meaning)
+			}
+		}
+		if h.values != nil && h.values[0].meaning != "" {
+			p.Description = strings.TrimSuffix(h.meaning, ".") + ": " + strings.Join(meanings, "; ") + "."
+		}
+		added = append(added, p)
 	}
-	status.Description = strings.TrimSuffix(status.Description, ";") + "."
-	marks = append(marks, status)
-	if e.opts.ExpiresHeader {
-		marks = append(marks, PolicyHeader{Name: headerExpires, Description: "When the stored response expires, as an HTTP date."})
-	}
-	return marks
+	return added
 }
 
-// answerPolicy describes the response of a situation. It renders the response
-// twice: with all optional parts, and without them.
+// answerPolicy describes the response of a situation. It makes the response twice:
+// with all facts that it can carry, and without them.
 func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	p := e.problem(s)
-	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: waits[s]}
-	if s == FinalOutcome {
+	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: carries[s].wait}
+	if carries[s].code {
 		p.Code = "" // that of the error
 	}
-	minimal := e.render(p)
-	a.Minimal = *minimal.response
-	if s == FinalOutcome {
-		p.Code = "card_declined"
-	}
-	if s == InProgress || s == Accepted || s == OutcomeUnknown || s == ReplayUnavailable {
-		p.Resource = "/charges/ch_1"
-	}
-	if s == InProgress || s == Accepted {
-		p.Until = time.Date(2026, time.January, 1, 12, 0, 12, 0, time.UTC)
-	}
-	full := e.render(p)
-	if waits[s] {
-		full = full.retryAfter(12 * time.Second)
-	}
-	if s == Accepted {
-		full = full.mark("Location", "/work/ch_1")
-	}
-	a.Example = *full.response
+	a.Minimal = *e.expose(e.complete(p, facts{}), nil).response
+	a.Example = *e.expose(e.complete(p, facts{
+		code: "card_declined", resource: "/charges/ch_1", until: time.Date(2026, time.January, 1, 12, 0, 12, 0, time.UTC),
+		wait: 12 * time.Second, location: "/work/ch_1",
+	}), nil).response
 	for _, name := range slices.Sorted(maps.Keys(a.Example.Header)) {
 		if name == "Content-Type" || name == "Content-Language" {
 			continue
 		}
-		h := PolicyHeader{Name: name, Always: a.Minimal.Header.Get(name) != "", Description: answerHeaders[name]}
-		if h.Always || name == headerStatus {
+		h := PolicyHeader{Name: name, Always: a.Minimal.Header[name] != nil}
+		if slices.Equal(a.Minimal.Header[name], a.Example.Header[name]) {
 			h.Values = []string{a.Example.Header.Get(name)}
+		}
+		for _, known := range headers {
+			if known.name == name {
+				h.Description = known.meaning
+			}
 		}
 		a.Headers = append(a.Headers, h)
 	}
 	return a
-}
-
-// answerHeaders describes the headers of problem responses.
-var answerHeaders = map[string]string{
-	"Retry-After": "How many seconds to wait before repeating the request.",
-	"Location":    "The resource that reports progress.",
-	"Link":        "The page about keys.",
-	headerStatus:  "How the key was handled.",
 }

@@ -94,7 +94,7 @@ type stripeError struct {
 // of its error, if that is not empty.
 var stripeCodes = [len(situations)]string{
 	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
-	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
+	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", LengthRequired: "body_length_required", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
 	KeyReused: "idempotency_key_reused", InProgress: "idempotency_key_in_use", Accepted: "idempotency_key_in_use",
 	OutcomeUnknown: "idempotency_outcome_unknown", ReplayUnavailable: "idempotency_replay_unavailable",
 	StoreUnavailable: "idempotency_store_unavailable", NoTimeLeft: "idempotency_no_time_left", FinalOutcome: "final",
@@ -110,6 +110,7 @@ const (
 	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
 	UnknownCaller                      // the scope is empty
 	InvalidBody                        // the body cannot be compared
+	LengthRequired                     // the body is empty, and its length was not declared
 	BodyTooLarge                       // the body is longer than Options.MaxRequestBody
 	InvalidDigest                      // Content-Digest is missing, malformed or wrong
 	KeyReused                          // the key belongs to another request
@@ -132,16 +133,11 @@ func (s Situation) String() string {
 
 var situations = [...]string{
 	MissingKey: "missing-key", InvalidKey: "invalid-key", KeyNotAllowed: "key-not-allowed",
-	UnknownCaller: "unknown-caller", InvalidBody: "invalid-body", BodyTooLarge: "body-too-large", InvalidDigest: "invalid-digest",
+	UnknownCaller: "unknown-caller", InvalidBody: "invalid-body", LengthRequired: "length-required", BodyTooLarge: "body-too-large", InvalidDigest: "invalid-digest",
 	KeyReused: "key-reused", InProgress: "in-progress", Accepted: "accepted", OutcomeUnknown: "outcome-unknown",
 	ReplayUnavailable: "replay-unavailable", StoreUnavailable: "store-unavailable", NoTimeLeft: "no-time-left",
 	FinalOutcome: "final",
 }
-
-// waits are the situations whose responses have a Retry-After header.
-//
-//lint:ignore exhaustive the others are false
-var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
 
 // Answers has one Answer for each [Situation].
 type Answers [len(situations)]Answer

@@ -130,6 +130,8 @@ var IETF = Profile{
 			Detail: "An Idempotency-Key is valid for one caller, and this request does not identify its caller."},
 		InvalidBody: {Status: 400, Title: "The request body cannot be used",
 			Detail: "The body cannot be bound to the Idempotency-Key."},
+		LengthRequired: {Status: 411, Title: "The length of the request body is required",
+			Detail: "The body is empty, and its length was not declared. Send a Content-Length header."},
 		BodyTooLarge: {Status: 413, Title: "The request body is too large",
 			Detail: "The body is longer than this operation accepts with an Idempotency-Key. The request was not processed."},
 		InvalidDigest: {Status: 400, Title: "Content-Digest is missing or wrong",

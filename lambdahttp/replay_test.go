@@ -59,6 +59,8 @@ func full(t *testing.T) map[string]reply {
 	}
 }
 
+const noType = "no type"
+
 // FM54, F60, F61: a replay is the first response, for each event type: status,
 // headers and the bytes of the body.
 func TestReplayIsTheFirstResponse(t *testing.T) {
@@ -82,12 +84,20 @@ func TestReplayIsTheFirstResponse(t *testing.T) {
 }
 
 // The same from a server: its own headers, such as Content-Length, are right
-// for a replay.
+// for a replay, and so are headers that no event can carry.
 func TestServedReplayIsTheFirstResponse(t *testing.T) {
 	t.Parallel()
-	for name, r := range full(t) {
+	served := full(t)
+	served["bytes that are not UTF-8"] = reply{status: 200, body: "{}", header: map[string]string{"X-Name": "caf\xe9", "X-Other": "caf\uFFFD", "Content-Type": "text/plain"}}
+	served[noType] = reply{status: 200, body: "<p>done</p>"}
+	for name, r := range served {
 		for _, method := range []string{"POST", "HEAD"} {
-			s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { write(w, r) }, nil,
+			s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+				if name == noType {
+					w.Header()["Content-Type"] = nil // net/http then detects none
+				}
+				write(w, r)
+			}, nil,
 				func(o *lambdahttp.Options) { o.Profile.Methods = []string{"POST", "HEAD"} })
 			send := func() (*http.Response, string) {
 				q := s.request(t.Context(), http.NoBody)
@@ -102,6 +112,9 @@ func TestServedReplayIsTheFirstResponse(t *testing.T) {
 			}
 			if got := second.Header.Get("Idempotent-Replayed"); got != "true" {
 				t.Errorf("%s, %s: Idempotent-Replayed %q", method, name, got)
+			}
+			if _, typed := first.Header["Content-Type"]; typed && name == noType || first.Header.Get("X-Name") != r.header["X-Name"] {
+				t.Errorf("%s, %s: the first response has %v", method, name, first.Header)
 			}
 			for _, a := range []*http.Response{first, second} {
 				a.Header.Del("Date")

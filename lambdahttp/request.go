@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/aws/aws-lambda-go/lambdaurl"
 )
 
 // Request is the view of an event that the rules get, the same for every event
@@ -21,7 +23,9 @@ import (
 // safe for concurrent use.
 type Request struct {
 	Method string // "POST"
-	Path   string // as in the event, with the stage if the URL has one
+	// Path is the path as the event has it, with the stage if the URL has one. With
+	// [Middleware] it is the path that the client sent.
+	Path string
 	// Route is the template of the matched route: "/charges/{id}". It is empty if
 	// no route is known, or if the route matches many endpoints: "/{proxy+}",
 	// "$default", or the patterns "/api/" and "/static/{rest...}" of a ServeMux.
@@ -33,7 +37,8 @@ type Request struct {
 	// that this view leaves out.
 	Event any
 
-	resource    string                // the path in the form in which it is compared
+	resource    string                // host and path in the form in which they are compared
+	host        string                // of the matched route, if that is for one host
 	mount       mount                 // what API Gateway matched
 	wants       string                // the event that the handler expects, for EventError
 	names       func(*Request)        // sets path, route and request id, if that is not free
@@ -120,10 +125,12 @@ func (r *Request) Body() ([]byte, error) {
 }
 
 // BodyError is a client error that [Request.Body] or a [FingerprintRule] found
-// in the body: the request is refused with 400. Detail is shown to the client.
+// in the body: the request is refused with 400, or with 411 if its length is not
+// known. Detail is shown to the client.
 type BodyError struct {
 	Detail string
-	digest bool // the error is in Content-Digest
+
+	situation Situation // whose answer the client gets; zero: InvalidBody
 }
 
 func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
@@ -138,7 +145,7 @@ func (r *Request) complete(all bool) {
 	if !all {
 		return
 	}
-	r.resource = r.mount.strip(canonicalPath(r.Path))
+	r.resource = r.host + r.mount.strip(canonicalPath(r.Path))
 	if r.query != nil {
 		r.RawQuery = r.query(r)
 	}
@@ -236,17 +243,19 @@ type requestBody struct {
 }
 
 var (
-	errBase64 = &BodyError{Detail: "it is marked as base64 but is not valid base64"}
-	errShort  = &BodyError{Detail: "it ended early"}
+	errBase64   = &BodyError{Detail: "it is marked as base64 but is not valid base64"}
+	errShort    = &BodyError{Detail: "it ended early"}
+	errNoLength = &BodyError{situation: LengthRequired}
 )
 
-// errBodyRead is a programming error.
-var errBodyRead = errors.New("lambdahttp: another handler has already read the request body; put Middleware around it")
+// errNotWhole is a programming error.
+var errNotWhole = errors.New("lambdahttp: the request body is not as long as http.Request.ContentLength: a handler around Middleware has read or replaced it. " +
+	"Put Middleware around that handler, or let it set ContentLength to the length of the new body")
 
 // isUnread reports whether the content of the body is unknown.
 func isUnread(err error) bool {
 	var tooLarge *http.MaxBytesError
-	return errors.As(err, &tooLarge) || errors.Is(err, errBodyRead) || errors.Is(err, errShort)
+	return errors.As(err, &tooLarge) || errors.Is(err, errNotWhole) || errors.Is(err, errShort) || errors.Is(err, errNoLength)
 }
 
 // bytes returns the whole body.
@@ -273,11 +282,37 @@ func (b *requestBody) read() {
 		b.err = errShort // or another failure of the transfer
 	case int64(len(b.data)) > b.limit:
 		b.err = &http.MaxBytesError{Limit: b.limit}
-	case len(b.data) == 0 && b.r.ContentLength > 0:
-		// The server would have reported a body that ended early. Without this error
-		// the fingerprints of all requests would be equal.
-		b.err = errBodyRead
+	default:
+		b.err = b.whole()
 	}
+}
+
+// whole returns an error if the data is not known to be the whole body. The server
+// would have reported a body that ended early, so a handler around Middleware has read
+// some of it. Without the error, requests with different bodies could be equal.
+func (b *requestBody) whole() error {
+	switch length := declaredLength(b.r); {
+	case length < 0 && len(b.data) == 0:
+		return errNoLength // a body of no bytes, or one that was read
+	case length >= 0 && length != int64(len(b.data)):
+		return errNotWhole
+	}
+	return nil
+}
+
+// declaredLength returns the length of the body in bytes, or -1 if it is not known.
+func declaredLength(r *http.Request) int64 {
+	if r.ContentLength != 0 || r.Body == http.NoBody || r.RequestURI != "" {
+		return r.ContentLength
+	}
+	// No server made the request, so 0 means unknown. lambdaurl does not set the length
+	// of a body in base64.
+	event, ok := lambdaurl.RequestFromContext(r.Context())
+	if !ok {
+		return -1
+	}
+	data := strings.TrimRight(event.Body, "=")
+	return int64(base64.RawStdEncoding.DecodedLen(len(data)))
 }
 
 // restore gives r, a copy of the request, the body.

@@ -25,14 +25,6 @@ type Response struct {
 	unstored error
 }
 
-// The response headers that this package sets.
-const (
-	headerReplayed = "Idempotent-Replayed" // "true" on the stored outcome of an earlier run
-	headerStatus   = "Idempotency-Status"  // the state of the key, see statuses
-	headerExpires  = "Idempotency-Expires" // when the stored response expires
-	headerExpose   = "Access-Control-Expose-Headers"
-)
-
 // exchangeHeaders are headers that are wrong or harmful in another exchange than
 // the one for which they were made. They are never stored. A pattern "X-*"
 // stands for every name with that prefix.
@@ -54,7 +46,7 @@ var exchangeHeaders = []struct {
 }
 
 // ownHeaders are set by this package on each response, and never stored either.
-var ownHeaders = []string{headerExpires, headerStatus, headerReplayed}
+var ownHeaders = []string{expiresHeader.name, statusHeader.name, replayedHeader.name}
 
 // onceWords are the last words of header names whose value is made to be used
 // once, or is a secret: "Csrf-Token", "Client-Secret", "Replay-Nonce".

@@ -401,6 +401,9 @@ func sendHTTP(guarded http.Handler) sender {
 		if r.base64 {
 			req.Body = io.NopCloser(base64.NewDecoder(base64.StdEncoding, strings.NewReader(r.body)))
 		}
+		if r.body == "" {
+			req.Body, req.ContentLength = http.NoBody, 0
+		}
 		if r.caller != "" {
 			ctx = context.WithValue(ctx, callerKey{}, r.caller)
 		}

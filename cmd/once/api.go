@@ -18,22 +18,32 @@ import (
 //go:embed console/*
 var files embed.FS
 
-// handler returns the handler of the console. No path changes anything by GET.
+// handler returns the handler of the console.
 func (s *site) handler(d *door) http.Handler {
-	own, _ := fs.Sub(files, "console") // the name is valid
 	mux := http.NewServeMux()
-	mux.Handle("/", page.Handler(own))
-	mux.HandleFunc("POST "+sessionPath, d.session)
-	mux.HandleFunc("GET /api/overview", s.overview)
-	mux.HandleFunc("GET /api/list", s.list)
-	mux.HandleFunc("GET /api/record", s.record)
-	mux.HandleFunc("POST /api/find", s.find)
-	mux.HandleFunc("GET /api/price", s.price)
-	mux.HandleFunc("POST /api/count", s.count)
-	mux.HandleFunc("POST /api/resolve", s.change(s.resolve))
-	mux.HandleFunc("POST /api/requeue", s.change(s.requeue))
-	mux.HandleFunc("POST /api/forget", s.change(s.forget))
+	for pattern, f := range s.routes(d) {
+		mux.HandleFunc(pattern, f)
+	}
 	return d.guard(mux)
+}
+
+// routes returns all that the console serves, by the patterns of [http.ServeMux]. No
+// path changes anything by GET.
+func (s *site) routes(d *door) map[string]http.HandlerFunc {
+	own, _ := fs.Sub(files, "console") // the name is valid
+	return map[string]http.HandlerFunc{
+		"/":                   page.Handler(own).ServeHTTP,
+		"POST " + sessionPath: d.session,
+		"GET /api/overview":   s.overview,
+		"GET /api/list":       s.list,
+		"GET /api/record":     s.record,
+		"POST /api/find":      s.find,
+		"GET /api/price":      s.price,
+		"POST /api/count":     s.count,
+		"POST /api/resolve":   s.change(s.resolve),
+		"POST /api/requeue":   s.change(s.requeue),
+		"POST /api/forget":    s.change(s.forget),
+	}
 }
 
 // overview answers with the first screen.

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +30,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // A script can open one console at a time, with these commands:
@@ -268,6 +271,34 @@ func ask(t *testing.T, s *site, method, path string) *httptest.ResponseRecorder 
 	reply := httptest.NewRecorder()
 	s.handler(d).ServeHTTP(reply, r)
 	return reply
+}
+
+// No request of another origin reaches a route of the console, although the browser
+// sends the secrets of the session with it. The console has no store, which every
+// route needs but the page and the session, and the ticket stays good.
+func TestConsole_Foreign(t *testing.T) {
+	t.Parallel()
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil)
+	server := httptest.NewUnstartedServer(nil)
+	d, ticket := newDoor(server.Listener.Addr().String())
+	cookie, session, _ := d.enter(ticket)
+	ticket, d.ticket = newSecret()
+	server.Config.Handler = page.handler(d)
+	server.Start()
+	defer server.Close()
+	kit.Foreign(t, d.host, slices.Collect(maps.Keys(page.routes(d))), func(method, url string) *http.Request {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(fmt.Sprintf(`{"ticket": %q}`, ticket)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(sessionHeader, session)
+		r.AddCookie(&http.Cookie{Name: d.cookieName(), Value: cookie})
+		return r
+	})
+	if _, _, ok := d.enter(ticket); !ok {
+		t.Error("a foreign request has used the ticket")
+	}
 }
 
 func nightEnvironment() *environment { return &environment{now: func() time.Time { return night }} }

@@ -18,10 +18,9 @@ import (
 )
 
 // door decides who may ask the console. Any web page in the operator's browser can
-// send requests to a port of this machine, and so can other programs of the
-// machine. So each request has to name this address as its host (a name of DNS
-// that points here is refused), a request from a page has to come from the page of
-// the console, and all but that page needs the two secrets of the one session.
+// send requests to a port of this machine, which [page.Guard] refuses, and so can
+// other programs of the machine. So all but the page needs the two secrets of the
+// one session.
 type door struct {
 	host string // the address of the console, 127.0.0.1:PORT
 
@@ -90,16 +89,11 @@ func (d *door) known(r *http.Request) bool {
 
 // refuses returns why a request is refused, with its status, or "".
 func (d *door) refuses(r *http.Request) (status int, why string) {
-	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	api := strings.HasPrefix(r.URL.Path, apiPath)
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case r.Host != d.host:
-		return http.StatusMisdirectedRequest, "this is the console at http://" + d.host
-	case origin != "" && origin != "http://"+d.host, origin == "" && !safe:
-		return http.StatusForbidden, "the request does not come from the page of the console"
-	case api && site != "" && site != "same-origin":
+	case !safe && r.Header.Get("Origin") == "":
 		return http.StatusForbidden, "the request does not come from the page of the console"
 	case !safe && kind != "application/json":
 		return http.StatusUnsupportedMediaType, "want application/json"
@@ -117,13 +111,13 @@ const (
 
 // guard returns next behind the door.
 func (d *door) guard(next http.Handler) http.Handler {
-	return page.Secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return page.Secure(page.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if status, why := d.refuses(r); status != 0 {
 			reply(w, status, failure{Error: why})
 			return
 		}
 		next.ServeHTTP(w, r)
-	}))
+	}), d.host))
 }
 
 // session opens the session for the page that has the ticket.

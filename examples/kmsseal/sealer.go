@@ -17,6 +17,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,8 +38,9 @@ type Client interface {
 // Options configure a [Sealer]. The zero value of each field selects its
 // documented default.
 type Options struct {
-	// MaxAge is how long a data key is held in memory. It bounds how long results can
-	// be sealed and opened after KMS would refuse it. Default: 5 min.
+	// MaxAge is how long a data key is used. It bounds how long results can be sealed
+	// and opened after KMS would refuse it. The first call after that removes the key
+	// from memory. Default: 5 min.
 	MaxAge time.Duration
 	// MaxUses is how many results are sealed under one data key. It must be far below
 	// 2^32, the limit for AES-GCM with random nonces. Default: 100,000.
@@ -139,12 +141,22 @@ func (s *Sealer) sealingKey(ctx context.Context) (*dataKey, error) {
 func (s *Sealer) current() *dataKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expire(s.opts.Now())
 	key := s.sealing
-	if key == nil || key.uses >= s.opts.MaxUses || !s.opts.Now().Before(key.until) {
+	if key == nil || key.uses >= s.opts.MaxUses {
 		return nil
 	}
 	key.uses++
 	return key
+}
+
+// expire removes the data keys whose time is over. The caller has locked s.mu.
+func (s *Sealer) expire(now time.Time) {
+	over := func(_ string, key *dataKey) bool { return !now.Before(key.until) }
+	maps.DeleteFunc(s.held, over)
+	if s.sealing != nil && over("", s.sealing) {
+		s.sealing = nil
+	}
 }
 
 // Open implements idempotent.Sealer.
@@ -167,11 +179,12 @@ func (s *Sealer) Open(ctx context.Context, sealed, bound []byte) ([]byte, error)
 
 // openingKey returns the data key that a result was sealed under.
 func (s *Sealer) openingKey(ctx context.Context, keyID string, encrypted []byte) (*dataKey, error) {
+	now := s.opts.Now()
 	s.mu.Lock()
+	s.expire(now)
 	key := s.held[string(encrypted)]
 	s.mu.Unlock()
-	until := s.opts.Now()
-	if key != nil && until.Before(key.until) {
+	if key != nil {
 		return key, nil
 	}
 	out, err := s.client.Decrypt(ctx, &kms.DecryptInput{KeyId: aws.String(keyID), CiphertextBlob: encrypted, EncryptionContext: purpose})
@@ -184,7 +197,7 @@ func (s *Sealer) openingKey(ctx context.Context, keyID string, encrypted []byte)
 	if key, err = newDataKey(keyID, encrypted, out.Plaintext); err != nil {
 		return nil, err
 	}
-	key.until = until.Add(s.opts.MaxAge)
+	key.until = now.Add(s.opts.MaxAge)
 	s.hold(string(encrypted), key)
 	return key, nil
 }

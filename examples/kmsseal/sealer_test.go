@@ -125,6 +125,9 @@ func TestDataKeyAges(t *testing.T) {
 	c.advance(1)
 	mustSeal(t, s, "secret c", "r")
 	f.wantCalls(t, 2, 0)
+	if n := s.Held(); n != 1 {
+		t.Errorf("%d data keys are in memory, want the new one", n)
+	}
 	for range 2 {
 		wantOpen(t, s, sealed, "r", "secret a")
 	}

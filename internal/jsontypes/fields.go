@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/once-lambda/once/internal/jsonpointer"
 )
 
 // Members returns the names of the JSON members of the struct type t, sorted, and
@@ -18,6 +20,43 @@ func Members(t reflect.Type) (names []string) {
 		names = append(names, f.name)
 	}
 	return names
+}
+
+// NamesIn returns the names of the members that encoding/json decodes into a value of
+// type t, without those that a method of a type reads itself.
+func NamesIn(t reflect.Type) *jsonpointer.Names {
+	return namesIn(t, map[reflect.Type]*jsonpointer.Names{})
+}
+
+func namesIn(t reflect.Type, known map[reflect.Type]*jsonpointer.Names) *jsonpointer.Names {
+	if n, ok := known[t]; ok {
+		return n
+	}
+	if t.Kind() == reflect.Pointer {
+		if t.Name() != "" {
+			known[t] = nil // it can point to itself
+		}
+		return namesIn(t.Elem(), known)
+	}
+	if m := encodingsOf(t); m.unmarshalJSON || m.unmarshalText {
+		return nil
+	}
+	n := new(jsonpointer.Names)
+	known[t] = n // a type can contain itself
+	switch t.Kind() {
+	case reflect.Array, reflect.Slice, reflect.Map:
+		n.Others = namesIn(t.Elem(), known)
+	case reflect.Struct:
+		c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}, all: true}
+		_ = c.add(t, jsonField{})
+		n.Members = make(map[string]*jsonpointer.Names, len(c.fields))
+		for _, f := range c.fields {
+			n.Members[f.name] = namesIn(f.typ, known)
+		}
+	default:
+		return nil
+	}
+	return n
 }
 
 // jsonField is a field that encoding/json encodes, of a struct or of a struct
@@ -49,12 +88,22 @@ type collector struct {
 	fields    []jsonField
 	paths     map[string]string // of the fields, by their JSON names
 	embedding map[reflect.Type]bool
+	all       bool // leave out what would be refused
+}
+
+// refuse returns the error for a field that encoding/json drops, or nil if that is left
+// out.
+func (c *collector) refuse(format string, args ...any) error {
+	if c.all {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
 }
 
 // add collects the fields of t, which is embedded in outer at the path of at.
 func (c *collector) add(t reflect.Type, at jsonField) error {
 	if c.embedding[t] {
-		return fmt.Errorf("%s embeds itself, and encoding/json drops the inner one", t)
+		return c.refuse("%s embeds itself, and encoding/json drops the inner one", t)
 	}
 	c.embedding[t] = true
 	defer delete(c.embedding, t)
@@ -75,7 +124,10 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 			if sf.Type.Size() == 0 {
 				continue
 			}
-			return fmt.Errorf("%s.%s is not exported, so it would be lost; export it, tag it `json:\"-\"` if it may be lost, or use a type with MarshalJSON and UnmarshalJSON", c.outer, f.path)
+			if err := c.refuse("%s.%s is not exported, so it would be lost; export it, tag it `json:\"-\"` if it may be lost, or use a type with MarshalJSON and UnmarshalJSON", c.outer, f.path); err != nil {
+				return err
+			}
+			continue
 		}
 		if elem != sf.Type {
 			f.behindPointer = true
@@ -94,7 +146,10 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 		}
 		f.quoted = slices.Contains(strings.Split(options, ","), "string") && isQuotable(elem.Kind())
 		if other, found := c.paths[f.name]; found {
-			return fmt.Errorf("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name)
+			if err := c.refuse("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name); err != nil {
+				return err
+			}
+			continue
 		}
 		c.paths[f.name] = f.path
 		c.fields = append(c.fields, f)

@@ -376,3 +376,51 @@ func TestMembers(t *testing.T) {
 		t.Errorf("of a type that is refused: %q", got)
 	}
 }
+
+// The names of a type are those that encoding/json decodes: a member in another letter
+// case is found if and only if encoding/json would set a field by it.
+func TestNamesIn(t *testing.T) {
+	t.Parallel()
+	type line struct {
+		Amount int `json:"amount"`
+		cents  int
+		Next   *line
+	}
+	type order struct {
+		inner
+		Lines  []line          `json:"lines"`
+		ByName map[string]line `json:"by_name"`
+		When   time.Time       `json:"when"`
+		Any    any             `json:"any"`
+		Raw    json.RawMessage `json:"raw"`
+		Hidden string          `json:"-"`
+		Both   string
+		BOTH   string
+	}
+	for doc, want := range map[string]string{
+		`{"ID":"1","lines":[{"amount":1}],"by_name":{"AMOUNT":{"amount":2}}}`: "",
+		`{"id":"1"}`:                                      "ID",
+		`{"lines":[{"amount":1},{"AMOUNT":1}]}`:           "amount",
+		`{"lines":[{"Next":{"next":null}}]}`:              "Next",
+		`{"lines":[{"Next":{"Next":{"Amount":1}}}]}`:      "amount",
+		`{"by_name":{"x":{"amount":1},"y":{"AMount":1}}}`: "amount",
+		`{"l\u0049nes":[]}`:                               "lines",
+		`{"lineſ":[]}`:                                    "lines", // encoding/json folds ſ to s
+		`{"any":{"Any":1},"raw":{"RAW":1},"when":"x"}`:    "",
+		`{"hidden":1,"cents":1,"CENTS":2,"other":[{}]}`:   "",
+		`{"both":"x"}`:                                    "BOTH",
+		`[{"lines":1}]`:                                   "",
+		`1`:                                               "",
+	} {
+		known, ok := jsontypes.NamesIn(reflect.TypeFor[*order]()).Miscased([]byte(doc))
+		if known != want || ok != (want != "") {
+			t.Errorf("%s: found %q, want %q", doc, known, want)
+		}
+	}
+	type self *self
+	for _, typ := range []reflect.Type{reflect.TypeFor[self](), reflect.TypeFor[int](), reflect.TypeFor[time.Time](), reflect.TypeFor[ring](), reflect.TypeFor[any]()} {
+		if known, ok := jsontypes.NamesIn(typ).Miscased([]byte(`{"x":1,"RING":[{"X":1}]}`)); ok && typ != reflect.TypeFor[ring]() {
+			t.Errorf("%s: found %q", typ, known)
+		}
+	}
+}

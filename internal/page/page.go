@@ -2,7 +2,8 @@
 
 // Package page serves the web pages of the repository: the playground of the
 // example and the console of the command line. It has what they share: the look,
-// the drawing of a record, and the headers that each response needs.
+// the drawing of a record, the check of each request, and the headers that each
+// response needs.
 //
 // A page is an index.html with files beside it, which the browser loads from the
 // same server. It has no inline script and no inline style, because the browser

@@ -53,6 +53,41 @@ func TestSecure(t *testing.T) {
 	wantHeaders(t, w.Header())
 }
 
+// What a page of another origin sends is in package kit, and goes to every route of
+// the listeners. These requests pass, or differ by one thing from one that does.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		method, path, host, origin, site string
+		status                           int
+	}{
+		{"POST", "/api", "127.0.0.1:8080", "", "", 200}, // curl
+		{"POST", "/api", "127.0.0.1:8080", "http://127.0.0.1:8080", "same-origin", 200},
+		{"POST", "/api", "localhost:8080", "http://localhost:8080", "", 200},
+		{"POST", "/api", "localhost:8080", "http://127.0.0.1:8080", "", 403},
+		{"GET", "/api", "127.0.0.1:8080", "", "none", 200}, // the address was entered
+		{"GET", "/api", "127.0.0.1", "", "none", 421},
+		{"GET", "/", "127.0.0.1:8080", "", "cross-site", 200}, // a link
+		{"HEAD", "/", "127.0.0.1:8080", "", "cross-site", 200},
+		{"POST", "/", "127.0.0.1:8080", "", "cross-site", 403},
+		{"GET", "/", "127.0.0.1:8080", "https://site.example", "cross-site", 403},
+		{"GET", "/api", "127.0.0.1:8080", "", "cross-site", 403},
+		{"POST", "/api", "port-80", "http://port-80", "same-origin", 200}, // browsers leave the port out
+		{"POST", "/api", "port-80:80", "http://port-80", "", 200},
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		r.Host = c.host
+		r.Header.Set("Origin", c.origin)
+		r.Header.Set("Sec-Fetch-Site", c.site)
+		w := httptest.NewRecorder()
+		page.Guard(page.Secure(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), "127.0.0.1:8080", "localhost:8080", "port-80:80").ServeHTTP(w, r)
+		passed := w.Header().Get("Content-Security-Policy") != ""
+		if w.Code != c.status || passed != (c.status == 200) || !passed && !strings.Contains(w.Body.String(), "http://127.0.0.1:8080") {
+			t.Errorf("%+v: got %d %s", c, w.Code, w.Body)
+		}
+	}
+}
+
 func wantHeaders(t *testing.T, got http.Header) {
 	t.Helper()
 	for name, want := range map[string]string{

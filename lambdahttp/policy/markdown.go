@@ -74,7 +74,7 @@ func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
 	}
 	line("a response of 5xx", cell(p.ServerErrors))
 	if p.DocsURL != "" {
-		line("more", "<"+p.DocsURL+">")
+		line("more", "["+cell(p.DocsURL)+"](<"+p.DocsURL+">)") // <…> alone is a link only with a scheme
 	}
 }
 

@@ -51,7 +51,7 @@ func allOptions(o *lambdahttp.Options) {
 	o.ReplayHeaders = []string{"x-charge-id", "etag"}
 	o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
 	o.ExpiresHeader = true
-	o.DocsURL = "https://api.example.com/docs/keys"
+	o.DocsURL = "/docs/keys_and_retries"
 	o.Guard = func(o *idempotent.Options) {
 		o.Recovery, o.AllowMissingKey = idempotent.Rerun, true
 		o.Retention, o.UnresolvedRetention, o.WaitFor = 36*time.Hour, 90*time.Hour+30*time.Minute, 1500*time.Millisecond

@@ -2,7 +2,8 @@
 
 // Package admin serves the operator's endpoint of the example: it resolves a
 // key with an unknown outcome by asking the payment provider. Serve it on the
-// loopback interface only.
+// loopback interface only, and refuse the requests of other sites' pages, as
+// cmd/local does for all that it serves.
 //
 //	POST /admin/resolve  {"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}
 package admin
@@ -12,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -23,31 +23,9 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Handler returns the handler for /admin/. It refuses requests from another
-// machine, and cross-origin requests of web pages.
+// Handler returns the handler for /admin/resolve.
 func Handler(r *charge.Resolver, logger *slog.Logger) http.Handler {
-	h := &handler{r, logger}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /admin/resolve", h.resolve)
-	mux.HandleFunc("/admin/resolve", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Allow", "POST")
-		problem(w, http.StatusMethodNotAllowed, "This path only serves POST.", 0)
-	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusNotFound, "There is nothing at this path. The only one is POST /admin/resolve.", 0)
-	})
-	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
-}
-
-func loopbackOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			problem(w, http.StatusForbidden, "This path is served to this machine only.", 0)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return http.HandlerFunc((&handler{r, logger}).resolve)
 }
 
 type handler struct {
@@ -61,6 +39,11 @@ const maxBody = 4 << 10
 const example = `{"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
 
 func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		problem(w, http.StatusMethodNotAllowed, "This path only serves POST.", 0)
+		return
+	}
 	var body struct {
 		Key string `json:"idempotency_key"`
 	}

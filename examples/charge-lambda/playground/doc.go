@@ -9,6 +9,6 @@
 //	                                            kills the worker that handles the key's request
 //
 // The page sends its requests to the API itself, and each button does what the curl
-// command below it does. Requests from a terminal appear on the page too. The page
-// cannot be reached from other machines.
+// command below it does. Requests from a terminal appear on the page too. It refuses
+// no request by itself: it belongs behind [page.Guard], with all that listens there.
 package playground

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,8 +40,12 @@ type exchangeView struct {
 	Lost     bool              `json:"lost,omitempty"` // the client had gone before the answer
 }
 
-// maxText limits what is remembered of a body, in bytes.
-const maxText = 4 << 10
+// maxText limits each text of an exchange, and the names and values of its headers
+// together, in bytes. maxKey limits a key: the API accepts no longer one.
+const (
+	maxText = 2 << 10
+	maxKey  = 255
+)
 
 // Middleware remembers the requests that have a key, and passes all on.
 func (x *Exchanges) Middleware(next http.Handler) http.Handler {
@@ -55,7 +61,7 @@ func (x *Exchanges) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		e := &exchange{exchangeView: exchangeView{At: time.Now().UTC(), Method: r.Method, Path: r.URL.Path, Request: text(begin)}}
+		e := &exchange{exchangeView: exchangeView{At: time.Now().UTC(), Method: cut(r.Method), Path: cut(r.URL.Path), Request: text(begin)}}
 		x.log.add(key, e)
 		answer := &answer{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answer, r)
@@ -64,8 +70,13 @@ func (x *Exchanges) Middleware(next http.Handler) http.Handler {
 		e.Status, e.Millis, e.Response = answer.status, time.Since(e.At).Milliseconds(), text(answer.body.Bytes())
 		e.Lost = r.Context().Err() != nil
 		e.Header = map[string]string{}
-		for name := range w.Header() {
-			e.Header[name] = w.Header().Get(name)
+		room := maxText
+		for _, name := range slices.Sorted(maps.Keys(w.Header())) {
+			value := cut(w.Header().Get(name))
+			if room -= len(name) + len(value); room < 0 {
+				break
+			}
+			e.Header[strings.Clone(name)] = value
 		}
 	})
 }
@@ -86,20 +97,25 @@ func (x *Exchanges) of(key string) (list []exchangeView) {
 
 // keyOf returns the idempotency key of a request, or an empty text.
 func keyOf(r *http.Request, begin []byte) string {
-	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		return unquoted(key)
-	}
 	var body struct {
 		Key string `json:"idempotency_key"`
 	}
-	if json.Unmarshal(begin, &body) != nil {
+	key := r.Header.Get("Idempotency-Key")
+	if key == "" && json.Unmarshal(begin, &body) == nil {
+		key = body.Key
+	}
+	if key = unquoted(key); len(key) > maxKey {
 		return ""
 	}
-	return body.Key
+	return cut(key)
 }
 
 // unquoted returns a key without the quotes that it has as a structured field.
 func unquoted(key string) string { return strings.Trim(key, `"`) }
+
+// cut returns the begin of s as a copy: a part of s would keep all of it, and the
+// whole head of its request, in memory.
+func cut(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
 
 func text(b []byte) string {
 	if !utf8.Valid(b) {

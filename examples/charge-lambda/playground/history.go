@@ -12,9 +12,10 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The newest so many keys are remembered, and so many entries of each.
+// The newest so many keys are remembered, and so many entries of each. With the limits
+// of an exchange, that is 20 MB at most.
 const (
-	maxKeys    = 100
+	maxKeys    = 50
 	maxEntries = 30
 )
 

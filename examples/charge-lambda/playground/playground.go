@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -38,36 +37,15 @@ type Playground struct {
 	Done      <-chan struct{}          // closed when the server stops, which ends the streams
 }
 
-// Register adds the playground's paths to mux.
-func (p *Playground) Register(mux *http.ServeMux) {
+// Routes returns the playground's handlers, by the patterns of [http.ServeMux].
+func (p *Playground) Routes() map[string]http.Handler {
 	assets := page.Handler(files)
-	protect := http.NewCrossOriginProtection().Handler
-	mux.Handle("GET /{$}", thisMachine(assets))
-	mux.Handle("/playground/", thisMachine(http.StripPrefix("/playground", assets)))
-	mux.Handle("GET /playground/watch", thisMachine(page.Secure(http.HandlerFunc(p.watch))))
-	mux.Handle("POST /playground/kill", thisMachine(page.Secure(protect(p.Exchanges.Middleware(http.HandlerFunc(p.kill))))))
-}
-
-// thisMachine refuses requests from elsewhere. A page of another site cannot read
-// this one under another name that leads to this machine, because the browser
-// sends that name as the host.
-func thisMachine(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !loopback(r.RemoteAddr) || !loopback(r.Host) {
-			http.Error(w, "The playground is served to this machine only, at 127.0.0.1.", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
+	return map[string]http.Handler{
+		"GET /{$}":              assets,
+		"/playground/":          http.StripPrefix("/playground", assets),
+		"GET /playground/watch": page.Secure(http.HandlerFunc(p.watch)),
+		"POST /playground/kill": page.Secure(p.Exchanges.Middleware(http.HandlerFunc(p.kill))),
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // snapshot is what the page shows for a key.

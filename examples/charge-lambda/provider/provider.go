@@ -48,13 +48,23 @@ func New(path string, optFns ...func(*Options)) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opts: o, mux: http.NewServeMux(), ledger: l}
-	p.mux.HandleFunc("POST /charges", p.create)
-	p.mux.HandleFunc("GET /charges", p.list)
-	p.mux.HandleFunc("GET /charges/{id}", p.read)
-	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "not_found", "There is nothing at this address.")
-	})
+	for pattern, h := range p.Routes("") {
+		p.mux.Handle(pattern, h)
+	}
 	return p, nil
+}
+
+// Routes returns the handlers of the provider's API below a path, by the patterns of
+// [http.ServeMux].
+func (p *Provider) Routes(below string) map[string]http.Handler {
+	return map[string]http.Handler{
+		"POST " + below + "/charges":     http.HandlerFunc(p.create),
+		"GET " + below + "/charges":      http.HandlerFunc(p.list),
+		"GET " + below + "/charges/{id}": http.HandlerFunc(p.read),
+		below + "/": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fail(w, http.StatusNotFound, "not_found", "There is nothing at this address.")
+		}),
+	}
 }
 
 // Close closes the ledger.

@@ -49,7 +49,7 @@ func runAll(m *testing.M) int {
 type requirement struct {
 	name string
 	text string // in the words of this project
-	asks string // the documents and their sections: "D2.1 O4"; "–": a promise of this project
+	asks string // the documents and their sections: "D2.1 O4"; "D2.5(04)": since draft 04; "–": a promise of this project
 	run  func(*check)
 
 	profiles string // "ietf uuid": the others have another rule, see rule; "": all

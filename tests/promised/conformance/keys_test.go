@@ -175,7 +175,7 @@ var keyRequirements = []requirement{
 		},
 	},
 	{
-		name: "put-delete", text: "PUT and DELETE need no key, and ignore one", asks: "Pq Pa R6", on: shops,
+		name: "put-delete", text: "PUT and DELETE need no key, and ignore one", asks: "D2.5(04) Pq Pa R6", on: shops,
 		run: func(c *check) {
 			for i, method := range []string{"PUT", "DELETE"} {
 				key := c.newKey()
@@ -187,7 +187,7 @@ var keyRequirements = []requirement{
 		},
 	},
 	{
-		name: "put-delete-opt-in", text: "An API can guard PUT and DELETE too", asks: "O3", on: shops,
+		name: "put-delete-opt-in", text: "An API can guard PUT and DELETE too", asks: "D2.2(05) O3", on: shops,
 		options: func(o *lambdahttp.Options) {
 			o.Profile.Methods = append(slices.Clone(o.Profile.Methods), "PUT", "DELETE")
 		},
@@ -201,7 +201,7 @@ var keyRequirements = []requirement{
 		},
 	},
 	{
-		name: "patch", text: "PATCH takes keys like POST", asks: "D1 O3 R6", on: shops, profiles: "ietf uuid",
+		name: "patch", text: "PATCH takes keys like POST", asks: "D1 D2.2(05) O3 R6", on: shops, profiles: "ietf uuid",
 		rule: "Stripe, P and R need keys for POST alone. The profile stripe ignores them on PATCH.",
 		run: func(c *check) {
 			key := c.newKey()

@@ -58,7 +58,7 @@ var runningRequirements = []requirement{
 		},
 	},
 	{
-		name: "wait", text: "A server can let the second request wait for the first one's response", asks: "R7", on: shops,
+		name: "wait", text: "A server can let the second request wait for the first one's response", asks: "D2.6(04) R7", on: shops,
 		options: guarded(func(o *idempotent.Options) { o.WaitFor = 20 * time.Second }),
 		run: func(c *check) {
 			key := c.newKey()
@@ -76,7 +76,7 @@ var runningRequirements = []requirement{
 		},
 	},
 	{
-		name: "accepted", text: "A server can answer 202 with Retry-After instead of 409", asks: "B1 B7", on: shops,
+		name: "accepted", text: "A server can answer 202 with Retry-After instead of 409", asks: "D2.6(04) B1 B7", on: shops,
 		options: func(o *lambdahttp.Options) {
 			o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/progress/1" }
 		},

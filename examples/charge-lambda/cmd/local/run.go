@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/page"
 )
 
 // run serves the example until ctx ends. Its errors state what to do.
@@ -49,7 +51,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	}
 	defer func() { err = errors.Join(err, closeStore()) }()
 
-	mux := http.NewServeMux()
+	routes := map[string]http.Handler{}
 	providerURL, booked := c.providerURL, "none, because PROVIDER_URL is set"
 	var ledger func() []provider.Charge
 	if providerURL == "" {
@@ -58,7 +60,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 			return err
 		}
 		defer standIn.Close()
-		mux.Handle("/provider/", http.StripPrefix("/provider", standIn))
+		maps.Copy(routes, standIn.Routes("/provider"))
 		providerURL, booked, ledger = address+"/provider", c.ledgerPath(), standIn.Charges
 	}
 	history := playground.NewHistory(store)
@@ -66,7 +68,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		return history.By(fmt.Sprintf("Written by worker %d.", pid))
 	})
 	defer workers.Close()
-	api, err := mount(mux, &c, &playground.Playground{
+	api, err := mount(routes, &c, &playground.Playground{
 		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Workers: workers, Ledger: ledger, Done: ctx.Done(),
 	}, providerURL, logger)
 	if err != nil {
@@ -75,12 +77,23 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 
 	fmt.Fprintf(stdout, "listening on %s\npid:     %d\nprofile: %s\nstore:   %s\nledger:  %s\n\n%s",
 		address, os.Getpid(), c.profile, where, booked, try(address, c.profile))
-	return serve(ctx, listener, mux, api, c.timeout, stdout)
+	return serve(ctx, listener, handler(routes, listener.Addr()), api, c.timeout, stdout)
+}
+
+// handler returns what listens at an address: the handlers of routes, behind the check
+// of every request.
+func handler(routes map[string]http.Handler, at net.Addr) http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range routes {
+		mux.Handle(pattern, h)
+	}
+	_, port, _ := net.SplitHostPort(at.String()) // a listener's address has one
+	return page.Guard(mux, "127.0.0.1:"+port, "localhost:"+port, "[::1]:"+port)
 }
 
 // mount adds the function behind its gateway, the operator's endpoint, the provider's
-// webhook and the playground to mux.
-func mount(mux *http.ServeMux, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
+// webhook and the playground to routes.
+func mount(routes map[string]http.Handler, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
@@ -102,10 +115,10 @@ func mount(mux *http.ServeMux, c *config, p *playground.Playground, providerURL 
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle("/", p.Exchanges.Middleware(api))
-	mux.Handle("/admin/", p.Exchanges.Middleware(admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger)))
-	mux.Handle("POST /webhooks/provider", &charge.Webhook{Guard: webhook, Provider: client})
-	p.Register(mux)
+	routes["/"] = p.Exchanges.Middleware(api)
+	routes["/admin/resolve"] = p.Exchanges.Middleware(admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
+	routes["POST /webhooks/provider"] = &charge.Webhook{Guard: webhook, Provider: client}
+	maps.Copy(routes, p.Routes())
 	return api, nil
 }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"io"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/playground"
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
+)
+
+// No request of a page of another origin reaches a route of the example: it books
+// nothing, settles nothing, and is not remembered.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, env("DATA", dir))
+	host := strings.TrimPrefix(s.url, "http://")
+	// own returns a request that has an effect if it is not refused.
+	own := func(method, url string) *http.Request {
+		body := aCharge
+		if !strings.HasSuffix(url, "/charges") {
+			body = `{"idempotency_key":"` + key + `"}`
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+		return r
+	}
+	kit.Foreign(t, host, routesOf(t, s.url), own)
+
+	watching, err := http.Get(s.url + "/playground/watch?idempotency_key=" + key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Body.Close()
+	shown, err := bufio.NewReader(watching.Body).ReadString('\n')
+	if err != nil || !strings.Contains(shown, `"record":null,"history":null,"exchanges":null,"ledger":[],`) {
+		t.Errorf("after foreign requests the page shows %s, %v", shown, err)
+	}
+
+	// The page itself can do all this, by each name of the address.
+	for _, name := range []string{host, strings.Replace(host, "127.0.0.1", "localhost", 1), strings.Replace(host, "127.0.0.1", "[::1]", 1)} {
+		r := own("POST", s.url+"/charges")
+		r.Host = name
+		r.Header.Set("Origin", "http://"+name)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		if resp, body := do(t, r); resp.StatusCode != http.StatusCreated {
+			t.Errorf("at %s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+	r := own("GET", s.url+"/")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	if resp, body := do(t, r); resp.StatusCode != http.StatusOK || !strings.Contains(body, "<!doctype html>") {
+		t.Errorf("a link to the page: %d %s", resp.StatusCode, body)
+	}
+}
+
+// routesOf returns the patterns of all that the example serves.
+func routesOf(t *testing.T, url string) []string {
+	t.Helper()
+	c, err := readConfig(env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	standIn, err := provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standIn.Close() })
+	routes := standIn.Routes("/provider")
+	if _, err := mount(routes, &c, &playground.Playground{History: playground.NewHistory(memstore.New()), Exchanges: &playground.Exchanges{}}, url, newLogger(io.Discard)); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(slices.Collect(maps.Keys(routes)), charge.Routes)
+}
