@@ -324,8 +324,8 @@ func withExpires(o *Options) bool  { return o.ExpiresHeader }
 func withExposing(o *Options) bool { return o.ExposeHeaders }
 
 var (
-	replayedHeader = header{"Idempotent-Replayed", "This is the stored response to an earlier request.", []value{{text: "true"}}, always}
-	statusHeader   = header{"Idempotency-Status", "How the key was handled.", []value{
+	replayedHeader = header{nameReplayed, "This is the stored response to an earlier request.", []value{{text: "true"}}, always}
+	statusHeader   = header{nameStatus, "How the key was handled.", []value{
 		{statusCreated, "the request was executed, and its response is stored", withStatuses},
 		{statusReplayed, "this is the stored response", withStatuses},
 		{statusConflict, "the first request is running, or its response is gone", withStatuses},
@@ -334,8 +334,8 @@ var (
 		{statusIgnored, "the request has a key, but its method is not guarded", withStatuses},
 		{statusNotStored, "a retry will not get this response", always},
 	}, always}
-	expiresHeader  = header{"Idempotency-Expires", "When the stored response expires, as an HTTP date.", nil, withExpires}
-	exposedHeader  = header{"Access-Control-Expose-Headers", "The headers that scripts of other origins can read.", nil, withExposing}
+	expiresHeader  = header{nameExpires, "When the stored response expires, as an HTTP date.", nil, withExpires}
+	exposedHeader  = header{nameExposed, "The headers that scripts of other origins can read.", nil, withExposing}
 	retryHeader    = header{"Retry-After", "How many seconds to wait before repeating the request.", nil, nil}
 	locationHeader = header{"Location", "The resource that reports progress.", nil, nil}
 	linkHeader     = header{"Link", "The page about keys.", nil, nil}

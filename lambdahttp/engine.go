@@ -145,9 +145,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.respond(UnknownCaller, facts{}), nil
 	}
 	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
-		err := idempotent.NotExecuted(fmt.Errorf("lambdahttp: the operation %q is guarded twice for one request; put one guard around its handler", key.Operation))
-		SetError(ctx, err) // of the outer Middleware; the outer handler of an event returns it
-		return answer{}, err
+		return answer{}, idempotent.NotExecuted(&twiceError{key.Operation})
 	}
 	if ctx, err = e.prepared(ctx, r); err != nil {
 		return e.unprepared(err)
@@ -156,6 +154,13 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.invalidBody(err)
 	}
 	return e.serveOnce(ctx, r, key, w)
+}
+
+// twiceError reports a guard around a guarded handler. It is a programming error.
+type twiceError struct{ operation string }
+
+func (e *twiceError) Error() string {
+	return fmt.Sprintf("lambdahttp: the operation %q is guarded twice for one request; put one guard around its handler", e.operation)
 }
 
 // prepared returns the context for the handler of r.

@@ -109,6 +109,11 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 }
 
+// miscased says that a name of the body equals name only if letter case is ignored.
+func miscased(name string) string {
+	return fmt.Sprintf("a member is named like %q in another letter case; write it %[1]q", name)
+}
+
 // VerifiedDigest is [RawBody] for clients that send a Content-Digest header
 // (RFC 9530). The header must contain at least one sha-256 or sha-512 digest,
 // and the body must match all of them. Otherwise the request is refused with

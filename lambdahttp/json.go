@@ -274,11 +274,6 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// miscased says that a name of the body equals name only if letter case is ignored.
-func miscased(name string) string {
-	return fmt.Sprintf("a member is named like %q in another letter case; write it %[1]q", name)
-}
-
 // member names the member of a document at a path of encoding/json.
 func member(path string) string {
 	if path == "" {

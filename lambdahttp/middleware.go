@@ -129,6 +129,9 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 		// not sent.
 		a = e.expose(e.respond(OutcomeUnknown, facts{}), x)
 	}
+	if errors.As(err, new(*twiceError)) {
+		SetError(r.Context(), err) // nothing has run, also for the guard around this one
+	}
 	switch {
 	case a.response != nil:
 		x.rec.replace(a.response)

@@ -155,7 +155,7 @@ func (r *recorder) replace(a *Response) {
 	}
 	for name, values := range a.Header {
 		name = http.CanonicalHeaderKey(name)
-		if name == exposedHeader.name {
+		if name == nameExposed {
 			// Keep those set around this handler, once.
 			values = append(slices.DeleteFunc(slices.Clone(h[name]), func(v string) bool { return slices.Contains(values, v) }), values...)
 		}
@@ -246,7 +246,7 @@ func (r *recorder) setMarks(h http.Header) {
 // that was set around the handler.
 func (r *recorder) mark(h http.Header, marks []mark) {
 	for _, m := range marks {
-		if m.name == exposedHeader.name && slices.Equal(h[m.name], r.w.Header()[m.name]) {
+		if m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) {
 			h[m.name] = slices.Concat(h[m.name], []string{m.value})
 			continue
 		}

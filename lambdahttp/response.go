@@ -25,6 +25,14 @@ type Response struct {
 	unstored error
 }
 
+// The names of headers that this package sets, see headers.
+const (
+	nameReplayed = "Idempotent-Replayed"
+	nameStatus   = "Idempotency-Status"
+	nameExpires  = "Idempotency-Expires"
+	nameExposed  = "Access-Control-Expose-Headers"
+)
+
 // exchangeHeaders are headers that are wrong or harmful in another exchange than
 // the one for which they were made. They are never stored. A pattern "X-*"
 // stands for every name with that prefix.
@@ -46,7 +54,7 @@ var exchangeHeaders = []struct {
 }
 
 // ownHeaders are set by this package on each response, and never stored either.
-var ownHeaders = []string{expiresHeader.name, statusHeader.name, replayedHeader.name}
+var ownHeaders = []string{nameExpires, nameStatus, nameReplayed}
 
 // onceWords are the last words of header names whose value is made to be used
 // once, or is a secret: "Csrf-Token", "Client-Secret", "Replay-Nonce".

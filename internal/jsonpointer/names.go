@@ -34,8 +34,8 @@ func NamesIn(pointers []Pointer) *Names {
 	return root
 }
 
-// Miscased returns a known name that doc has in another letter case, and false if
-// there is none. For encoding/json such a member is the known one, for other readers it
+// Miscased returns a known name that doc has in another letter case, and false if it
+// has no such name. For encoding/json such a member is the known one, for other readers it
 // is not, so doc has two meanings. The result is undefined if doc is not a valid JSON
 // document.
 func (n *Names) Miscased(doc []byte) (known string, ok bool) {

@@ -51,7 +51,7 @@ func allOptions(o *lambdahttp.Options) {
 	o.ReplayHeaders = []string{"x-charge-id", "etag"}
 	o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
 	o.ExpiresHeader = true
-	o.DocsURL = "/docs/keys_and_retries"
+	o.DocsURL = "https://api.example.com/docs/keys"
 	o.Guard = func(o *idempotent.Options) {
 		o.Recovery, o.AllowMissingKey = idempotent.Rerun, true
 		o.Retention, o.UnresolvedRetention, o.WaitFor = 36*time.Hour, 90*time.Hour+30*time.Minute, 1500*time.Millisecond
@@ -185,7 +185,7 @@ func TestPolicyWithoutDescriptions(t *testing.T) {
 	t.Parallel()
 	p := policyOf(t, single, func(o *lambdahttp.Options) {
 		o.Profile.Syntax = lambdahttp.KeySyntax{Parse: func(value string) (string, error) { return value, nil }}
-		o.Scope.Description = ""
+		o.Scope.Description, o.DocsURL = "", "/docs/my_keys"
 		o.Fingerprint = lambdahttp.FingerprintRule{Of: lambdahttp.WholeRequest.Of}
 		o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response {
 			return lambdahttp.Response{Status: p.Status, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(p.Title)}
@@ -193,6 +193,9 @@ func TestPolicyWithoutDescriptions(t *testing.T) {
 	})
 	if page := policy.Markdown(p); strings.Contains(page, "| pattern |") || !strings.Contains(page, "the authenticated caller") || !strings.Contains(page, "what the operation depends on") {
 		t.Errorf("the page is\n%s", page)
+	}
+	if page := policy.Markdown(p); !strings.Contains(page, `[/docs/my\_keys](</docs/my_keys>)`) {
+		t.Errorf("the page does not link to its documentation:\n%s", page)
 	}
 	if d := string(policy.OpenAPI(p)); strings.Contains(d, "IdempotencyAnswer") || !strings.Contains(d, `"text/plain"`) {
 		t.Errorf("the document is\n%s", d)
