@@ -67,8 +67,10 @@ func TestResolverFindsTheExecutionByName(t *testing.T) {
 		if err := w.guard(w.store).Resolve(t.Context(), key.RecordID(), resolution); err != nil {
 			t.Fatal(err)
 		}
-		if _, recorded := w.record(book).Step(lambdadurable.Step); !recorded && !ended {
-			t.Error("the execution is not recorded")
+		var s struct{ At time.Time }
+		began := w.lambda.executions[0].began.Truncate(time.Second)
+		if recorded, err := w.guard(w.store).Pending(*w.record(book)).Step(t.Context(), lambdadurable.Step, &s); !ended && (!recorded || !s.At.Equal(began)) {
+			t.Errorf("the execution is recorded: %t, %v, as begun at %s, want %s", recorded, err, s.At, began)
 		}
 		w.clock.Advance(time.Hour)
 		if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book {

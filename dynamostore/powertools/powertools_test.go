@@ -270,6 +270,10 @@ func TestResolver(t *testing.T) {
 		if _, err := request(); !errors.As(err, new(*idempotent.UnresolvedError)) {
 			t.Fatalf("%s: got %v", name, err)
 		}
+		note := plain(get(t, db, "charge.app.handler#"+string(key.RecordID())))
+		if want := map[string]string{"pk": "charge.app.handler#" + string(key.RecordID()), "status": "INPROGRESS", "once": inPython, "validation": "86dba86754c0ad93997a11fa947d97b2", "ttl": fmt.Sprint(began.Add(30 * 24 * time.Hour).Unix())}; fmt.Sprint(note) != fmt.Sprint(want) {
+			t.Errorf("%s: the note is %v", name, note)
+		}
 		maps.Copy(it, c.late)
 		if put(t, db, it); c.late == nil {
 			if _, err := db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: item{"pk": it["pk"]}}); err != nil {
