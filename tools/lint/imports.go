@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"internal/canonical":        {},
 	"internal/errtype":          {},
 	"internal/jsonpointer":      {},
-	"internal/jsontypes":        {},
+	"internal/jsontypes":        {"internal/jsonpointer"},
 	"internal/kit":              {"idempotent"},
 	"internal/kit/engine":       {"dynamostore", awsSDK},
 	"internal/logs":             {},
