@@ -59,8 +59,6 @@ var equivalents = map[string]string{
 	"dynamostore.backoff: doublings < 32 has <=":                   "a base doubled 32 times is already above every limit",
 
 	"lambdabatch.order.Less: o[i].message < o[j].message has <=": "no two lanes begin with the same message",
-	"lambdabatch.Options.validate: o.Redelivery < 0 has <=":      "zero was replaced by the default before",
-	"lambdabatch.Options.validate: o.Reserve < 0 has <=":         "zero was replaced by the default before",
 
 	"lambdabatch.engine.hide: limit <= 0 has <":                               "a context without time left has ended",
 	"lambdabatch.engine.hide: min(len(refused), hideCalls) becomes hideCalls": "a goroutine without a message ends",
