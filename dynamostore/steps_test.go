@@ -125,7 +125,7 @@ func TestCostOfSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, aKey(), func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Do(clock.Invocation(t.Context(), 15*time.Minute), g, aKey(), func(ctx context.Context) (string, error) {
 			for i := range steps {
 				if _, err := idempotent.Step(ctx, fmt.Sprint("step/", i), func(context.Context) (string, error) { return strings.Repeat("r", 500-len(`""`)), nil }); err != nil {
 					return "", err
