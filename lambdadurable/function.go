@@ -167,8 +167,9 @@ func exists(err error) bool {
 	return ok && strings.HasPrefix(refused.ErrorCode(), "DurableExecutionAlready")
 }
 
-// find returns the newest execution with that name, or nothing if none is listed. That proves nothing: an execution may have been accepted and not be
-// listed yet, or its history may have expired.
+// find returns the newest execution with that name, or nothing if none is listed. That
+// proves nothing: an execution may have been accepted and not be listed yet, or its
+// history may have expired.
 func (f *Function) find(ctx context.Context, name string) (started, error) {
 	pages := lambda.NewListDurableExecutionsByFunctionPaginator(f.client, &lambda.ListDurableExecutionsByFunctionInput{
 		FunctionName: &f.whole, DurableExecutionName: &name, // of all versions, the newest first
