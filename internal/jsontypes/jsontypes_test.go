@@ -377,6 +377,15 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// Types that read themselves.
+type (
+	readsJSON struct{ Value int }
+	readsText struct{ Value int }
+)
+
+func (*readsJSON) UnmarshalJSON([]byte) error { return nil }
+func (*readsText) UnmarshalText([]byte) error { return nil }
+
 // The names of a type are those that encoding/json decodes: a member in another letter
 // case is found if and only if encoding/json would set a field by it.
 func TestNamesIn(t *testing.T) {
@@ -385,9 +394,19 @@ func TestNamesIn(t *testing.T) {
 		Amount int `json:"amount"`
 		cents  int
 		Next   *line
+		Prev   *line
+	}
+	type twice struct {
+		First  line `json:"x"`
+		Second int  `json:"x"`
+		Third  int  `json:"third"`
 	}
 	type order struct {
 		inner
+		Own    readsJSON
+		Text   readsText
+		Pair   [2]line
+		Twice  twice
 		Lines  []line          `json:"lines"`
 		ByName map[string]line `json:"by_name"`
 		When   time.Time       `json:"when"`
@@ -404,6 +423,12 @@ func TestNamesIn(t *testing.T) {
 		`{"lines":[{"Next":{"next":null}}]}`:              "Next",
 		`{"lines":[{"Next":{"Next":{"Amount":1}}}]}`:      "amount",
 		`{"by_name":{"x":{"amount":1},"y":{"AMount":1}}}`: "amount",
+		`{"lines":[{"Prev":{"Amount":1}}]}`:               "amount",
+		`{"lines":[{"CENTS":2}]}`:                         "",
+		`{"Own":{"VALUE":1},"Text":{"VALUE":1}}`:          "",
+		`{"Pair":[{},{"AMOUNT":1}]}`:                      "amount",
+		`{"Twice":{"x":{"AMOUNT":1}}}`:                    "amount",
+		`{"Twice":{"THIRD":1}}`:                           "third",
 		`{"l\u0049nes":[]}`:                               "lines",
 		`{"lineſ":[]}`:                                    "lines", // encoding/json folds ſ to s
 		`{"any":{"Any":1},"raw":{"RAW":1},"when":"x"}`:    "",
