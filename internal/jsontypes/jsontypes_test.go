@@ -397,9 +397,9 @@ func TestNamesIn(t *testing.T) {
 		Prev   *line
 	}
 	type twice struct {
-		First  line `json:"x"`
-		Second int  `json:"x"`
-		Third  int  `json:"third"`
+		First line `json:"X"`
+		X     int
+		Third int `json:"third"`
 	}
 	type order struct {
 		inner
@@ -427,7 +427,7 @@ func TestNamesIn(t *testing.T) {
 		`{"lines":[{"CENTS":2}]}`:                         "",
 		`{"Own":{"VALUE":1},"Text":{"VALUE":1}}`:          "",
 		`{"Pair":[{},{"AMOUNT":1}]}`:                      "amount",
-		`{"Twice":{"x":{"AMOUNT":1}}}`:                    "amount",
+		`{"Twice":{"X":{"AMOUNT":1}}}`:                    "amount",
 		`{"Twice":{"THIRD":1}}`:                           "third",
 		`{"l\u0049nes":[]}`:                               "lines",
 		`{"lineſ":[]}`:                                    "lines", // encoding/json folds ſ to s
