@@ -4,6 +4,7 @@ package lambdahttp_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -60,6 +61,21 @@ func TestPolicyOfOptions(t *testing.T) {
 		}
 		if all := p.OmittedHeaders; all != nil && (!slices.IsSorted(all) || !slices.Contains(all, "Idempotency-Key")) {
 			t.Errorf("ReplayHeaders %q: omitted are %q", names, all)
+		}
+	}
+	all := func(o *lambdahttp.Options) {
+		o.Profile.StatusHeader, o.ExpiresHeader, o.ExposeHeaders = true, true, true
+	}
+	for want, optFns := range map[string][]func(*lambdahttp.Options){
+		"Idempotent-Replayed[true] Idempotency-Status[not-stored]": nil,
+		"Idempotent-Replayed[true] Idempotency-Status[created replayed conflict mismatch unknown ignored not-stored] Idempotency-Expires[] Access-Control-Expose-Headers[]": {all},
+	} {
+		var added []string
+		for _, h := range made(optFns...).AddedHeaders {
+			added = append(added, fmt.Sprint(h.Name, h.Values))
+		}
+		if got := strings.Join(added, " "); got != want {
+			t.Errorf("the added headers are %s, want %s", got, want)
 		}
 	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
