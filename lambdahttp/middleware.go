@@ -242,10 +242,6 @@ func pathSent(r *http.Request) string {
 	if event, ok := lambdaurl.RequestFromContext(r.Context()); ok {
 		return event.RawPath
 	}
-	if path, _, _ := strings.Cut(r.RequestURI, "?"); strings.HasPrefix(path, "/") {
-		return path
-	}
-	// The absolute form, as a proxy sends it (RFC 9112, section 3.2.2).
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u.EscapedPath()
 	}

@@ -244,7 +244,7 @@ func (h *head) set(name string, values []string) {
 
 // headers returns all headers.
 func (h *head) headers() http.Header {
-	if h.Header == nil && h.Bytes != nil {
+	if h.Header == nil {
 		h.Header = http.Header{}
 	}
 	for name, values := range h.Bytes {
