@@ -591,6 +591,20 @@ func TestGuardedTwice(t *testing.T) {
 			t.Errorf("FunctionURL: got %v after %d runs", err, runs)
 		}
 	}
+	// The error of another guard inside is its own handler's.
+	other := lambdahttp.Middleware(g, func(o *lambdahttp.Options) {
+		o.Operation = func(*lambdahttp.Request) string { return "other" }
+		o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "", errDown }
+		o.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusNoContent) }
+	})(once)
+	r := keyed(t.Context())
+	r.Header.Set("Idempotency-Key", `"`+keyB+`"`)
+	for i := range 2 {
+		out := httptest.NewRecorder()
+		if guarded(other).ServeHTTP(out, r); out.Code != http.StatusNoContent || (out.Header().Get("Idempotent-Replayed") != "") != (i == 1) {
+			t.Errorf("another guard inside: got %d %v", out.Code, out.Header())
+		}
+	}
 	out := httptest.NewRecorder()
 	once.ServeHTTP(out, keyed(t.Context()))
 	if a, err := onceURL(t.Context(), request); out.Code != 200 || a.StatusCode != 200 || err != nil || runs != 2 {

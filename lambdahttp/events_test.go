@@ -104,6 +104,21 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 	return func(context.Context, Ev) (Ans, error) { *runs++; return a, nil }
 }
 
+// A suppressed type of a body stays away from an event.
+func TestNoTypeInAnEvent(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200, MultiValueHeaders: map[string][]string{"Content-Type": {}}}), single)
+	event := events.APIGatewayV2HTTPRequest{RouteKey: "$default", RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyA + `"`}}
+	event.RequestContext.HTTP.Method = "POST"
+	for range 2 {
+		a, err := h(t.Context(), event)
+		if _, typed := a.Headers["Content-Type"]; err != nil || typed || runs != 1 {
+			t.Errorf("got %v, %v after %d runs", a.Headers, err, runs)
+		}
+	}
+}
+
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
 // HTTP-06, F04: two header lines are two values if the event has both, even if they are

@@ -191,6 +191,7 @@ func TestJSONRefusesBodies(t *testing.T) {
 	}{
 		"a member of another type": {`{"amount":"4111111111111111"}`, `the member \"amount\" has the wrong type: string`, nil},
 		"a number out of range":    {`{"amount":` + strings.Repeat("4111", 1000) + `}`, `the member \"amount\" has the wrong type: number."`, nil},
+		"the longest text":         {`{"amount":1,"when":"` + strings.Repeat("f", 187) + `"}`, strings.Repeat("f", 187) + `\"."`, nil},
 		"a long member":            {`{"amount":1,"when":"` + strings.Repeat("future", 1000) + `"}`, `futurefutur…."`, nil},
 		"a nested member":          {`{"amount":1,"reason":{"code":7}}`, `the member \"reason.code\" has the wrong type: number`, nil},
 		"another document":         {`[4111111111111111]`, "the document has the wrong type: array", nil},
@@ -419,7 +420,7 @@ func TestJSONResultsThatCannotBeStored(t *testing.T) {
 		result any
 		says   string
 	}{
-		"no number":    {refunded{Rate: math.NaN()}, "cannot encode"},
+		"no number":    {refunded{Rate: math.NaN()}, "as the response: json: unsupported value: NaN"},
 		"another type": {"text", "cannot store a string"},
 		"nothing":      {(*refunded)(nil), "cannot store a *lambdahttp_test.refunded"},
 	} {

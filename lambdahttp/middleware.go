@@ -253,10 +253,7 @@ func pathSent(r *http.Request) string {
 // prefix such as "/api/", or a pattern that ends with a wildcard for the rest of the
 // path, as other routers write it too: "/static/{rest...}", "/api/*".
 func endpointOfPattern(pattern string) (host, route string) {
-	before, path, ok := strings.Cut(pattern, "/")
-	if !ok {
-		return "", ""
-	}
+	before, path, _ := strings.Cut(pattern, "/")
 	host = before[strings.LastIndexAny(before, " \t")+1:]
 	if path == "" || strings.HasSuffix(path, "/") || strings.HasSuffix(path, "...}") || strings.HasSuffix(path, "*") {
 		return host, ""

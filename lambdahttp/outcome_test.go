@@ -302,6 +302,7 @@ func TestUnsupportedIsStored(t *testing.T) {
 			again  int // status of a retry
 			runs   int
 		}{
+			{501, lambdahttp.ServerErrorsByProfile, 501, 1},
 			{501, lambdahttp.FollowRecovery, 501, 1},
 			{505, lambdahttp.FollowRecovery, 505, 1},
 			{502, lambdahttp.FollowRecovery, 409, 1},

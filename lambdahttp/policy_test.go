@@ -78,6 +78,17 @@ func TestPolicyOfOptions(t *testing.T) {
 			t.Errorf("the added headers are %s, want %s", got, want)
 		}
 	}
+	accepting := func(o *lambdahttp.Options) {
+		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+	}
+	for _, a := range append(made(accepting).Answers, made().Answers...) {
+		body, location := string(a.Example.Body), a.Example.Header.Get("Location")
+		waiting := a.Situation == lambdahttp.InProgress || a.Situation == lambdahttp.Accepted
+		named := waiting || a.Situation == lambdahttp.OutcomeUnknown || a.Situation == lambdahttp.ReplayUnavailable
+		if strings.Contains(body, `"until"`) != waiting || strings.Contains(body, `"resource"`) != named || (location != "") != (a.Situation == lambdahttp.Accepted) {
+			t.Errorf("the example of %s is %s, with the location %q", a.Situation, body, location)
+		}
+	}
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
 	}

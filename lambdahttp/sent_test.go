@@ -204,11 +204,32 @@ func TestEmptyBody(t *testing.T) {
 			if name == "undeclared" && !front.lengths {
 				want = 411
 			}
-			h := lambdahttp.Middleware(newGuard(t), quiet)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			a := front.serve(t, h)(keyedPost(t, "http://api.example/charges", "text/plain", body))
+			guarded := lambdahttp.Middleware(newGuard(t), quiet)
+			h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			a := front.serve(t, guarded(h))(keyedPost(t, "http://api.example/charges", "text/plain", body))
 			if problem, _ := io.ReadAll(a.Body); a.StatusCode != want || want == 411 && !strings.Contains(string(problem), `"code":"length-required"`) {
 				t.Errorf("%s, body %s: got %d %s, want %d", front.name, name, a.StatusCode, problem, want)
 			}
+			if name != "none" {
+				continue
+			}
+			a = front.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body = io.NopCloser(strings.NewReader("x"))
+				guarded(h).ServeHTTP(w, r)
+			}))(keyedPost(t, "http://api.example/charges", "text/plain", nil))
+			if a.StatusCode != 500 {
+				t.Errorf("%s, a layer adds a body: got %d, want 500", front.name, a.StatusCode)
+			}
+		}
+	}
+	// A request that no server has made has no declared length, unless its reader has one.
+	// The key can be in its body.
+	for body, want := range map[string]int{`{"key":"` + keyA + `"}`: 200, "": 411} {
+		out := httptest.NewRecorder()
+		h := lambdahttp.Middleware(newGuard(t), quiet, func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("key") })
+		h(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(out, keyedPost(t, "http://api.example/charges", "application/json", io.MultiReader(strings.NewReader(body))))
+		if out.Code != want {
+			t.Errorf("made by a client, %q: got %d %s, want %d", body, out.Code, out.Body, want)
 		}
 	}
 }
