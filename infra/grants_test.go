@@ -553,7 +553,8 @@ func TestGrantsOfAKey(t *testing.T) {
 	}
 }
 
-// A table of large results can have a separate key.
+// A table of large results can have a separate key. The grants that are returned have
+// every statement.
 func TestGrantsOfTheKeyOfLargeResults(t *testing.T) {
 	for _, p := range grantees {
 		stack := newStackIn("eu-central-1")
@@ -563,7 +564,8 @@ func TestGrantsOfTheKeyOfLargeResults(t *testing.T) {
 			PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
 			Encryption:   awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
 		}))
-		p.grant(records, newRole(stack, "Role"))
+		granted := p.grant(records, newRole(stack, "Role"))
+		wantGranted(t, stack, granted.PrincipalStatements(), resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"])
 		via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
 		wantAllowed(t, policyOf(t, stack), request{"kms:Decrypt", symbolic(stack.Resolve(key.KeyArn())), via}, true)
 	}
@@ -578,11 +580,13 @@ func TestGrantsToAnotherAccount(t *testing.T) {
 		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
 	})
 	role := awsiam.Role_FromRoleArn(stack, jsii.String("Role"), jsii.String("arn:aws:iam::210987654321:role/charge"), nil)
-	if granted := records.GrantHandler(role, jsii.String("charge")); !*granted.Success() {
+	granted := records.GrantHandler(role, jsii.String("charge"))
+	if !*granted.Success() {
 		t.Error("the grant has no success")
 	}
 	table := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any)[0].(map[string]any)
 	ofTable := statements(t, table["ResourcePolicy"].(map[string]any)["PolicyDocument"])
+	wantGranted(t, stack, granted.ResourceStatements(), table["ResourcePolicy"].(map[string]any)["PolicyDocument"])
 	record := string(newKey("charge").RecordID())
 	for keys, want := range map[string]bool{record: true, "refund" + strings.TrimPrefix(record, "charge"): false, "settings": false} {
 		wantAllowed(t, ofTable, request{"dynamodb:PutItem", "<Table>", map[string][]string{"dynamodb:LeadingKeys": {keys}}}, want)
@@ -594,6 +598,52 @@ func TestGrantsToAnotherAccount(t *testing.T) {
 	wantAllowed(t, ofKey, request{"kms:Decrypt", "<Key>", nil}, false)
 	if text := asJSON(t, table["ResourcePolicy"]); !strings.Contains(text, `{"AWS":"arn:aws:iam::210987654321:role/charge"}`) {
 		t.Errorf("the policy of the table is %s", text)
+	}
+}
+
+// The account of a principal may not be known, such as that of an organisation. The
+// policy of the table allows it, and nothing is known to be wrong.
+func TestGrantsToAnUnknownAccount(t *testing.T) {
+	for name, row := range map[string]struct {
+		table func(awscdk.Stack) awsdynamodb.ITable
+		want  int // statements in the policy of the table
+	}{
+		"created": {func(s awscdk.Stack) awsdynamodb.ITable {
+			return infra.NewIdempotencyTable(s, jsii.String("Records"), nil).Table
+		}, 2},
+		"imported": {func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(importedTable))
+		}, 0},
+	} {
+		stack := newStackIn("eu-central-1")
+		records := infra.IdempotencyTableFrom(stack, jsii.String("From"), row.table(stack), nil)
+		granted := records.GrantHandler(awsiam.NewOrganizationPrincipal(jsii.String("o-1234567890")), jsii.String("charge"))
+		if got := len(*granted.ResourceStatements()); got != row.want {
+			t.Errorf("%s: the policy of the table has %d statements, want %d", name, got, row.want)
+		}
+		wantRefusals(t, stack)
+		wantWarnings(t, stack)
+	}
+}
+
+// wantGranted compares the actions and resources of a grant with those of a synthesised
+// policy.
+func wantGranted(t *testing.T, stack awscdk.Stack, granted *[]awsiam.PolicyStatement, document any) {
+	t.Helper()
+	add := func(to map[string]bool, s any) {
+		var of struct{ Action, Resource any }
+		decode(t, asJSON(t, s), &of)
+		to[asJSON(t, of)] = true
+	}
+	got, want := map[string]bool{}, map[string]bool{}
+	for _, s := range *granted {
+		add(got, stack.Resolve(s.ToStatementJson()))
+	}
+	for _, s := range document.(map[string]any)["Statement"].([]any) {
+		add(want, s)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the grant has %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -279,14 +280,38 @@ func ask(t *testing.T, s *site, method, path string) *httptest.ResponseRecorder 
 func TestConsole_Foreign(t *testing.T) {
 	t.Parallel()
 	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil)
+	d, ticket, own := serveSite(t, page)
+	kit.Foreign(t, d.host, slices.Collect(maps.Keys(page.routes(d))), own)
+	if _, _, ok := d.enter(ticket); !ok {
+		t.Error("a foreign request has used the ticket")
+	}
+}
+
+// The console remembers nothing of requests, also of those that have the secrets. Not
+// parallel: it measures the memory of the process.
+func TestConsole_Flood(t *testing.T) {
+	o, err := openFile(filepath.Join(t.TempDir(), "once.db"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil)
+	d, _, own := serveSite(t, page)
+	kit.Flood(t, d.host, slices.Collect(maps.Keys(page.routes(d))), own)
+}
+
+// serveSite serves a console. own returns a request of its session, with a ticket that
+// was not used.
+func serveSite(t *testing.T, s *site) (d *door, ticket string, own func(method, url string) *http.Request) {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
-	d, ticket := newDoor(server.Listener.Addr().String())
+	d, ticket = newDoor(server.Listener.Addr().String())
 	cookie, session, _ := d.enter(ticket)
 	ticket, d.ticket = newSecret()
-	server.Config.Handler = page.handler(d)
+	server.Config.Handler = s.handler(d)
 	server.Start()
-	defer server.Close()
-	kit.Foreign(t, d.host, slices.Collect(maps.Keys(page.routes(d))), func(method, url string) *http.Request {
+	t.Cleanup(server.Close)
+	return d, ticket, func(method, url string) *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(fmt.Sprintf(`{"ticket": %q}`, ticket)))
 		if err != nil {
 			t.Fatal(err)
@@ -295,9 +320,6 @@ func TestConsole_Foreign(t *testing.T) {
 		r.Header.Set(sessionHeader, session)
 		r.AddCookie(&http.Cookie{Name: d.cookieName(), Value: cookie})
 		return r
-	})
-	if _, _, ok := d.enter(ticket); !ok {
-		t.Error("a foreign request has used the ticket")
 	}
 }
 

@@ -3,11 +3,16 @@
 package kit
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // foreign are the headers Host, Origin and Sec-Fetch-Site of requests that no page of
@@ -51,8 +56,6 @@ var foreign = [][3]string{
 // own page. A link to "/" is no foreign request.
 func Foreign(t testing.TB, host string, patterns []string, own func(method, url string) *http.Request) {
 	t.Helper()
-	_, port, _ := strings.Cut(host, ":")
-	fill := strings.NewReplacer("HOST", host, "PORT", port)
 	for _, pattern := range patterns {
 		for _, target := range targets(pattern) {
 			method, path, _ := strings.Cut(target, " ")
@@ -61,14 +64,7 @@ func Foreign(t testing.TB, host string, patterns []string, own func(method, url 
 					continue
 				}
 				r := own(method, "http://"+host+path)
-				r.Host = fill.Replace(headers[0])
-				for i, name := range []string{"Origin", "Sec-Fetch-Site"} {
-					r.Header.Del(name)
-					if value := fill.Replace(headers[i+1]); value != "" {
-						r.Header.Set(name, value)
-					}
-				}
-				r.Close = true // so that an answer without an end ends
+				from(r, headers)
 				answer, err := http.DefaultTransport.RoundTrip(r)
 				if err != nil {
 					t.Fatal(err)
@@ -83,6 +79,71 @@ func Foreign(t testing.TB, host string, patterns []string, own func(method, url 
 			}
 		}
 	}
+}
+
+// from makes r a request with the headers Host, Origin and Sec-Fetch-Site.
+func from(r *http.Request, headers [3]string) {
+	fill := strings.NewReplacer("HOST", r.URL.Host, "PORT", r.URL.Port())
+	r.Host = fill.Replace(headers[0])
+	for i, name := range []string{"Origin", "Sec-Fetch-Site"} {
+		r.Header.Del(name)
+		if value := fill.Replace(headers[i+1]); value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	r.Close = true // so that an answer without an end ends
+}
+
+// Repeated is how often [Flood] asks for a request before it asks for another one.
+const Repeated = 30
+
+// Flood sends 10,000 requests to every route of a listener of this process: those of
+// [Foreign], those of the listener's own page, and those of programs, which have no
+// Origin. Their paths, headers and bodies have up to 100,000 bytes each. It fails t if
+// the heap is then larger by 20 MB. No other test may run meanwhile.
+func Flood(t testing.TB, host string, patterns []string, own func(method, url string) *http.Request) {
+	t.Helper()
+	var all []string
+	for _, pattern := range patterns {
+		all = append(all, targets(pattern)...)
+	}
+	slices.Sort(all)
+	long, answered, before := strings.Repeat("x", 100_000), 0, heap()
+	for i := range 10_000 {
+		method, path, _ := strings.Cut(all[i/Repeated%len(all)], " ")
+		part := long[:1_000+i*i/1_011]    // the last ones have the most
+		if strings.HasSuffix(path, "1") { // the place of any text
+			path += part
+		}
+		r := own(method, "http://"+host+path)
+		from(r, [][3]string{foreign[i/3%len(foreign)], {"HOST", "http://HOST", "same-origin"}, {"HOST", "", ""}}[i%3])
+		for n := range 20 {
+			r.Header.Set(fmt.Sprint("X-", n), part[:len(part)/20])
+		}
+		r.Body, r.ContentLength = io.NopCloser(io.MultiReader(r.Body, strings.NewReader(strings.Repeat(" ", len(part))))), -1
+		// Some answers come late or have no end.
+		ctx, cancel := context.WithTimeout(r.Context(), 25*time.Millisecond)
+		if answer, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx)); err == nil {
+			answered++
+			answer.Body.Read(make([]byte, 1))
+			answer.Body.Close()
+		}
+		cancel()
+	}
+	grown := heap() - before
+	t.Logf("%d requests were answered, and the heap has grown by %d bytes", answered, grown)
+	if grown > 20_000_000 || answered < 9_000 {
+		t.Errorf("%d of 10,000 requests were answered, and have grown the heap by %d bytes; want 9,000, and at most 20 MB", answered, grown)
+	}
+}
+
+// heap returns the size of the live heap, in bytes.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // clears the pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // targets returns what a pattern matches, each as a method and a path.

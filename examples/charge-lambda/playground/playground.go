@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -109,6 +110,10 @@ const (
 
 // watch sends a snapshot at once, and after each change.
 func (p *Playground) watch(w http.ResponseWriter, r *http.Request) {
+	if _, err := readBody(w, r); err != nil {
+		reply(w, http.StatusBadRequest, map[string]any{"detail": fmt.Sprintf("The body has to be at most %d bytes.", maxText)})
+		return
+	}
 	key := r.URL.Query().Get("idempotency_key")
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -166,7 +171,7 @@ func (p *Playground) kill(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Key string `json:"idempotency_key"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxText)).Decode(&body); err != nil || body.Key == "" {
+	if data, err := readBody(w, r); err != nil || json.Unmarshal(data, &body) != nil || body.Key == "" {
 		reply(w, http.StatusBadRequest, map[string]any{"detail": `The body has to be JSON like {"idempotency_key":"KEY"}.`})
 		return
 	}
@@ -190,6 +195,12 @@ func (p *Playground) kill(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// readBody reads a body of at most maxText bytes. The context of a request ends with its
+// connection only once the whole body was read.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxText))
 }
 
 func reply(w http.ResponseWriter, status int, v any) {

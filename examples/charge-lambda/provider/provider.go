@@ -78,13 +78,17 @@ func (p *Provider) Close() error {
 // ServeHTTP serves the provider's API.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
-// maxBody limits a request's body, in bytes.
-const maxBody = 64 << 10
+// maxKey limits a key, and maxBody a request's body, in bytes. The ledger has both of
+// every charge, and forgets none.
+const (
+	maxKey  = 255
+	maxBody = 4 << 10
+)
 
 func (p *Provider) create(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Idempotency-Key")
-	if key == "" {
-		fail(w, http.StatusBadRequest, "missing_key", "A charge needs an Idempotency-Key header.")
+	if key == "" || len(key) > maxKey {
+		fail(w, http.StatusBadRequest, "invalid_key", "A charge needs an Idempotency-Key header of at most 255 bytes.")
 		return
 	}
 	var want Charge

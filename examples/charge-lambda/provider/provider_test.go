@@ -103,7 +103,7 @@ func TestCharge(t *testing.T) {
 		p.Close()
 		p = open(t, path)
 	}
-	want(t, send(p, "POST", "/charges", "key-2", aCharge), http.StatusCreated)
+	want(t, send(p, "POST", "/charges", strings.Repeat("k", 255), aCharge), http.StatusCreated)
 	if n := len(lines(t, p, path)); n != 2 {
 		t.Errorf("the ledger has %d lines, want 2", n)
 	}
@@ -113,7 +113,11 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	path := ledger(t)
 	p := open(t, path)
-	want(t, send(p, "POST", "/charges", "", aCharge), http.StatusBadRequest, "missing_key")
+	for _, bad := range []string{"", strings.Repeat("k", 256)} {
+		want(t, send(p, "POST", "/charges", bad, aCharge), http.StatusBadRequest, "invalid_key")
+	}
+	large := strings.Replace(aCharge, "cus_1", strings.Repeat("c", 4096), 1)
+	want(t, send(p, "POST", "/charges", strings.Repeat("k", 255), large), http.StatusBadRequest, "invalid_request")
 	for _, bad := range []string{``, `{`, `[]`, `{"amount":0,"currency":"usd","customer":"c"}`, `{"amount":1,"customer":"c"}`, `{"amount":1,"currency":"usd"}`} {
 		want(t, send(p, "POST", "/charges", "key-1", bad), http.StatusBadRequest, "invalid_request")
 	}
@@ -201,7 +205,7 @@ func TestTornLine(t *testing.T) {
 		}
 		if cut == 1 { // and it can be booked, once
 			for range 2 {
-				want(t, send(p, "POST", "/charges", "key-2", aCharge), http.StatusCreated)
+				want(t, send(p, "POST", "/charges", strings.Repeat("k", 255), aCharge), http.StatusCreated)
 			}
 			if n := len(lines(t, p, path)); n != 2 {
 				t.Errorf("the ledger has %d lines, want 2", n)

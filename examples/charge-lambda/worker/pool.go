@@ -69,7 +69,7 @@ func (p *Pool) Kill(pid int) bool {
 // Close kills the workers. Requests that are running fail.
 func (p *Pool) Close() {
 	p.mu.Lock()
-	workers := p.workers
+	workers := slices.Clone(p.workers) // the workers that end are removed from p.workers
 	p.closed = true
 	p.mu.Unlock()
 	for _, w := range workers {

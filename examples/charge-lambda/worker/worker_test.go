@@ -284,6 +284,9 @@ func TestClose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, ended := hang(t, ctx, p, store)
+	if _, err := invoke(t, p, "/"); err != nil { // in a second worker
+		t.Error(err)
+	}
 	p.Close()
 	if err := <-ended; err == nil {
 		t.Error("a request in a closed pool succeeded")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -26,20 +27,7 @@ func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, env("DATA", dir))
 	host := strings.TrimPrefix(s.url, "http://")
-	// own returns a request that has an effect if it is not refused.
-	own := func(method, url string) *http.Request {
-		body := aCharge
-		if !strings.HasSuffix(url, "/charges") {
-			body = `{"idempotency_key":"` + key + `"}`
-		}
-		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Idempotency-Key", `"`+key+`"`)
-		return r
-	}
+	own := func(method, url string) *http.Request { return withKey(t, key, method, url) }
 	kit.Foreign(t, host, routesOf(t, s.url), own)
 
 	watching, err := http.Get(s.url + "/playground/watch?idempotency_key=" + key)
@@ -67,6 +55,33 @@ func TestForeign(t *testing.T) {
 	if resp, body := do(t, r); resp.StatusCode != http.StatusOK || !strings.Contains(body, "<!doctype html>") {
 		t.Errorf("a link to the page: %d %s", resp.StatusCode, body)
 	}
+}
+
+// withKey returns a request that has an effect if it is not refused.
+func withKey(t *testing.T, key, method, url string) *http.Request {
+	t.Helper()
+	body := aCharge
+	if !strings.Contains(url, "/charges") {
+		body = `{"idempotency_key":"` + key + `"}`
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", `"`+key+`"`)
+	return r
+}
+
+// What the example remembers of requests has a limit. Not parallel: it measures the
+// memory of the process.
+func TestFlood(t *testing.T) {
+	s := start(t, env("DATA", t.TempDir()))
+	n := 0
+	kit.Flood(t, strings.TrimPrefix(s.url, "http://"), routesOf(t, s.url), func(method, url string) *http.Request {
+		n++
+		return withKey(t, fmt.Sprintf("%0253d", n/kit.Repeated), method, url)
+	})
 }
 
 // routesOf returns the patterns of all that the example serves.
