@@ -86,7 +86,6 @@ type IdempotencyAlarms struct {
 
 	props   *IdempotencyAlarmsProps
 	metrics metrics
-	allowed []awssns.ITopic // the topics to which CloudWatch may publish
 }
 
 // NewIdempotencyAlarms creates the alarms.
@@ -296,12 +295,6 @@ func (a *IdempotencyAlarms) add(severity severity, name, suffix string, c condit
 // allow lets CloudWatch publish to a topic. A topic with its own policy, such
 // as one that requires TLS, has lost the default policy that allowed it.
 func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
-	for _, t := range a.allowed {
-		if t == topic {
-			return
-		}
-	}
-	a.allowed = append(a.allowed, topic)
 	by := func(actions []string, resource *string) awsiam.PolicyStatement {
 		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 			Actions:    jsii.Strings(actions...),
