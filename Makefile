@@ -136,7 +136,7 @@ test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 ELSE := /(engines/(batch|crash|integration|powertools)|measured/bench|deployed|guard/model|documents/house)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
 	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -vE '$(ELSE)')
-	$(RACE) -count=1 -timeout 15m ./tests/engines/batch
+	$(RACE) -count=1 -timeout 15m ./tests/engines/batch -stories 250
 
 .PHONY: e2e
 e2e: ### Deploy the stack to LocalStack with the CDK, and try it

@@ -76,7 +76,9 @@ type Options struct {
 	// [*idempotent.StoreError]. A message whose work is in progress, or can be continued
 	// by other code, is never handed over. If HandOver returns nil, the message is
 	// acknowledged, the next one of its group or partition runs, and an unknown record
-	// remains due for reconciliation. Default: the message is redelivered.
+	// remains due for reconciliation. If the source delivers the message again, for
+	// example because an earlier record of its shard failed, HandOver gets it again.
+	// Default: the message is redelivered.
 	HandOver func(ctx context.Context, m *Message, reason error) error
 
 	// ChangeVisibility changes the visibility timeout of a message, with the method

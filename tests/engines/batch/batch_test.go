@@ -7,67 +7,100 @@ package batch
 
 import (
 	"context"
-	"encoding/base64"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"strconv"
+	"strings"
 	"testing"
-
-	"github.com/aws/aws-lambda-go/events"
-	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
-	"github.com/once-lambda/once/lambdabatch"
 )
 
-// G10, INV-13: random batches of every source, outcomes, dying processes, lost
-// requests and replies, and redeliveries. A message is acknowledged only if its
-// record is completed (or unknown and handed over). No message is lost. No
-// message of a group overtakes an earlier one. The number of effects is within
-// the promise. rapid prints the seed of a failure and the shortest story that
-// fails in the same way; -rapid.checks sets the number of stories.
+var (
+	stories = flag.Int("stories", 1000, "how many stories of each source to run")
+	only    = flag.Uint64("story", 0, "the seed of the only story to run")
+)
+
+// G10, INV-13: seeded stories of every source: messages that can and cannot be
+// processed, outcomes, dying processes, lost requests and replies, hand-overs that
+// fail, and redeliveries. A message is acknowledged only if its record is completed
+// for its content, or it was handed over. No message is lost, handed over while it can
+// run, or handed over twice in one delivery. No message of a group overtakes an
+// earlier one. The number of effects is within the promise. A failure prints the
+// shortest story that fails; if its messages run at the same time, repeat it with -count.
 func TestBatchAccounting(t *testing.T) {
 	t.Parallel()
+	first, last := uint64(1), uint64(*stories)
+	if *only != 0 {
+		first, last = *only, *only
+	}
 	for _, s := range sources {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			seen := &kit.Tally{}
-			for range 10 {
-				rapid.Check(t, func(rt *rapid.T) { account(newFixture(rt, s, seen)) })
+			var failed []*fixture
+			for seed := first; seed <= last; seed++ {
+				if w := story(s, seed, seen); w.failure != "" {
+					failed = append(failed, w)
+				}
+			}
+			if len(failed) > 0 {
+				w := slices.MinFunc(failed, func(a, b *fixture) int { return len(a.lines) - len(b.lines) })
+				t.Fatalf("%d of %d stories fail, the first is %d; the shortest: go test ./tests/engines/batch -run '%s$' -story %d\n%s\n%s",
+					len(failed), last-first+1, failed[0].seed, strings.ReplaceAll(t.Name(), " ", "_"), w.seed,
+					strings.Join(w.lines[max(0, len(w.lines)-20):], "\n"), w.failure)
 			}
 			t.Log(seen)
-			seen.Least(t, 500, "stories", "acknowledged", "came again", "entries", "event replayed")
-			seen.Least(t, 50, "died", "faults", "event retryable", "event marked_unknown", "handed over", "resolved", "not executed")
-			if !s.ordered {
-				seen.Least(t, 500, "fault-free and exact")
+			if *only != 0 {
+				return
+			}
+			share := func(n int, facts ...string) { seen.Least(t, *stories*n/1000, facts...) }
+			share(500, "stories", "acknowledged", "came again", "entries", "event replayed", "event store_error")
+			share(50, "died", "faults", "event retryable", "event marked_unknown", "event in_progress", "resolved", "not executed",
+				"refused by HandOver", "failed as a whole", "temporarily unreadable", "fault-free and exact")
+			share(20, "older code refused", "not reached")
+			share(50, "handed over: unknown", "handed over: mismatch")
+			for _, k := range s.kinds {
+				share(50, "handed over:"+string(k))
 			}
 			if s.rebalances {
-				seen.Least(t, 500, "rebalanced")
+				share(500, "rebalanced")
+				share(50, "tombstone ran")
 			}
 			if s.sqs {
-				seen.Least(t, 100, "hidden")
-				seen.Least(t, 30, "not hidden")
+				share(100, "hidden")
+				share(30, "not hidden")
 			}
 			if s.sqs && s.ordered {
-				seen.Least(t, 100, "waited for its group")
+				share(100, "waited for its group")
 			}
 		})
 	}
 }
 
-// account runs one story: some rounds with faults, then rounds without, until
-// every message is acknowledged.
-func account(w *fixture) {
+// story runs one story: some rounds with faults, then rounds without, until every
+// message is acknowledged.
+func story(s source, seed uint64, seen *kit.Tally) (w *fixture) {
+	w = &fixture{source: s, seed: seed, seen: seen, random: rand.New(rand.NewPCG(seed, 0))}
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(storyEnds); !ok {
+				panic(p)
+			}
+		}
+	}()
+	w.set()
 	w.seen.Add("stories", 1)
-	for range rapid.IntRange(1, 8).Draw(w.t, "rounds of trouble") {
+	for range 1 + w.random.IntN(8) {
 		if len(w.waiting()) == 0 {
 			break
 		}
 		w.round(true)
-		switch rapid.IntRange(0, 3).Draw(w.t, "then") {
+		switch w.random.IntN(4) {
 		case 0:
 			w.clock.Advance(2 * timeout)
 		case 1:
@@ -76,7 +109,7 @@ func account(w *fixture) {
 	}
 	for round := 0; len(w.waiting()) > 0; round++ {
 		if round > 3*len(w.all) {
-			w.t.Fatalf("%d of %d messages are not acknowledged after %d rounds without faults", len(w.waiting()), len(w.all), round)
+			w.fails("%d of %d messages are not acknowledged after %d rounds without faults", len(w.waiting()), len(w.all), round)
 		}
 		w.round(false)
 		w.clock.Advance(2 * timeout)
@@ -85,19 +118,25 @@ func account(w *fixture) {
 	w.clock.Advance(2 * timeout)
 	w.reconcile()
 	for _, m := range w.all {
-		r := w.record(m)
-		if r == nil || r.State != driver.StateCompleted && !w.handedOver[string(r.ID)] {
-			w.t.Fatalf("%s is lost: it is acknowledged, but its record is %v", m.id, r)
-		}
-		id := string(r.ID)
-		switch {
-		case w.declared == idempotent.Reconcile && w.effects[id] > 1:
-			w.t.Fatalf("%s had its effect %d times", m.id, w.effects[id])
-		case w.declared == idempotent.Reconcile && w.entries[id] > 1+w.retryable[string(r.ID)]:
-			w.t.Fatalf("%s ran %d times and was retryable %d times", m.id, w.entries[id], w.retryable[string(r.ID)])
-		case w.declared == idempotent.Resume && len(w.keys[id]) > 1:
-			w.t.Fatalf("the provider got %s under %d keys", m.id, len(w.keys[id]))
-		}
+		w.audit(m)
+	}
+	return w
+}
+
+// audit checks what became of a message whose story has ended.
+func (w *fixture) audit(m *sent) {
+	id := string(m.key.RecordID())
+	switch {
+	case !w.done(m):
+		w.fails("%s is lost: it is acknowledged, but its record is %s", m.id, w.state(m))
+	case w.handedOver[m] == 0 && w.effects[id] == 0 && w.finals[id] == 0:
+		w.fails("%s is acknowledged without an effect, an outcome or a hand-over", m.id)
+	case w.declared == idempotent.Reconcile && w.effects[id] > 1:
+		w.fails("%s had its effect %d times", m.id, w.effects[id])
+	case w.declared == idempotent.Reconcile && w.entries[id] > 1+w.retryable[id]:
+		w.fails("%s ran %d times and was retryable %d times", m.id, w.entries[id], w.retryable[id])
+	case w.declared == idempotent.Resume && len(w.keys[id]) > 1:
+		w.fails("the provider got %s under %d keys", m.id, len(w.keys[id]))
 	}
 }
 
@@ -111,75 +150,119 @@ func (w *fixture) round(trouble bool) {
 	if w.source.sqs {
 		batch = w.visible(trouble)
 	}
-	w.script, w.dead = map[string]ending{}, false
+	w.plans, w.dead, w.took, w.ran = map[*sent]plan{}, false, map[*sent]int{}, map[*sent]bool{}
 	w.faults.Plan = nil
-	faulty := false
+	handle, faulty := w.handle, false
 	if trouble {
-		if w.source.rebalances && rapid.IntRange(0, 3).Draw(w.t, "rebalance") == 0 {
+		if w.source.rebalances && w.random.IntN(4) == 0 {
 			batch = w.all
 			w.seen.Add("rebalanced", 1)
 		}
-		batch = w.source.deliver(w.t, batch)
-		for _, m := range batch {
-			if w.script[m.about] == "" {
-				w.script[m.about] = rapid.SampledFrom(endings).Draw(w.t, "order "+m.about)
-			}
-			faulty = faulty || w.script[m.about] == slow
-		}
-		if faulty = faulty || rapid.IntRange(0, 2).Draw(w.t, "faults") == 0; faulty {
-			w.faults.Plan = idempotenttest.Seeded(rapid.Uint64().Draw(w.t, "seed"),
-				idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.1}, idempotenttest.Odds{Fault: idempotenttest.LostReply, P: 0.1})
+		batch = w.source.deliver(w.random, batch)
+		faulty = w.trouble(batch)
+		if w.random.IntN(6) == 0 {
+			handle = w.older
 		}
 	}
 	if w.source.sqs {
 		w.queue.receive(batch)
-		w.hides, w.hidden = rapid.IntRange(0, 3).Draw(w.t, "hides") > 0, map[*sent]bool{}
+		w.hides, w.hidden = w.random.IntN(4) > 0, map[*sent]bool{}
 	}
 	w.batch = batch
-	before := faultsOf(&w.faults)
-	ids, err := w.handle(w.clock.Invocation(context.Background(), timeout), batch)
-	w.seen.Add("faults", faultsOf(&w.faults)-before)
-	for _, what := range w.broken {
-		w.t.Fatal(what)
+	before, deadline := faultsOf(&w.faults), w.clock.Now().Add(timeout)
+	ids, err := handle(w.clock.Invocation(context.Background(), timeout), batch)
+	if !w.clock.Now().Before(deadline) && slices.ContainsFunc(batch, func(m *sent) bool { return w.took[m] == 0 && w.record(m) == nil && !w.unprocessable(m) }) {
+		w.seen.Add("not reached", 1)
 	}
-	if err != nil {
-		w.t.Fatal(err)
+	w.seen.Add("faults", faultsOf(&w.faults)-before)
+	w.describe(trouble, ids, err)
+	for _, what := range w.broken {
+		w.fails("%s", what)
 	}
 	if w.dead { // no caller gets the answer
 		w.seen.Add("died", 1)
 		return
 	}
+	if err != nil {
+		if done := !slices.ContainsFunc(batch, func(m *sent) bool { return !w.doneNow(m) }); !w.failAny || done && !faulty && !twice(batch) {
+			w.fails("the batch failed: %v", err)
+		}
+		w.seen.Add("failed as a whole", 1)
+		return
+	}
+	w.answer(ids, faulty)
+}
+
+// trouble plans what goes wrong in a batch, and reports whether a message whose
+// record is completed can fail.
+func (w *fixture) trouble(batch []*sent) (faulty bool) {
+	for _, m := range batch {
+		if _, planned := w.plans[m]; planned {
+			continue
+		}
+		p := plan{ending: endings[w.random.IntN(len(endings))], refusesHandOver: w.random.IntN(4) == 0}
+		if w.random.IntN(20) == 0 {
+			p.unreadable = unreadable[w.random.IntN(len(unreadable))]
+		}
+		w.plans[m] = p
+		faulty = faulty || p.ending == slow || p.unreadable != nil
+	}
+	if faulty = faulty || w.random.IntN(3) == 0; faulty {
+		w.faults.Plan = idempotenttest.Seeded(w.random.Uint64(),
+			idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.1}, idempotenttest.Odds{Fault: idempotenttest.LostReply, P: 0.1})
+	}
+	return faulty
+}
+
+// answer checks the answer to the batch, and acknowledges what it does not name.
+func (w *fixture) answer(ids []string, faulty bool) {
 	for i, id := range ids {
-		if !slices.ContainsFunc(batch, func(m *sent) bool { return m.id == id }) || slices.Contains(ids[:i], id) {
-			w.t.Fatalf("the answer names %q, which is not in the batch or was named before: %q", id, ids)
+		at := slices.IndexFunc(w.batch, func(m *sent) bool { return m.id == id })
+		if at < 0 || slices.Contains(ids[:i], id) {
+			w.fails("the answer names %q, which is not in the batch or was named before: %q", id, ids)
+		}
+		if m := w.batch[at]; w.took[m] > 0 && w.took[m] == copies(w.batch, m) {
+			w.fails("%s was handed over, and the answer names it", id)
 		}
 	}
-	failed := w.source.failed(batch, ids)
+	failed := w.source.failed(w.batch, ids)
 	w.seen.Add("came again", len(failed))
-	for _, m := range batch {
+	for _, m := range w.batch {
 		if slices.Contains(failed, m) || m.acknowledged {
 			continue
 		}
 		if w.hidden[m] {
-			w.t.Fatalf("%s is acknowledged, and was hidden until later", m.id)
+			w.fails("%s is acknowledged, and was hidden until later", m.id)
 		}
 		m.acknowledged = true
 		w.seen.Add("acknowledged", 1)
-		if !w.done(m) {
-			w.t.Fatalf("%s is acknowledged, but its record is %v", m.id, w.record(m))
-		}
-		if w.record(m).State == driver.StateUnknown {
-			w.seen.Add("handed over", 1)
+		if !w.doneNow(m) {
+			w.fails("%s is acknowledged, but its record is %s", m.id, w.state(m))
 		}
 	}
-	// The reverse: without faults, in an unordered queue that delivers each
-	// order once, a redelivered message is not completed.
-	if faulty || w.source.ordered || twice(batch) {
-		return
+	if len(failed) > 0 && w.failAny {
+		w.fails("the batch did not fail, although the answer names %q", ids)
+	}
+	if !faulty && !twice(w.batch) {
+		w.exact(failed)
+	}
+}
+
+// exact checks a delivery without faults, which has one message for each order: each
+// message had its turn, and a message that is redelivered from an unordered queue is
+// not done.
+func (w *fixture) exact(failed []*sent) {
+	for at, m := range w.batch {
+		stopped := slices.ContainsFunc(w.batch[:at], func(before *sent) bool {
+			return w.source.ordered && (w.source.together || before.group == m.group) && !w.doneNow(before)
+		})
+		if !stopped && !w.ran[m] && w.record(m) == nil && !w.unprocessable(m) {
+			w.fails("%s did not run, although those before it are done", m.id)
+		}
 	}
 	for _, m := range failed {
-		if r := w.record(m); r != nil && r.State == driver.StateCompleted {
-			w.t.Fatalf("%s is redelivered, but its record is completed", m.id)
+		if !w.source.ordered && w.doneNow(m) {
+			w.fails("%s is redelivered, but it is done", m.id)
 		}
 	}
 	w.seen.Add("fault-free and exact", 1)
@@ -188,7 +271,7 @@ func (w *fixture) round(trouble bool) {
 // visible returns the messages that SQS can deliver, after waiting for one. In times
 // of trouble a standard queue may deliver messages that are hidden.
 func (w *fixture) visible(trouble bool) []*sent {
-	if trouble && !w.source.ordered && rapid.IntRange(0, 5).Draw(w.t, "deliver hidden messages") == 0 {
+	if trouble && !w.source.ordered && w.random.IntN(6) == 0 {
 		return w.waiting()
 	}
 	for {
@@ -209,6 +292,15 @@ func faultsOf(f *idempotenttest.Faults) (n int) {
 	return n
 }
 
+func copies(batch []*sent, m *sent) (n int) {
+	for _, b := range batch {
+		if b == m {
+			n++
+		}
+	}
+	return n
+}
+
 func twice(batch []*sent) bool {
 	about := map[string]bool{}
 	for _, m := range batch {
@@ -223,7 +315,6 @@ func twice(batch []*sent) bool {
 // reconcile resolves every unknown record with the real outcome. (A record with
 // an expired lease becomes unknown when its message is redelivered.)
 func (w *fixture) reconcile() {
-	g := w.guard(w.store)
 	for _, m := range w.all {
 		r := w.record(m)
 		if r == nil || r.State != driver.StateUnknown {
@@ -238,206 +329,37 @@ func (w *fixture) reconcile() {
 			w.retryable[string(r.ID)]++
 			w.seen.Add("not executed", 1)
 		}
-		if err := g.Resolve(context.Background(), r.ID, evidence); err != nil {
-			w.t.Fatal(err)
+		if err := w.auditor.Resolve(context.Background(), r.ID, evidence); err != nil {
+			w.fails("%v", err)
 		}
 		w.seen.Add("resolved", 1)
 	}
 }
 
-// sent is one message in a source. Two messages may be about one order.
-type sent struct {
-	id, about, group string
-	acknowledged     bool
-	receipts
-}
-
-// source is one kind of event source: how it delivers, and how it interprets an
-// answer.
-type source struct {
-	name     string
-	sqs      bool // with a visibility timeout
-	ordered  bool // within a group
-	together bool // one failure stops the whole batch
-	// rebalances: a new consumer may start before records that are acknowledged
-	rebalances bool
-	option     func(*lambdabatch.Options)
-	build      func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler
-	// deliver picks a batch, by index, of the messages that are waiting and not hidden.
-	deliver func(*rapid.T, []*sent) []*sent
-	// failed returns the messages of the batch that are redelivered.
-	failed func(batch []*sent, ids []string) []*sent
-}
-
-type handler func(context.Context, []*sent) ([]string, error)
-
-// order is the message's body. Two messages about one order are one request.
-type order struct {
-	ID      string `json:"order_id"`
-	Message string `json:"message"`
-}
-
-const arn, url = "arn:aws:sqs:eu-central-1:123456789012:orders", "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"
-
-func none(*lambdabatch.Options) {}
-
-var sources = []source{
-	{name: "SQS", sqs: true, option: none, build: ofSQS(lambdabatch.SQS[order]), deliver: anyOf, failed: named},
-	{name: "SQSFIFO", sqs: true, ordered: true, together: true, option: none, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
-	{name: "SQSFIFO per group", sqs: true, ordered: true, option: func(o *lambdabatch.Options) { o.PerGroup = true }, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
-	{name: "Kinesis", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: kinesis, deliver: first, failed: checkpoint},
-	{name: "Kafka", ordered: true, rebalances: true, option: none, build: kafka, deliver: groups, failed: fromTheFirst},
-	{name: "DynamoDB", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: dynamodb, deliver: first, failed: checkpoint},
-}
-
-func ofSQS(constructor func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)) func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler {
-	return func(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
-		h := constructor(g, work, option)
-		return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-			e := events.SQSEvent{Records: []events.SQSMessage{}}
-			for _, m := range batch {
-				e.Records = append(e.Records, events.SQSMessage{
-					MessageId: m.id, EventSourceARN: arn, Body: body(m), ReceiptHandle: m.receipt,
-					Attributes: map[string]string{"MessageGroupId": m.group, "ApproximateReceiveCount": strconv.Itoa(m.receives)},
-				})
-			}
-			response, err := h(ctx, e)
-			for _, f := range response.BatchItemFailures {
-				ids = append(ids, f.ItemIdentifier)
-			}
-			return ids, err
+// describe adds a line to the story: each message with its plan, and the answer.
+func (w *fixture) describe(trouble bool, ids []string, err error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "trouble %t, store faults %t: ", trouble, w.faults.Plan != nil)
+	for _, m := range w.batch {
+		fmt.Fprintf(&b, "%s (%s in %s, %s%s)", m.id, m.about, m.group, m.content, m.kind)
+		p := w.plans[m]
+		if p.ending != "" {
+			fmt.Fprintf(&b, " %s", p.ending)
 		}
+		if p.unreadable != nil {
+			b.WriteString(" unreadable for now")
+		}
+		if w.took[m] > 0 {
+			b.WriteString(" handed over")
+		}
+		b.WriteString("; ")
 	}
-}
-
-func kinesis(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
-	h := lambdabatch.Kinesis(g, work, option)
-	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-		e := events.KinesisEvent{Records: []events.KinesisEventRecord{}}
-		for _, m := range batch {
-			e.Records = append(e.Records, events.KinesisEventRecord{EventSourceArn: arn, EventID: m.id, Kinesis: events.KinesisRecord{SequenceNumber: m.id, PartitionKey: m.group, Data: []byte(body(m))}})
-		}
-		response, err := h(ctx, e)
-		for _, f := range response.BatchItemFailures {
-			ids = append(ids, f.ItemIdentifier)
-		}
-		return ids, err
+	fmt.Fprintf(&b, "named %q", ids)
+	if err != nil {
+		fmt.Fprintf(&b, ", error %v", err)
 	}
-}
-
-// kafka has a partition for each group. The offset of a message is its number.
-func kafka(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
-	h := lambdabatch.Kafka(g, work, option)
-	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-		e := events.KafkaEvent{EventSourceARN: arn, Records: map[string][]events.KafkaRecord{}}
-		names := map[lambdabatch.KafkaItemIdentifier]string{}
-		for _, m := range batch {
-			partition, offset := int64(m.group[0]-'A'), int64(m.id[1]-'A')
-			at := fmt.Sprintf("orders-%d", partition)
-			names[lambdabatch.KafkaItemIdentifier{Partition: at, Offset: offset}] = m.id
-			e.Records[at] = append(e.Records[at], events.KafkaRecord{Topic: "orders", Partition: partition, Offset: offset, Value: base64.StdEncoding.EncodeToString([]byte(body(m)))})
-		}
-		response, err := h(ctx, e)
-		for _, f := range response.BatchItemFailures {
-			ids = append(ids, names[f.ItemIdentifier])
-		}
-		return ids, err
+	if w.dead {
+		b.WriteString(", the process died")
 	}
-}
-
-func dynamodb(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
-	h := lambdabatch.DynamoDB(g, func(ctx context.Context, c lambdabatch.Change[order]) error { return work(ctx, *c.NewImage) }, option)
-	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
-		e := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{}}
-		for _, m := range batch {
-			e.Records = append(e.Records, events.DynamoDBEventRecord{EventSourceArn: arn, EventID: m.id, Change: events.DynamoDBStreamRecord{
-				SequenceNumber: m.id,
-				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(m.group)},
-				NewImage:       map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute(m.about), "message": events.NewStringAttribute(m.id)},
-			}})
-		}
-		response, err := h(ctx, e)
-		for _, f := range response.BatchItemFailures {
-			ids = append(ids, f.ItemIdentifier)
-		}
-		return ids, err
-	}
-}
-
-func body(m *sent) string { return fmt.Sprintf(`{"order_id":%q,"message":%q}`, m.about, m.id) }
-
-// anyOf is a standard queue: any messages, in any order, some of them twice.
-func anyOf(t *rapid.T, waiting []*sent) []*sent {
-	n := rapid.IntRange(1, 10).Draw(t, "messages")
-	batch := make([]*sent, 0, n)
-	for range n {
-		batch = append(batch, waiting[rapid.IntRange(0, len(waiting)-1).Draw(t, "message")])
-	}
-	return batch
-}
-
-// groups is a FIFO queue: the first messages of some groups, in their order.
-func groups(t *rapid.T, waiting []*sent) []*sent {
-	left := map[string]int{}
-	var batch []*sent
-	for _, m := range waiting {
-		n, known := left[m.group]
-		if !known {
-			n = rapid.IntRange(0, 6).Draw(t, "of group "+m.group)
-		}
-		if n > 0 && len(batch) < 10 {
-			batch = append(batch, m)
-			n--
-		} else {
-			n = 0
-		}
-		left[m.group] = n
-	}
-	return batch
-}
-
-// first is a shard: it delivers the next messages.
-func first(t *rapid.T, waiting []*sent) []*sent {
-	return waiting[:rapid.IntRange(1, min(10, len(waiting))).Draw(t, "records")]
-}
-
-// named interprets an answer as a queue does: the named messages are
-// redelivered.
-func named(batch []*sent, ids []string) (failed []*sent) {
-	for _, m := range batch {
-		if slices.Contains(ids, m.id) {
-			failed = append(failed, m)
-		}
-	}
-	return failed
-}
-
-// fromTheFirst interprets an answer in both ways that are possible for Kafka: the
-// named messages are redelivered, or in each partition all from the first named one
-// on. If the two differ, it returns nil: the messages would be lost in one of them.
-func fromTheFirst(batch []*sent, ids []string) (failed []*sent) {
-	stopped := map[string]bool{}
-	for _, m := range batch {
-		if slices.Contains(ids, m.id) {
-			stopped[m.group] = true
-		}
-		if stopped[m.group] {
-			failed = append(failed, m)
-		}
-	}
-	if len(failed) != len(named(batch, ids)) {
-		return nil
-	}
-	return failed
-}
-
-// checkpoint interprets an answer as a stream does: every message from the
-// lowest named number on is redelivered.
-func checkpoint(batch []*sent, ids []string) []*sent {
-	for i, m := range batch {
-		if slices.Contains(ids, m.id) {
-			return batch[i:]
-		}
-	}
-	return nil
+	w.lines = append(w.lines, b.String())
 }

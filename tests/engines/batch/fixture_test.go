@@ -4,13 +4,17 @@ package batch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
-	"pgregory.net/rapid"
+	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -22,6 +26,17 @@ import (
 )
 
 const timeout = 30 * time.Second
+
+// plan is what goes wrong with a message in one delivery.
+type plan struct {
+	ending          ending
+	unreadable      error // of Options.ID
+	refusesHandOver bool
+}
+
+// unreadable are errors of a function that reads a message, which a retry may not
+// return again.
+var unreadable = []error{context.DeadlineExceeded, context.Canceled, &idempotent.StoreError{Op: driver.OpGet, Err: errBroken}}
 
 // ending is what a handler does in one run.
 type ending string
@@ -38,44 +53,68 @@ const (
 	diesBefore  ending = "the process dies before the effect"
 	diesAfter   ending = "the process dies after the effect"
 	slow        ending = "takes all the time"
+	settled     ending = "returns that another operation is completed"
+	refused     ending = "returns that another operation is unknown"
 )
 
-var endings = []ending{succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow}
+var endings = []ending{succeeds, succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow, settled, refused}
 
-// fixture is a source, a function that processes its messages, and the book of the
-// effects.
+// fixture is a story: a source, a function that processes its messages, and the book
+// of the effects.
 type fixture struct {
-	t      *rapid.T
-	source source
-	// byOrder: the key is the order's. Otherwise it is the record's number, and
-	// two records about one order are separate operations.
-	byOrder  bool
-	declared idempotent.Recovery
-	clock    idempotenttest.Clock
-	store    driver.Store
-	faults   idempotenttest.Faults
-	handle   handler
-	all      []*sent
-	queue    *queue // of SQS
+	seed    uint64
+	random  *rand.Rand // of the goroutine of the story
+	lines   []string   // what happened
+	failure string
+	seen    *kit.Tally
+	source  source
+	// byOrder: the key is the order's. Otherwise it is the record's, and two records
+	// about one order are separate operations.
+	byOrder   bool
+	declared  idempotent.Recovery
+	handsOver bool
+	failAny   bool
+	clock     idempotenttest.Clock
+	store     driver.Store
+	auditor   *idempotent.Guard // of the store without faults
+	faults    idempotenttest.Faults
+	handle    handler
+	older     handler // of code that does not declare the step "notice"
+	all       []*sent
+	queue     *queue // of SQS
 
-	mu         sync.Mutex
-	script     map[string]ending          // of this invocation, by order
-	batch      []*sent                    // of this invocation
-	dead       bool                       // the process of this invocation is dead
-	broken     []string                   // violations
+	mu     sync.Mutex
+	broken []string // violations
+
+	// The delivery:
+	batch  []*sent
+	plans  map[*sent]plan
+	dead   bool           // the process is dead
+	hides  bool           // SQS accepts changes of the visibility timeout
+	hidden map[*sent]bool // messages whose timeout changed
+	took   map[*sent]int  // HandOver returned nil
+	ran    map[*sent]bool
+
+	// The book:
 	effects    map[string]int             // by operation
+	finals     map[string]int             // business outcomes, by operation
 	keys       map[string]map[string]bool // downstream keys, by operation
 	entries    map[string]int
 	retryable  map[string]int // records that were settled as retryable, by record
-	handedOver map[string]bool
-	handsOver  bool
-	running    map[string]int // by group
-	hides      bool           // SQS accepts changes of the visibility timeout
-	hidden     map[*sent]bool // messages whose timeout this invocation changed
-	seen       *kit.Tally
+	handedOver map[*sent]int
+	running    map[string]int // by group, and by operation
 }
 
 var errBroken = errors.New("broken")
+
+// storyEnds is the panic of a story that failed.
+type storyEnds struct{}
+
+// fails ends the story.
+func (w *fixture) fails(format string, args ...any) {
+	w.failure = fmt.Sprintf(format, args...)
+	panic(storyEnds{})
+}
 
 // mortal is a call of a process that may die: after its death every call fails.
 func (w *fixture) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
@@ -94,57 +133,88 @@ func (w *fixture) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	}
 }
 
-func newFixture(t *rapid.T, s source, seen *kit.Tally) *fixture {
-	w := &fixture{
-		t: t, source: s, seen: seen, store: memstore.New(),
-		declared:  rapid.SampledFrom([]idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}).Draw(t, "recovery"),
-		handsOver: rapid.Bool().Draw(t, "hands over"),
-		effects:   map[string]int{}, keys: map[string]map[string]bool{}, entries: map[string]int{}, retryable: map[string]int{},
-		handedOver: map[string]bool{}, running: map[string]int{},
+// set draws the options and the messages.
+func (w *fixture) set() {
+	w.store = memstore.New()
+	w.auditor = w.guard(w.store)
+	w.declared = []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}[w.random.IntN(3)]
+	w.handsOver, w.failAny = w.random.IntN(4) > 0, w.random.IntN(8) == 0
+	w.byOrder = !w.source.stream || w.random.IntN(2) == 0
+	w.effects, w.finals, w.keys = map[string]int{}, map[string]int{}, map[string]map[string]bool{}
+	w.entries, w.retryable, w.handedOver, w.running = map[string]int{}, map[string]int{}, map[*sent]int{}, map[string]int{}
+	concurrency, backoff := 1+w.random.IntN(4), time.Duration(w.random.IntN(2))*time.Minute
+	if w.source.together {
+		concurrency = 1
 	}
-	var option lambdabatch.Options
-	option.ID = lambdabatch.Field("/order_id")
-	s.option(&option)
-	w.byOrder = option.ID != nil
-	w.handle = s.build(w.guard(w.faults.Store(idempotenttest.Intercept(w.store, w.mortal))), w.work, func(o *lambdabatch.Options) {
-		*o = option
-		o.Operation = "fulfil"
-		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }
-		if o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency"); s.together {
-			o.Concurrency = 1
-		}
-		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
-			return idempotent.FingerprintBytes(nil), nil
-		}
-		if s.sqs {
-			o.ChangeVisibility = w.hide
-		}
-		if w.handsOver {
-			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, reason error) error {
-				u, _ := errors.AsType[*idempotent.UnresolvedError](reason)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.handedOver[string(u.RecordID)] = true
-				return nil
+	option := func(steps ...string) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) {
+			o.ID = lambdabatch.Field("/order_id")
+			w.source.option(o)
+			o.Operation, o.Concurrency, o.FailAny = "fulfil", concurrency, w.failAny
+			o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, steps }
+			o.ID = w.id(o.ID)
+			if o.Fingerprint == nil {
+				o.Fingerprint = func(m *lambdabatch.Message) (idempotent.Fingerprint, error) {
+					return idempotent.FingerprintBytes([]byte(w.message(m.ItemID).content)), nil
+				}
+			}
+			if w.source.sqs {
+				o.ChangeVisibility, o.Backoff = w.hide, backoff
+			}
+			if w.handsOver {
+				o.HandOver = w.handOver
 			}
 		}
-	})
-	groups := rapid.IntRange(1, 3).Draw(t, "groups")
-	for i := range rapid.IntRange(1, 12).Draw(t, "sent") {
-		about := i
-		if i > 0 && rapid.IntRange(0, 5).Draw(t, "again") == 0 {
-			about = rapid.IntRange(0, i-1).Draw(t, "about")
+	}
+	guard := w.guard(w.faults.Store(idempotenttest.Intercept(w.store, w.mortal)))
+	w.handle = w.source.build(guard, w.work("effect", "notice"), option("effect", "notice"))
+	w.older = w.source.build(guard, w.work("effect"), option("effect"))
+	w.queue = &queue{clock: &w.clock, fifo: w.source.ordered, retention: 14 * day, visibility: []time.Duration{timeout, 6 * timeout}[w.random.IntN(2)]}
+	count, groups := 1+w.random.IntN(12), 1+w.random.IntN(3)
+	for i := range count {
+		w.send(i, groups)
+	}
+}
+
+// send draws message number i. Without HandOver, all can be processed.
+func (w *fixture) send(i, groups int) {
+	m := &sent{number: i, id: fmt.Sprintf("m%d", i), about: fmt.Sprintf("o%d", i), content: "first", group: letter(w.random.IntN(groups))}
+	if w.source.rebalances {
+		m.id = fmt.Sprintf("orders-%d-%d", m.group[0]-'A', i)
+	}
+	if i > 0 && w.random.IntN(4) == 0 {
+		m.about = w.all[w.random.IntN(i)].about
+		if w.handsOver && w.random.IntN(2) == 0 {
+			m.content = "second"
 		}
-		w.all = append(w.all, &sent{id: "m" + letter(i), about: "o" + letter(about), group: letter(rapid.IntRange(0, groups-1).Draw(t, "group"))})
 	}
-	w.queue = &queue{
-		clock: &w.clock, fifo: s.ordered, retention: 14 * day,
-		visibility: rapid.SampledFrom([]time.Duration{timeout, 6 * timeout}).Draw(t, "visibility"),
+	if w.handsOver && w.random.IntN(5) == 0 {
+		m.kind = w.source.kinds[w.random.IntN(len(w.source.kinds))]
 	}
-	for _, m := range w.all {
-		w.queue.send(m)
+	m.key = w.key(m)
+	w.all = append(w.all, m)
+	w.queue.send(m)
+}
+
+func letter(i int) string { return string(rune('A' + i)) }
+
+// id is Options.ID, which sometimes fails for a while.
+func (w *fixture) id(of lambdabatch.IDFunc) lambdabatch.IDFunc {
+	if !w.byOrder {
+		of = lambdabatch.ItemID
 	}
-	return w
+	return func(ctx context.Context, m *lambdabatch.Message) (string, error) {
+		if err := w.plans[w.message(m.ItemID)].unreadable; err != nil {
+			w.seen.Add("temporarily unreadable", 1)
+			return "", err
+		}
+		return of(ctx, m)
+	}
+}
+
+// message returns the message with that id.
+func (w *fixture) message(id string) *sent {
+	return w.all[slices.IndexFunc(w.all, func(m *sent) bool { return m.id == id })]
 }
 
 // hide is the function's client of SQS.
@@ -166,87 +236,204 @@ func (w *fixture) hide(_ context.Context, queueURL, receipt string, seconds int3
 	return err
 }
 
-func letter(i int) string { return string(rune('A' + i)) }
+// handOver is Options.HandOver. It checks the reason against the message and its
+// record.
+func (w *fixture) handOver(_ context.Context, view *lambdabatch.Message, reason error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		return errBroken
+	}
+	m := w.message(view.ItemID)
+	r := w.record(m)
+	fact := "handed over:" + string(m.kind)
+	switch unknown, ok := errors.AsType[*idempotent.UnresolvedError](reason); {
+	case w.unprocessable(m):
+	case errors.As(reason, new(*idempotent.MismatchError)) && w.differs(m):
+		fact += " mismatch"
+	case ok && unknown.Err == nil && r != nil && unknown.RecordID == r.ID && r.State == driver.StateUnknown && !w.differs(m) && w.running[string(r.ID)] == 0:
+		fact += " unknown"
+	default:
+		w.breaks(fmt.Sprintf("%s is handed over, although it can run: %v, its record is %s", m.id, reason, w.state(m)))
+	}
+	if w.plans[m].unreadable != nil && !w.unprocessable(m) {
+		w.breaks(fmt.Sprintf("%s is handed over, although a retry can read it: %v", m.id, reason))
+	}
+	if w.ran[m] && copies(w.batch, m) == 1 {
+		w.breaks(m.id + " is handed over by the delivery in which it ran")
+	}
+	if w.plans[m].refusesHandOver {
+		w.seen.Add("refused by HandOver", 1)
+		return errBroken
+	}
+	if w.handedOver[m]++; w.handedOver[m] > 1 {
+		w.seen.Add("handed over again", 1) // by another delivery
+	}
+	if w.took[m]++; w.took[m] > copies(w.batch, m) {
+		w.breaks(m.id + " is handed over twice in one delivery")
+	}
+	w.seen.Add(fact, 1)
+	return nil
+}
+
+// unprocessable reports whether no retry by the same code can read the message.
+func (w *fixture) unprocessable(m *sent) bool {
+	if w.source.rebalances && !w.byOrder && (m.kind == keyless || m.kind == tombstone) {
+		return false // its place is its key
+	}
+	return m.kind != ""
+}
 
 func (w *fixture) guard(s driver.Store) *idempotent.Guard {
 	g, err := idempotent.New(s, func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
 		o.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
 			w.seen.Add("event "+string(e.Kind), 1)
+			if u, ok := errors.AsType[*idempotent.UnresolvedError](e.Err); ok && u.Err != nil {
+				w.seen.Add("older code refused", 1)
+			}
 		})
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.fails("%v", err)
 	}
 	return g
 }
 
 // key is the key of a message's operation.
-func (w *fixture) key(m *sent) idempotent.RecordID {
-	id := m.about
-	if !w.byOrder {
-		id = m.id
+func (w *fixture) key(m *sent) idempotent.Key {
+	if w.source.name == "SQS from S3" {
+		var e events.S3Event
+		if json.Unmarshal([]byte(stored(m)), &e) != nil {
+			return idempotent.Key{}
+		}
+		key, _ := lambdabatch.S3("fulfil")(context.Background(), e)
+		return key
 	}
-	return idempotent.Key{Operation: "fulfil", Scope: arn, ID: id}.RecordID()
+	key := idempotent.Key{Operation: "fulfil", Scope: arn, ID: m.about, Fingerprint: idempotent.FingerprintBytes([]byte(m.content))}
+	switch {
+	case w.byOrder:
+	case w.source.rebalances:
+		key.ID = m.id
+	default:
+		key.ID = eventID(m)
+	}
+	return key
 }
 
 // record returns the record of a message, or nil.
 func (w *fixture) record(m *sent) *driver.Record {
-	r, err := w.store.Get(context.Background(), w.key(m))
-	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
-		w.t.Fatal(err)
+	r, err := w.store.Get(context.Background(), m.key.RecordID())
+	if err != nil {
+		return nil // the store has no faults
 	}
 	return r
 }
 
-// done reports whether a message may be deleted: its record is completed, or it
-// is unknown and was handed over.
-func (w *fixture) done(m *sent) bool {
+// done reports whether a message may be deleted: its record is completed with its
+// content, or it was handed over.
+func (w *fixture) done(m *sent) bool { return w.handedOver[m] > 0 || w.completed(m) }
+
+// doneNow is done for the delivery: a message that is delivered again needs another
+// hand-over.
+func (w *fixture) doneNow(m *sent) bool { return w.took[m] > 0 || w.completed(m) }
+
+func (w *fixture) completed(m *sent) bool {
 	r := w.record(m)
-	return r != nil && (r.State == driver.StateCompleted || r.State == driver.StateUnknown && w.handedOver[string(r.ID)])
+	return r != nil && r.State == driver.StateCompleted && !w.differs(m) && !w.unprocessable(m)
 }
 
-// work is the handler.
-func (w *fixture) work(ctx context.Context, o order) error {
-	execution, _ := idempotent.FromContext(ctx)
-	id := string(execution.RecordID())
-	w.mu.Lock()
-	m := w.enters(id, o)
-	w.mu.Unlock()
-	defer func() {
+// differs reports whether the record of a message has another content.
+func (w *fixture) differs(m *sent) bool {
+	_, err := idempotent.Lookup[struct{}](context.Background(), w.auditor, m.key)
+	return errors.As(err, new(*idempotent.MismatchError))
+}
+
+// state describes the record of a message.
+func (w *fixture) state(m *sent) string {
+	r := w.record(m)
+	if r == nil {
+		return "missing"
+	}
+	return fmt.Sprintf("%s, of another content %t, lease ended %t", r.State, w.differs(m), r.LeaseEnded(w.clock.Now()))
+}
+
+// work returns the handler of code with the steps.
+func (w *fixture) work(steps ...string) func(context.Context, order) error {
+	return func(ctx context.Context, _ order) error {
+		execution, _ := idempotent.FromContext(ctx)
+		id := string(execution.RecordID())
+		view, _ := lambdabatch.FromContext(ctx)
+		m := w.message(view.ItemID)
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.running[m.group]--
-	}()
-	runtime.Gosched() // let other goroutines run
-	do := w.script[o.ID]
-	effect := func() error {
-		_, err := idempotent.Step(ctx, "effect", func(ctx context.Context) (bool, error) {
+		w.enters(id, m)
+		w.mu.Unlock()
+		defer func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.effects[id]++
-			if w.keys[id] == nil {
-				w.keys[id] = map[string]bool{}
+			w.running[m.group]--
+			w.running[id]--
+		}()
+		runtime.Gosched() // let other goroutines run
+		do := w.plans[m].ending
+		if err := w.begin(id, do); err != nil {
+			return err
+		}
+		for _, name := range steps {
+			if err := w.step(ctx, id, name); err != nil {
+				return err
 			}
-			w.keys[id][idempotent.DownstreamKey(ctx)] = true
-			return true, nil
-		})
-		return err
+		}
+		return w.end(do)
 	}
+}
+
+// begin is what a handler does before its effect.
+func (w *fixture) begin(id string, do ending) error {
 	switch do {
 	case failsBefore:
 		return errBroken
 	case notExecuted:
 		return idempotent.NotExecuted(errBroken)
 	case final:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.finals[id]++
 		return idempotent.Final("sold_out", "Sold out.")
 	case diesBefore:
 		w.dies()
 		return errBroken
+	case settled:
+		return &idempotent.ReplayUnavailableError{RecordID: another}
+	case refused:
+		return &idempotent.UnresolvedError{RecordID: another}
 	}
-	if err := effect(); err != nil {
-		return err
-	}
+	return nil
+}
+
+// another is the record of an operation that a handler calls.
+var another = idempotent.Key{Operation: "inner", Scope: arn, ID: "o0"}.RecordID()
+
+// step is a step of a handler. The step "effect" has the effect.
+func (w *fixture) step(ctx context.Context, id, name string) error {
+	_, err := idempotent.Step(ctx, name, func(ctx context.Context) (bool, error) {
+		if name != "effect" {
+			return true, nil
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.effects[id]++
+		if w.keys[id] == nil {
+			w.keys[id] = map[string]bool{}
+		}
+		w.keys[id][idempotent.DownstreamKey(ctx)] = true
+		return true, nil
+	})
+	return err
+}
+
+// end is what a handler does after its effect.
+func (w *fixture) end(do ending) error {
 	switch do {
 	case failsAfter:
 		return errBroken
@@ -271,42 +458,40 @@ func (w *fixture) dies() {
 	w.dead = true
 }
 
-// enters records that a handler runs, and checks whether it may.
-func (w *fixture) enters(id string, o order) *sent {
+// enters records that a handler runs for m, and checks whether it may.
+func (w *fixture) enters(id string, m *sent) {
 	w.entries[id]++
 	w.seen.Add("entries", 1)
-	var m *sent
-	at := -1
-	for i, b := range w.batch {
-		if b.id == o.Message {
-			m, at = b, i
-			break
-		}
+	if m.kind == tombstone {
+		w.seen.Add("tombstone ran", 1)
 	}
-	if m == nil || string(w.key(m)) != id {
-		w.breaks("a message ran that is not in the batch: " + o.ID)
-		return &sent{}
+	w.ran[m] = true
+	at := slices.Index(w.batch, m)
+	w.running[m.group]++
+	w.running[id]++
+	switch r := w.record(m); {
+	case at < 0 || string(m.key.RecordID()) != id:
+		w.breaks(m.id + " ran, and is not in the batch, or has another key")
+		return
+	case w.unprocessable(m) || r == nil || w.differs(m):
+		w.breaks(fmt.Sprintf("%s ran, and must be refused: its record is %s", m.id, w.state(m)))
 	}
 	if !w.source.ordered {
-		return m
+		return
 	}
 	for _, before := range w.batch[:at] {
-		if (before.group == m.group || w.source.together) && !w.done(before) {
+		if (before.group == m.group || w.source.together) && !w.doneNow(before) {
 			w.breaks(m.id + " ran before " + before.id + " was done")
 		}
 	}
-	for _, before := range w.all {
-		if before == m {
-			break
-		}
+	for _, before := range w.all[:m.number] {
 		if before.group == m.group && !before.acknowledged && !w.done(before) {
 			w.breaks(m.id + " of group " + m.group + " overtook " + before.id)
 		}
 	}
-	if w.running[m.group]++; w.running[m.group] > 1 {
+	if w.running[m.group] > 1 {
 		w.breaks("two of group " + m.group + " run at the same time")
 	}
-	return m
 }
 
 func (w *fixture) breaks(what string) { w.broken = append(w.broken, what) }
