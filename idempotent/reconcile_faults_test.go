@@ -380,18 +380,20 @@ func TestWhatAnErrorOfTheResolverMeans(t *testing.T) {
 	running := fmt.Errorf("wrapped: %w", &idempotent.InProgressError{RetryAfter: 3 * time.Hour})
 	gone := fmt.Errorf("wrapped: %w", idempotent.Unknown(errDown))
 	released, unknown := resume("a"), func(*idempotent.Options) {}
+	const settled = "released, gone, settled meanwhile"
 	for name, c := range map[string]struct {
 		options func(*idempotent.Options)
 		err     error
 		want    string
 		state   driver.State
-		due     time.Duration // after the question; 0: it is given up
+		due     time.Duration // after the question; 0: it is given up, -1: it is done
 	}{
 		"released, running": {released, running, "1 due, 1 postponed", driver.StateRetryable, 3 * time.Hour},
 		"unknown, running":  {unknown, running, "1 due, 1 postponed", driver.StateUnknown, 3 * time.Hour},
 		"released, gone":    {released, gone, "1 due, 1 marked unknown", driver.StateUnknown, time.Minute},
 		"unknown, gone":     {unknown, gone, "1 due, 1 exhausted", driver.StateUnknown, 0},
 		"released, failed":  {released, errDown, "1 due, 1 exhausted, 1 failed", driver.StateRetryable, 0},
+		settled:             {released, gone, "1 due, 1 stale", driver.StateCompleted, -1},
 	} {
 		s := newStranded(t, c.options)
 		key := s.leave(t, func(ctx context.Context, died func()) {
@@ -403,14 +405,23 @@ func TestWhatAnErrorOfTheResolverMeans(t *testing.T) {
 		s.clock.Advance(time.Hour)
 		s.reconcile(t, answer(idempotent.Later(time.Hour)))
 		s.clock.Advance(time.Hour)
-		report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		before := s.events.Count(event.MarkedUnknown)
+		report := s.reconcile(t, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if name == settled {
+				if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("x")); err != nil {
+					t.Error(err)
+				}
+			}
 			return idempotent.Resolution{}, c.err
 		}, func(o *idempotent.ReconcileOptions) {
 			o.GiveUpAfter, o.ReleasedFor = time.Millisecond, time.Millisecond
 		})
 		r := record(t, s, key)
+		if marked := s.events.Count(event.MarkedUnknown) > before; marked != (report.MarkedUnknown == 1) || marked && report.Oldest.IsZero() {
+			t.Errorf("%s: an event %t, and the oldest record that waits is of %s", name, marked, report.Oldest)
+		}
 		due := r.Due.Sub(s.clock.Now()).Round(time.Minute)
-		if report.String() != c.want || r.State != c.state || r.Exhausted != (c.due == 0) || !r.Exhausted && due != c.due {
+		if report.String() != c.want || r.State != c.state || r.Exhausted != (c.due == 0) || c.due > 0 && due != c.due {
 			t.Errorf("%s: %s; the record is %s, exhausted %t, due in %s", name, report, r.State, r.Exhausted, due)
 		}
 	}
