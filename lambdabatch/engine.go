@@ -138,10 +138,7 @@ func (e *engine) afterFailure(l *lanes, lane int) {
 
 // reserve returns the reserve of a batch that begins now.
 func (e *engine) reserve(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return 0
-	}
+	deadline, _ := ctx.Deadline() // without one, there is time
 	return min(e.opts.Reserve, deadline.Sub(e.now())/5)
 }
 
@@ -151,7 +148,7 @@ func (e *engine) timeFor(ctx context.Context, reserve time.Duration) bool {
 		return false
 	}
 	deadline, ok := ctx.Deadline()
-	return !ok || deadline.Sub(e.now()) >= max(reserve, 0)
+	return !ok || deadline.Sub(e.now()) >= reserve
 }
 
 // outOfTime stops handing out messages. The log line is the only sign of a

@@ -438,8 +438,16 @@ func TestHandOver_Refusals(t *testing.T) {
 		"test event of S3":   {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromS3(o) }, says("exactly one record")},
 		"no notification":    {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromSNS(o) }, says("raw message delivery")},
 		"ID was interrupted": {`{}`, failing(fmt.Errorf("table: %w", context.DeadlineExceeded)), nil},
-		"ID was canceled":    {`{}`, failing(context.Canceled), nil},
-		"ID failed to read":  {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errBroken}), nil},
+		"fingerprint was interrupted": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
+			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
+				return idempotent.Fingerprint{}, context.DeadlineExceeded
+			}
+		}, nil},
+		"decoding was interrupted": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
+			o.Decode = func([]byte, any) error { return context.Canceled }
+		}, nil},
+		"ID was canceled":   {`{}`, failing(context.Canceled), nil},
+		"ID failed to read": {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errBroken}), nil},
 		"store error": {`{"order_id":"o-1"}`, func(w *fixture, _ *lambdabatch.Options) {
 			w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
 		}, nil},

@@ -374,6 +374,16 @@ func TestDataLeftOut(t *testing.T) {
 			}
 		}
 	}
+	for _, status := range []types.ExecutionStatus{types.ExecutionStatusSucceeded, types.ExecutionStatusFailed} {
+		w := newFixture(t)
+		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, status }
+		w.mustRun(book)
+		w.clock.Advance(time.Hour)
+		w.lambda.fault = func(string) fault { return unsaid }
+		if report := w.reconcile(); report.Completed != 1 {
+			t.Errorf("%s, with data that the reply does not mention: %+v", status, report)
+		}
+	}
 }
 
 // Requests of one key at the same moment start one execution.

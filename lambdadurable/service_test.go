@@ -75,6 +75,7 @@ const (
 	lost            // the call has its effect, and its reply is lost
 	bare            // the reply has no data of the execution
 	silent          // as bare, and it does not say so
+	unsaid          // the reply has the data, and does not say so
 )
 
 func newService(t *testing.T, now func() time.Time) *service {
@@ -148,7 +149,7 @@ func (s *service) call(name string, do func(w http.ResponseWriter, r *http.Reque
 		case lost:
 			do(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // the connection breaks
-		case bare, silent, none:
+		case bare, silent, unsaid, none:
 			refused = do(w, r.WithContext(context.WithValue(r.Context(), faultKey{}, what)))
 		}
 		if refused != nil {
@@ -214,7 +215,9 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) *refusal {
 	case silent:
 		return reply(w, out)
 	}
-	out["ExecutionDataIncluded"] = data
+	if r.Context().Value(faultKey{}) != unsaid {
+		out["ExecutionDataIncluded"] = data
+	}
 	if data {
 		out["InputPayload"] = e.payload
 		switch {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"maps"
 	"strconv"
 	"time"
 
@@ -302,11 +301,10 @@ func (p *predecessor) ask(ctx context.Context, key idempotent.Key) (result any, 
 
 // note puts an item from which Resolver finds the item of a record: the record's id
 // does not contain the payload. Powertools does not read it, because it has no hash.
-// It has the expiry and the validation hash of own.
+// It has the expiry and the validation hash of own, which it becomes.
 func (p *predecessor) note(ctx context.Context, id string, own item) error {
-	note := maps.Clone(own)
-	note[p.opts.KeyAttr], note[onceAttr] = text(p.prefix+"#"+id), own[p.opts.KeyAttr]
-	if _, err := p.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(p.table), Item: note}); err != nil {
+	own[p.opts.KeyAttr], own[onceAttr] = text(p.prefix+"#"+id), own[p.opts.KeyAttr]
+	if _, err := p.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(p.table), Item: own}); err != nil {
 		return fmt.Errorf("powertools: put the note of an unknown key: %w", err)
 	}
 	return nil
@@ -316,11 +314,11 @@ func (p *predecessor) note(ctx context.Context, id string, own item) error {
 func (p *predecessor) resolve(ctx context.Context, id idempotent.RecordID) (idempotent.Resolution, error) {
 	o := &p.opts
 	note, err := p.get(ctx, p.prefix+"#"+string(id))
-	if err != nil || note == nil {
+	if note == nil {
 		return idempotent.Later(0), err
 	}
 	found, err := p.get(ctx, textOf(note, onceAttr))
-	if err != nil || found == nil {
+	if found == nil {
 		return idempotent.Later(0), err
 	}
 	expiry, err := numberOf(found, o.ExpiryAttr, time.Second)

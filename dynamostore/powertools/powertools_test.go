@@ -220,6 +220,7 @@ func outcome(result any, found bool, err error) string {
 func TestResolver(t *testing.T) {
 	t.Parallel()
 	declined := idempotent.Final("declined", "The card was declined.")
+	const unvalidated = "validated by Powertools only"
 	for name, c := range map[string]struct {
 		late   item // what Powertools changes in the item; nil: it deletes it
 		result func(json.RawMessage) (any, error)
@@ -232,18 +233,21 @@ func TestResolver(t *testing.T) {
 		"not decodable":      {item{"status": s("COMPLETED")}, func(json.RawMessage) (any, error) { return nil, errors.New("another shape") }, "failed"},
 		"an invalid result":  {item{"status": s("COMPLETED"), "data": s("NaN")}, nil, "failed"},
 		"an invalid expiry":  {item{"status": s("COMPLETED"), "ttl": s("soon")}, nil, "failed"},
+		"without an expiry":  {item{"status": s("COMPLETED"), "ttl": nil}, nil, ", <nil>"},
 		"at its expiry":      {item{"status": s("COMPLETED"), "ttl": n(began.Unix() + 120)}, nil, ", <nil>"},
 		"expired":            {item{"status": s("COMPLETED"), "ttl": n(began.Unix() + 119)}, nil, "unknown"},
 		"in progress":        {item{}, nil, "unknown"},
 		"of another payload": {item{"status": s("COMPLETED"), "validation": s("0")}, nil, "unknown"},
 		"deleted":            {nil, nil, "unknown"},
+		unvalidated:          {item{"status": s("COMPLETED"), "data": s(`"ch_7"`), "validation": s("0")}, nil, "ch_7, <nil>"},
 	} {
 		db, clock := dynamotest.New(table), began
 		options := func(o *powertools.Options) {
 			shared(o)
 			o.Now = func() time.Time { return clock }
-			o.Validation = func(context.Context, idempotent.Key) (any, error) { return 4200, nil }
-			o.Result = c.result
+			if o.Result = c.result; name != unvalidated {
+				o.Validation = func(context.Context, idempotent.Key) (any, error) { return 4200, nil }
+			}
 		}
 		it := item{"pk": s(inPython), "status": s("INPROGRESS"), "ttl": n(began.Unix() + 3600), "in_progress_expiration": n(began.UnixMilli() - 2000), "validation": s("86dba86754c0ad93997a11fa947d97b2")}
 		put(t, db, it)
@@ -271,10 +275,11 @@ func TestResolver(t *testing.T) {
 			t.Fatalf("%s: got %v", name, err)
 		}
 		note := plain(get(t, db, "charge.app.handler#"+string(key.RecordID())))
-		if want := map[string]string{"pk": "charge.app.handler#" + string(key.RecordID()), "status": "INPROGRESS", "once": inPython, "validation": "86dba86754c0ad93997a11fa947d97b2", "ttl": fmt.Sprint(began.Add(30 * 24 * time.Hour).Unix())}; fmt.Sprint(note) != fmt.Sprint(want) {
+		if want := map[string]string{"pk": "charge.app.handler#" + string(key.RecordID()), "status": "INPROGRESS", "once": inPython, "validation": "86dba86754c0ad93997a11fa947d97b2", "ttl": fmt.Sprint(began.Add(30 * 24 * time.Hour).Unix())}; name != unvalidated && fmt.Sprint(note) != fmt.Sprint(want) {
 			t.Errorf("%s: the note is %v", name, note)
 		}
 		maps.Copy(it, c.late)
+		maps.DeleteFunc(it, func(_ string, v types.AttributeValue) bool { return v == nil })
 		if put(t, db, it); c.late == nil {
 			if _, err := db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: item{"pk": it["pk"]}}); err != nil {
 				t.Fatal(err)
@@ -413,6 +418,14 @@ func TestResolverOfOtherRecords(t *testing.T) {
 	other := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return idempotent.Later(time.Hour), nil
 	}
+	calls := 0
+	afterNote := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) {
+		if calls++; calls > 1 {
+			c.Err = errors.New("down")
+			return
+		}
+		c.Out = &dynamodb.GetItemOutput{Item: item{"once": s("x")}}
+	})
 	down := dynamotest.Intercept(nil, func(_ context.Context, c *dynamotest.Call) { c.Err = errors.New("down") })
 	for _, c := range []struct {
 		reader    powertools.Reader
@@ -425,6 +438,7 @@ func TestResolverOfOtherRecords(t *testing.T) {
 		{down, driver.ReasonLeaseEnded, nil, idempotent.Later(0), "<nil>"},
 		{down, driver.ReasonPredecessor, other, idempotent.Later(0), "powertools: get the item of an unknown key: down"},
 		{dynamotest.New(table), driver.ReasonPredecessor, other, idempotent.Later(0), "<nil>"},
+		{afterNote, driver.ReasonPredecessor, other, idempotent.Later(0), "powertools: get the item of an unknown key: down"},
 	} {
 		resolve, err := powertools.Resolver(c.reader, table, powertools.TypeScript, "charge", c.otherwise, shared)
 		if err != nil {
@@ -459,6 +473,9 @@ func TestResultOfTypeScript(t *testing.T) {
 		}
 		put(t, db, it)
 		result, found, err := ask(t, db, powertools.TypeScript)
+		if note := get(t, db, "charge.app.handler#"+string(key.RecordID())); note != nil {
+			t.Errorf("a key that is not unknown has the note %v", note)
+		}
 		if got := outcome(result, found, err); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

@@ -8,6 +8,8 @@ package main
 // equivalents are mutants that change nothing observable, each with the reason.
 // It is an error if a test notices one.
 var equivalents = map[string]string{
+	"infra.IdempotencyTable.GrantViewer: t.Chunks != nil is always true":          "equal statements are merged, so the table is granted once",
+	"infra.IdempotencyTable.GrantOperator: t.Chunks != nil is always true":        "equal statements are merged, so the table is granted once",
 	"idempotent.Guard.options: len(optFns) == 0 is never true":                    "copies options that are complete",
 	"idempotent.FingerprintBytes: size += binary.MaxVarintLen64 + len(p) is gone": "only a capacity: append grows the slice without it",
 	"idempotent.Options.validate: o.CacheBytes < 0 has <=":                        "zero was replaced by the default before",
