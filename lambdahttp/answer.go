@@ -332,7 +332,7 @@ var (
 		{statusMismatch, "the key belongs to another request", withStatuses},
 		{statusUnknown, "the outcome is unknown", withStatuses},
 		{statusIgnored, "the request has a key, but its method is not guarded", withStatuses},
-		{statusNotStored, "a retry will not get this response", always},
+		{statusNotStored, "a retry will not get this response", nil},
 	}, always}
 	expiresHeader  = header{nameExpires, "When the stored response expires, as an HTTP date.", nil, withExpires}
 	exposedHeader  = header{nameExposed, "The headers that scripts of other origins can read.", nil, withExposing}

@@ -65,7 +65,7 @@ func (s *scanner) find(tokens []string) (value []byte, ok bool) {
 		return s.doc[start:s.pos], true
 	}
 	s.pos++
-	index, name := arrayIndex(tokens[0]), `"`+tokens[0]+`"`
+	index := arrayIndex(tokens[0])
 	for i := 0; ; i++ {
 		switch s.next() {
 		case '}', ']', 0:
@@ -74,9 +74,7 @@ func (s *scanner) find(tokens []string) (value []byte, ok bool) {
 		}
 		found := i == index
 		if open == '{' {
-			start := s.pos
-			s.text()
-			found = sameText(s.doc[start:s.pos], name)
+			found = string(s.name()) == tokens[0]
 		}
 		if found {
 			value, ok = s.find(tokens[1:])
@@ -122,6 +120,19 @@ func (s *scanner) skip() {
 	}
 }
 
+// name reads a string and returns what it spells.
+func (s *scanner) name() []byte {
+	start := s.pos
+	s.text()
+	text := s.doc[start:s.pos]
+	if bytes.IndexByte(text, '\\') < 0 {
+		return bytes.Trim(text, `"`)
+	}
+	var name string
+	_ = json.Unmarshal(text, &name) // the document is valid
+	return []byte(name)
+}
+
 // text reads a string.
 func (s *scanner) text() {
 	for s.pos++; s.pos < len(s.doc) && s.doc[s.pos] != '"'; s.pos++ {
@@ -149,14 +160,4 @@ func arrayIndex(token string) int {
 		return -1
 	}
 	return i
-}
-
-// sameText reports whether text is a JSON string for the unescaped string in
-// quotes.
-func sameText(text []byte, quoted string) bool {
-	if bytes.IndexByte(text, '\\') < 0 {
-		return string(text) == quoted
-	}
-	var s string
-	return json.Unmarshal(text, &s) == nil && s == quoted[1:len(quoted)-1]
 }

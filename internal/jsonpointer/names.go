@@ -3,8 +3,6 @@
 package jsonpointer
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 )
@@ -35,9 +33,9 @@ func NamesIn(pointers []Pointer) *Names {
 }
 
 // Miscased returns a known name that doc has in another letter case, and false if it
-// has no such name. For encoding/json such a member is the known one, for other readers it
-// is not, so doc has two meanings. The result is undefined if doc is not a valid JSON
-// document.
+// has no such name. For encoding/json such a member is the known one, for other readers
+// it is not, so doc has two meanings. The result is undefined if doc is not a valid
+// JSON document.
 func (n *Names) Miscased(doc []byte) (known string, ok bool) {
 	s := scanner{doc: doc}
 	return s.miscased(n)
@@ -56,13 +54,12 @@ func (s *scanner) miscased(n *Names) (known string, ok bool) {
 			s.skip()
 			return "", false
 		}
-		inner, found := (*Names)(nil), false
+		var inner *Names
+		var found bool
 		if open == '[' {
 			inner, found = n.Members[strconv.Itoa(i)]
 		} else {
-			start := s.pos
-			s.text()
-			name := unquoted(s.doc[start:s.pos])
+			name := s.name()
 			if inner, found = n.Members[string(name)]; !found {
 				if known, ok = n.like(string(name)); ok {
 					return known, true
@@ -76,16 +73,6 @@ func (s *scanner) miscased(n *Names) (known string, ok bool) {
 			return known, true
 		}
 	}
-}
-
-// unquoted returns what a JSON string spells.
-func unquoted(text []byte) []byte {
-	if bytes.IndexByte(text, '\\') < 0 {
-		return bytes.Trim(text, `"`)
-	}
-	var s string
-	_ = json.Unmarshal(text, &s) // the document is valid
-	return []byte(s)
 }
 
 // like returns the first known name that equals name if letter case is ignored.

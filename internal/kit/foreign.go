@@ -16,8 +16,8 @@ import (
 )
 
 // foreign are the headers Host, Origin and Sec-Fetch-Site of requests that no page of
-// the listener makes, as browsers of
-// any age send them. HOST is the address of the listener, and PORT its port.
+// the listener makes, as browsers of any age send them. HOST is the address of the
+// listener, and PORT its port.
 var foreign = [][3]string{
 	// A name of DNS that leads to this machine is one origin for the browser.
 	{"rebound.example:PORT", "", "same-origin"},

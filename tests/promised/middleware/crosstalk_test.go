@@ -20,10 +20,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdaurl"
-	"github.com/gin-gonic/gin"
-	"github.com/go-chi/chi/v5"
-	"github.com/labstack/echo/v4"
-	echomiddleware "github.com/labstack/echo/v4/middleware"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -244,25 +240,9 @@ var stages = map[string]func(*stage) func(*sent) answered{
 		mux.Handle("/live/", http.StripPrefix("/live", h))
 		return mux
 	}),
-	"chi": overHTTP(func(h http.Handler) http.Handler {
-		r := chi.NewRouter()
-		r.Mount("/test", http.StripPrefix("/test", h))
-		r.Mount("/live", http.StripPrefix("/live", h))
-		return r
-	}),
-	"gin": overHTTP(func(h http.Handler) http.Handler {
-		r := gin.New()
-		for _, mount := range []string{"/test", "/live"} {
-			r.Any(mount+"/*rest", gin.WrapH(http.StripPrefix(mount, h)))
-		}
-		return r
-	}),
-	"echo": overHTTP(func(h http.Handler) http.Handler {
-		e := echo.New()
-		e.Pre(echomiddleware.Rewrite(map[string]string{"/test/*": "/$1", "/live/*": "/$1"}))
-		e.Any("/*", echo.WrapHandler(h))
-		return e
-	}),
+	"chi":  overHTTP(chiByPrefix),
+	"gin":  overHTTP(ginByPrefix),
+	"echo": overHTTP(echoRewritten),
 	"lambdaurl": func(g *stage) func(*sent) answered {
 		mux := http.NewServeMux()
 		mux.Handle("/test/", http.StripPrefix("/test", g.handler()))
