@@ -53,8 +53,8 @@ timed-also:
 
 .PHONY: check build
 EXPLORED := ./tests/guard/model/explore ./tests/guard/model/pair
-# Limits of time are tested by test-cost, when nothing else runs.
-UNIT := -skip '^TestLimits$$'
+# Limits of time and memory are tested by test-cost, when nothing else runs.
+UNIT := -skip '^(TestLimits|TestFlood)$$'
 SINCE ?= HEAD
 check: lint-code lint-prose ## Before a commit: lint, and the unit tests of what changed (SINCE: a commit)
 	go test -count=1 -run '^Test(API|Metrics)$$' ./tests/promised/frozen
@@ -67,8 +67,8 @@ build: ## Compile every package (GOARCH: for which processor)
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
 RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
-# Limits of time, and results of many megabytes in one goroutine, which take the race detector 20 s: test-cost has these tests.
-ALONE := ^(TestLimits|TestResultBound|TestDamagedCompression)$$
+# Limits of time and memory, and results of many megabytes in one goroutine, which take the race detector 20 s: test-cost has these tests.
+ALONE := ^(TestLimits|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
@@ -150,7 +150,7 @@ screenshots: ### Make the pictures of the documentation anew
 
 .PHONY: test-cost
 test-cost: ### Limits of time, sizes and cold starts
-	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./lambdahttp ./idempotent
+	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./lambdahttp ./idempotent ./cmd/once ./examples/charge-lambda/cmd/local
 	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack
