@@ -20,9 +20,10 @@ import (
 )
 
 // A record in progress has the sort key of the index, which is when it is due, and
-// not the partition key. So it is not in the index, and a first request costs no
-// write there. The index could show only runs whose process was killed and whose
-// request never came again. A scan finds these.
+// not the partition key, unless its run has announced itself. So it is not in the
+// index, and a first request costs no write there. A process that ends without a
+// warning, for example because it has no memory left, leaves such a record. A scan
+// finds it.
 
 // The filters of scans for such records.
 const (
@@ -40,13 +41,19 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	}
 }
 
-// Abandoned reads the table for records in progress that are due by now, and
-// passes them to handle in pages: runs whose process was killed. A call reads until
-// its context ends, for at most 15 minutes, and at most Options.ScanUnits of read
-// units a second for each of Options.ScanSegments. The next call continues where it ended. The next pass over
-// the table begins Options.ScanEvery after the last one began; until then a call
-// costs half a read unit. A position that is damaged, or whose time is in the
-// future, is replaced by a new pass. See [driver.AbandonedLister].
+// Abandoned reads the table for records in progress that are due by now and not
+// announced, and passes them to handle in pages: runs whose process ended without a
+// warning. A call reads until its context ends, for at most 15 minutes, and at most
+// Options.ScanUnits of read units a second for each of Options.ScanSegments. The next
+// call continues where it ended. See [driver.AbandonedLister].
+//
+// After a pass over the table that found nothing, the next one begins
+// Options.ScanEvery after its end. What ended one process can end others: after a
+// pass that found a record, the next one begins after an hour, if that is sooner, and
+// each pass that finds nothing doubles the pause. In a table with a Prefix, where a
+// pass reads other items too, the pause is always ScanEvery. Until a pass begins, a
+// call costs half a read unit. [Store.BeginScan] begins one at once. A position that
+// is damaged, or whose time is in the future, is replaced by a new pass.
 //
 // The reads are eventually consistent: 8 KB cost one read unit, whatever the filter
 // removes, chunks of large results included (see Options.ChunkTable). Where a pass
@@ -67,11 +74,8 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	if mark.wrong == "" {
 		mark.wrong = mark.ahead(now)
 	}
-	if mark.wrong != "" || mark.done() && !now.Before(mark.began.Add(s.opts.ScanEvery)) {
-		mark.began, mark.reserved, mark.starts = now, time.Time{}, make([]item, s.opts.ScanSegments)
-		for i := range mark.starts {
-			mark.starts[i] = item{}
-		}
+	if mark.wrong != "" || mark.done() && !now.Before(mark.ended.Add(min(mark.pause, s.opts.ScanEvery))) {
+		mark.begin(now, s.opts.ScanSegments)
 	}
 	if mark.done() || mark.reserved.After(now) {
 		return mark.scanned(now, s.opts.ScanEvery), nil
@@ -84,12 +88,35 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
 	err = p.read(ctx)
 	mark.reserved = time.Time{}
+	if mark.done() {
+		mark.end(now, s.shortestPause(), s.opts.ScanEvery)
+	}
 	save, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	_, saveErr := s.putBookmark(save, mark) // if it is not mine any more, another call has gone on
 	result := mark.scanned(now, s.opts.ScanEvery)
 	result.Items, result.ReadUnits = p.done.Items, p.done.ReadUnits
 	return result, errors.Join(err, saveErr)
+}
+
+// BeginScan makes the next call of [Store.Abandoned] begin a pass over the table,
+// unless a pass has begun and not ended. It reports whether it did. It reads and
+// writes one item.
+func (s *Store) BeginScan(ctx context.Context, now time.Time) (begun bool, err error) {
+	mark, err := s.bookmark(ctx)
+	if err != nil || !mark.done() && mark.wrong == "" && mark.ahead(now) == "" {
+		return false, err
+	}
+	mark.begin(now, s.opts.ScanSegments)
+	return s.putBookmark(ctx, mark)
+}
+
+// shortestPause is the pause after a pass that found something.
+func (s *Store) shortestPause() time.Duration {
+	if s.layout.prefix != "" {
+		return s.opts.ScanEvery
+	}
+	return min(time.Hour, s.opts.ScanEvery)
 }
 
 const (
@@ -189,6 +216,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		p.closed = true
 		return false
 	}
+	p.mark.found = p.mark.found || len(found) > 0
 	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
 	return true
 }
@@ -240,12 +268,18 @@ func (p *pace) spent(units float64) {
 //	v        format version
 //	wid      write id
 //	began    when the pass began, in milliseconds since 1970
+//	ended    when the last pass ended that is complete
+//	pause    how many milliseconds after that the next pass begins
+//	found    whether the pass has found a record
 //	until    when the reservation of the call that reads ends
 //	next     for each segment the key after which it continues, empty at its start,
 //	         null at its end
 type bookmark struct {
 	was      types.AttributeValue // the write id of the item; nil: it is missing
 	began    time.Time
+	ended    time.Time // zero: no pass has ended
+	pause    time.Duration
+	found    bool
 	reserved time.Time
 	starts   []item // nil: the segment is done
 	wrong    string // why a new pass replaces it; empty: it is right
@@ -266,6 +300,27 @@ func (m *bookmark) done() bool {
 	return true
 }
 
+// begin begins a pass in that many segments.
+func (m *bookmark) begin(now time.Time, segments int) {
+	m.began, m.found, m.reserved, m.starts = now, false, time.Time{}, make([]item, segments)
+	for i := range m.starts {
+		m.starts[i] = item{}
+	}
+}
+
+// end ends the pass, and sets the pause until the next one.
+func (m *bookmark) end(now time.Time, shortest, longest time.Duration) {
+	m.ended = now
+	switch {
+	case m.found:
+		m.pause = shortest
+	case m.pause == 0:
+		m.pause = longest
+	default:
+		m.pause = min(2*m.pause, longest)
+	}
+}
+
 // maxAhead is how far ahead the clock of the call that wrote a bookmark can be.
 const maxAhead = time.Minute
 
@@ -275,6 +330,8 @@ func (m *bookmark) ahead(now time.Time) string {
 	switch {
 	case m.began.After(now.Add(maxAhead)):
 		return "its pass began in the future"
+	case m.ended.After(now.Add(maxAhead)):
+		return "its last pass ended in the future"
 	case m.reserved.After(now.Add(longestRead + saveTimeout + maxAhead)):
 		return "it is reserved for longer than a call can read"
 	}
@@ -282,7 +339,7 @@ func (m *bookmark) ahead(now time.Time) string {
 }
 
 func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
-	return driver.Scanned{Began: m.began, Late: !m.done() && now.Sub(m.began) > every, Replaced: m.wrong}
+	return driver.Scanned{Began: m.began, Ended: m.ended, Late: !m.done() && now.Sub(m.began) > every, Replaced: m.wrong}
 }
 
 // bookmark reads the bookmark. One that is damaged is returned with what is wrong,
@@ -303,6 +360,7 @@ func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
 	d.bytes(attrVersion, required)
 	m.was = out.Item[attrVersion]
 	m.began, m.reserved = d.time(attrBegan, required), d.time(attrReserved, optional)
+	m.ended, m.pause, m.found = d.time(attrEnded, optional), d.duration(attrPause), d.flag(attrFound)
 	list, _ := out.Item[attrStarts].(*types.AttributeValueMemberL)
 	if list == nil {
 		d.fail(attrStarts, "is not a list")
@@ -316,7 +374,7 @@ func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
 		m.starts = append(m.starts, start)
 	}
 	if d.err != nil {
-		m.wrong = d.err.Error()
+		m.ended, m.pause, m.wrong = time.Time{}, 0, d.err.Error()
 	}
 	return m, nil
 }
@@ -363,6 +421,11 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 	}
 	s.layout.place(it, ScanKey)
 	putTime(it, attrBegan, m.began)
+	putTime(it, attrEnded, m.ended)
+	putDuration(it, attrPause, m.pause)
+	if m.found {
+		it[attrFound] = &types.AttributeValueMemberBOOL{Value: true}
+	}
 	putTime(it, attrReserved, m.reserved)
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),

@@ -119,10 +119,10 @@ func TestReconciler_FindsAbandonedRuns(t *testing.T) {
 				}
 				return report
 			}
-			run() // begins a pass
+			run() // a pass that finds nothing
 			claim(key("one"))
 			claim(key("two"))
-			clock.Advance(59 * time.Minute)
+			clock.Advance(24*time.Hour - time.Minute)
 			if r := run(); r.Due != 0 || r.Pending != 0 {
 				t.Errorf("before the next pass: %s", r)
 			}
@@ -147,48 +147,47 @@ func TestReconciler_FindsAbandonedRuns(t *testing.T) {
 	}
 }
 
-// A request that ends well never touches the index, whatever its recovery.
+// A request that ends well never touches the index, whatever its recovery. Only an
+// announced run is in it before its lease ends.
 func TestRunning_IsNotInTheIndex(t *testing.T) {
 	t.Parallel()
-	for _, indexed := range []bool{false, true} {
-		fake := newFake()
-		s := newStore(t, fake, func(o *dynamostore.Options) { o.IndexRunning = indexed })
-		running := leftRunning(t, s, 2)
-		unknown := waiting(t, s, 2, asTheyAre)
-		due, listed := unknown, running
-		if indexed {
-			due, listed = slices.Concat(unknown, running), nil
+	fake := newFake()
+	s := newStore(t, fake)
+	running := leftRunning(t, s, 2)
+	announced := waiting(t, s, 2, func(_ int, r *driver.Record) {
+		r.State, r.LeaseEnd, r.Announced = driver.StateInProgress, noon, true
+	})
+	unknown := waiting(t, s, 2, asTheyAre)
+	wantIDs(t, "Due", s.Due(t.Context()), slices.Concat(unknown, announced)...)
+	wantIDs(t, "Running", s.Running(t.Context()), running...)
+	wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context()), slices.Concat(unknown, announced, running)...)
+	wantIDs(t, "Running without the index", s.WithoutIndex().Running(t.Context()))
+	for _, id := range slices.Concat(running, announced) {
+		listed := slices.Contains(announced, id)
+		if _, inIndex := fake.item(string(id))[dynamostore.IndexPartitionKey]; inIndex != listed {
+			t.Errorf("a running record is announced: %t, and in the index: %t", listed, inIndex)
 		}
-		wantIDs(t, "Due", s.Due(t.Context()), due...)
-		wantIDs(t, "Running", s.Running(t.Context()), listed...)
-		wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context()), slices.Concat(unknown, running)...)
-		wantIDs(t, "Running without the index", s.WithoutIndex().Running(t.Context()))
-		for _, id := range running {
-			if _, inIndex := fake.item(string(id))[dynamostore.IndexPartitionKey]; inIndex != indexed {
-				t.Errorf("IndexRunning is %t, and a running record is in the index: %t", indexed, inIndex)
-			}
-			r, err := s.Get(t.Context(), id)
-			if err != nil || !r.Due.Equal(noon) || r.Exhausted {
-				t.Errorf("got %+v, %v", r, err)
-			}
+		r, err := s.Get(t.Context(), id)
+		if err != nil || !r.Due.Equal(noon) || r.Exhausted || r.Announced != listed {
+			t.Errorf("got %+v, %v", r, err)
 		}
-		// A transaction writes the record in the same way.
-		guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := idempotent.Key{Operation: "order", Scope: "acme", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
-		if _, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
-			return dynamostore.CommitStep(ctx, "order", "done", types.TransactWriteItem{Put: &types.Put{TableName: aws.String("orders"), Item: item{"pk": text("o-1")}}})
-		}); err != nil {
-			t.Fatal(err)
-		}
-		puts := sent[dynamodb.PutItemInput](fake)
-		for i, it := range []item{puts[len(puts)-2].Item, sent[dynamodb.TransactWriteItemsInput](fake)[0].TransactItems[0].Put.Item, puts[len(puts)-1].Item} {
-			running := i < 2 // the claim and the step; then the outcome
-			if _, inIndex := it[dynamostore.IndexPartitionKey]; inIndex != (running && indexed) || running != (it[dynamostore.IndexSortKey] != nil) {
-				t.Errorf("IndexRunning is %t; write %d of the run: %s", indexed, i, show(it))
-			}
+	}
+	// A transaction writes the record in the same way.
+	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := idempotent.Key{Operation: "order", Scope: "acme", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
+	if _, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
+		return dynamostore.CommitStep(ctx, "order", "done", types.TransactWriteItem{Put: &types.Put{TableName: aws.String("orders"), Item: item{"pk": text("o-1")}}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	puts := sent[dynamodb.PutItemInput](fake)
+	for i, it := range []item{puts[len(puts)-2].Item, sent[dynamodb.TransactWriteItemsInput](fake)[0].TransactItems[0].Put.Item, puts[len(puts)-1].Item} {
+		running := i < 2 // the claim and the step; then the outcome
+		if it[dynamostore.IndexPartitionKey] != nil || running != (it[dynamostore.IndexSortKey] != nil) {
+			t.Errorf("write %d of the run: %s", i, show(it))
 		}
 	}
 }
@@ -241,28 +240,82 @@ func TestAbandoned_KeepsItsSegments(t *testing.T) {
 	p.want(t, "both calls", ids...)
 }
 
-// A pass begins when the interval has passed since the last one began, and until
-// then a call only reads the bookmark.
-func TestAbandoned_Interval(t *testing.T) {
+// After a pass that found nothing the next one begins after the longest pause. After
+// one that found a record it begins after an hour, and the pause doubles until then.
+// Until a pass begins, a call only reads the bookmark.
+func TestAbandoned_Pauses(t *testing.T) {
+	t.Parallel()
+	asItIs := func(*dynamostore.Options) {}
+	for name, row := range map[string]struct {
+		found  []bool // by each pass
+		pauses []time.Duration
+		option func(*dynamostore.Options)
+	}{
+		"nothing":            {[]bool{false, false}, []time.Duration{24 * time.Hour, 24 * time.Hour}, asItIs},
+		"always something":   {[]bool{true, true}, []time.Duration{time.Hour, time.Hour}, asItIs},
+		"something at once":  {[]bool{true, false, false, true, false}, []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, time.Hour, 2 * time.Hour}, asItIs},
+		"up to the longest":  {[]bool{true, false, false, false, false, false, false}, []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 16 * time.Hour, 24 * time.Hour, 24 * time.Hour}, asItIs},
+		"often":              {[]bool{false, true, false}, []time.Duration{time.Minute, time.Minute, time.Minute}, func(o *dynamostore.Options) { o.ScanEvery = time.Minute }},
+		"beside other items": {[]bool{true, false}, []time.Duration{24 * time.Hour, 24 * time.Hour}, func(o *dynamostore.Options) { o.Prefix = "ONCE#" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake, prefix := newFake(), ""
+			s := newStore(t, fake, row.option, func(o *dynamostore.Options) { prefix = o.Prefix })
+			now := noon
+			for i, found := range row.found {
+				var left []idempotent.RecordID
+				if found {
+					left = leftRunning(t, s, 1)
+				}
+				p := &passed{}
+				if scanned := abandoned(t, s, now, p); !scanned.Began.Equal(now) || !scanned.Ended.Equal(now) {
+					t.Errorf("pass %d at %s: %+v", i, now, scanned)
+				}
+				p.want(t, "pass "+strconv.Itoa(i), left...)
+				for _, id := range left {
+					fake.remove(prefix + string(id))
+				}
+				scans, puts := fake.count("Scan"), fake.count("PutItem")
+				if scanned := abandoned(t, s, now.Add(row.pauses[i]-time.Millisecond), p); scanned.Items != 0 || !scanned.Ended.Equal(now) ||
+					fake.count("Scan") != scans || fake.count("PutItem") != puts {
+					t.Errorf("before pass %d: %+v", i+1, scanned)
+				}
+				now = now.Add(row.pauses[i])
+			}
+		})
+	}
+}
+
+// BeginScan begins a pass although it is not time for it, but not a second one.
+func TestBeginScan(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	ids := leftRunning(t, s, 4)
-	first := &passed{}
-	abandoned(t, s, noon, first)
-	first.want(t, "the first pass", ids...)
-	scans, puts := fake.count("Scan"), fake.count("PutItem")
-	again := &passed{}
-	if scanned := abandoned(t, s, noon.Add(time.Hour-time.Millisecond), again); !scanned.Began.Equal(noon) || scanned.Items != 0 {
-		t.Errorf("before the interval: %+v", scanned)
+	p := &passed{}
+	abandoned(t, s, noon, p)
+	ids := leftRunning(t, s, 9)
+	begin := func(want bool) {
+		t.Helper()
+		if begun, err := s.BeginScan(t.Context(), noon.Add(time.Minute)); begun != want || err != nil {
+			t.Errorf("begun: %t, %v, want %t", begun, err, want)
+		}
 	}
-	if fake.count("Scan") != scans || fake.count("PutItem") != puts {
-		t.Error("a call before the interval read or wrote")
+	begin(true)
+	begin(false)
+	if p.limit = 1; !abandoned(t, s, noon.Add(time.Minute), p).Ended.Equal(noon) {
+		t.Error("the end of the last pass is lost")
 	}
-	if scanned := abandoned(t, s, noon.Add(time.Hour), again); !scanned.Began.Equal(noon.Add(time.Hour)) {
-		t.Errorf("at the interval: %+v", scanned)
+	begin(false)
+	p.limit = 0
+	abandoned(t, s, noon.Add(time.Minute), p)
+	p.want(t, "both calls", ids...)
+	fake.change("#scan", func(it item) { it["next"] = number(1) })
+	begin(true)
+	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }
+	if begun, err := s.BeginScan(t.Context(), noon); begun || err == nil {
+		t.Errorf("begun: %t, %v", begun, err)
 	}
-	again.want(t, "the second pass", ids...)
 }
 
 // Only one call reads at a time. After a call that was killed, the next one
@@ -515,7 +568,7 @@ func TestAbandoned_Throttled(t *testing.T) {
 // A pass that takes longer than the interval is late.
 func TestAbandoned_Late(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, newFake())
+	s := newStore(t, newFake(), func(o *dynamostore.Options) { o.ScanEvery = time.Hour })
 	leftRunning(t, s, 9)
 	p := &passed{limit: 1}
 	if scanned := abandoned(t, s, noon, p); scanned.Late {
@@ -533,21 +586,12 @@ func TestAbandoned_Late(t *testing.T) {
 
 func TestAbandoned_Off(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		options func(*dynamostore.Options)
-		on      bool
-	}{
-		"negative interval":         {func(o *dynamostore.Options) { o.ScanEvery = -1 }, false},
-		"IndexRunning":              {func(o *dynamostore.Options) { o.IndexRunning = true }, false},
-		"IndexRunning, an interval": {func(o *dynamostore.Options) { o.IndexRunning, o.ScanEvery = true, time.Hour }, true},
-	} {
-		fake := newFake()
-		leftRunning(t, newStore(t, fake), 1)
-		p := &passed{}
-		abandoned(t, newStore(t, fake, row.options), noon, p)
-		if found := len(p.ids) == 1; found != row.on || !row.on && fake.count("GetItem")+fake.count("Scan") > 0 {
-			t.Errorf("%s: found %t with %d calls", name, found, fake.count("GetItem")+fake.count("Scan"))
-		}
+	fake := newFake()
+	leftRunning(t, newStore(t, fake), 1)
+	p := &passed{}
+	abandoned(t, newStore(t, fake, func(o *dynamostore.Options) { o.ScanEvery = -1 }), noon, p)
+	if len(p.ids) > 0 || fake.count("GetItem")+fake.count("Scan") > 0 {
+		t.Errorf("found %v with %d calls", p.ids, fake.count("GetItem")+fake.count("Scan"))
 	}
 }
 
@@ -621,6 +665,9 @@ func TestAbandoned_PositionReplaced(t *testing.T) {
 		"no write id":                {func(it item) { delete(it, "wid") }, "attribute wid"},
 		"a write id of another type": {func(it item) { it["wid"] = number(1) }, "attribute wid"},
 		"no time":                    {func(it item) { delete(it, "began") }, "attribute began"},
+		"a pause that is text":       {func(it item) { it["pause"] = &types.AttributeValueMemberS{Value: "x"} }, "attribute pause"},
+		"ended in the future":        {ahead("ended", time.Minute+time.Millisecond), "ended in the future"},
+		"ended by a clock ahead":     {ahead("ended", time.Minute), ""},
 		"begun in the future":        {ahead("began", time.Minute+time.Millisecond), "in the future"},
 		"begun by a clock ahead":     {ahead("began", time.Minute), ""},
 		"reserved for too long":      {ahead("until", 16*time.Minute+5*time.Second+time.Millisecond), "reserved"},

@@ -86,7 +86,10 @@ const (
 const (
 	attrPart = "part" // the bytes of a chunk
 
-	attrBegan    = "began" // of the bookmark of a scan, with the next two
+	attrBegan    = "began" // of the bookmark of a scan, with the next five
+	attrEnded    = "ended"
+	attrPause    = "pause"
+	attrFound    = "found"
 	attrReserved = "until"
 	attrStarts   = "next"
 )
@@ -109,7 +112,7 @@ func ofRecords(name string) bool {
 // themselves.
 func reserved(name string) bool {
 	switch name {
-	case attrPart, attrBegan, attrReserved, attrStarts:
+	case attrPart, attrBegan, attrEnded, attrPause, attrFound, attrReserved, attrStarts:
 		return true
 	}
 	return ofRecords(name)

@@ -181,25 +181,23 @@ func TestChunkTable_Errors(t *testing.T) {
 func TestCheck_LargeResults(t *testing.T) {
 	t.Parallel()
 	const gb = 1 << 30
+	asItIs := func(*dynamostore.Options) {}
 	for _, row := range []struct {
 		name        string
 		size, items int64
 		options     func(*dynamostore.Options)
 		want        string // in the problem; empty: no problem
 	}{
-		{"large results", 100 * gb, 1_000_000, nil, "104 KB on average…reads 100 GB (13107200 read units)…ChunkTable…IndexRunning"},
-		{"one GB", gb, gb / 4096, nil, "4 KB on average"},
-		{"less than one GB", gb - 1, 10, nil, ""},
-		{"records alone", 100 * gb, 100 * gb / 4095, nil, ""},
-		{"IndexRunning", 100 * gb, 1000, func(o *dynamostore.Options) { o.IndexRunning = true }, ""},
+		{"large results", 100 * gb, 1_000_000, asItIs, "104 KB on average…reads 100 GB (13107200 read units)…ChunkTable…ScanEvery"},
+		{"one GB", gb, gb / 4096, asItIs, "4 KB on average"},
+		{"less than one GB", gb - 1, 10, asItIs, ""},
+		{"records alone", 100 * gb, 100 * gb / 4095, asItIs, ""},
+		{"a scan a day", 24*gb - 1, 10, func(o *dynamostore.Options) { o.ScanEvery = 0 }, ""},
 		{"no scan", 100 * gb, 1000, func(o *dynamostore.Options) { o.ScanEvery = -1 }, ""},
 	} {
 		fake := goodTable()
 		fake.table.TableSizeBytes, fake.table.ItemCount = &row.size, &row.items
-		s := newStore(t, fake)
-		if row.options != nil {
-			s = newStore(t, fake, row.options)
-		}
+		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanEvery = time.Hour }, row.options)
 		err := s.Check(t.Context())
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !containsInOrder(err.Error(), strings.Split(row.want, "…"))) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)

@@ -76,8 +76,7 @@ const tableVariable = "ONCE_TABLE" // the name or ARN of the table
 //	store, err := dynamostore.New(client, os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
 //
 //	ONCE_CHUNK_TABLE    ChunkTable
-//	ONCE_INDEX_RUNNING  IndexRunning: true or false
-//	ONCE_SCAN_EVERY     ScanEvery: a duration like 15m, or off
+//	ONCE_SCAN_EVERY     ScanEvery: a duration like 12h, or off
 //	ONCE_SCAN_SEGMENTS  ScanSegments
 //	ONCE_PARTITION_KEY  PartitionKey
 //	ONCE_SORT_KEY       SortKey
@@ -98,11 +97,11 @@ func FromEnvironment(getenv func(name string) string) func(*Options) {
 		text("ONCE_SORT_KEY", &o.SortKey)
 		text("ONCE_PREFIX", &o.Prefix)
 		text("ONCE_TTL_ATTRIBUTE", &o.TTLAttribute)
-		read("ONCE_INDEX_RUNNING", "true or false", func(v string) (err error) {
-			o.IndexRunning, err = strconv.ParseBool(v)
-			return err
-		})
-		read("ONCE_SCAN_EVERY", "a duration like 15m, or off", func(v string) (err error) {
+		if getenv("ONCE_INDEX_RUNNING") != "" {
+			o.invalid = errors.Join(o.invalid, errors.New("dynamostore: ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it; "+
+				"a run that is about to be killed announces itself, and a scan finds the others (ONCE_SCAN_EVERY)"))
+		}
+		read("ONCE_SCAN_EVERY", "a duration like 12h, or off", func(v string) (err error) {
 			if v == "off" {
 				v = "-1ns"
 			}

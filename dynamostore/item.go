@@ -55,6 +55,8 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: invalid record: a declared step without a name")
 	case r.Exhausted && r.Due.IsZero():
 		return nil, errors.New("dynamostore: invalid record: Exhausted without a Due, so no list would show it")
+	case r.Announced && (r.State != driver.StateInProgress || r.Due.IsZero() || r.Exhausted):
+		return nil, errors.New("dynamostore: invalid record: Announced, but not in progress with a Due")
 	}
 
 	it := make(item, attributeCount)
@@ -117,17 +119,13 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 	}
 	if !r.Due.IsZero() {
 		it[IndexSortKey] = number(r.Due.UnixMilli())
-		if r.State != driver.StateInProgress || r.Exhausted {
-			putInIndex(it, r)
+		// An item without the other key of the index is not in it, so a record in progress
+		// costs no write there unless it is announced.
+		if r.State != driver.StateInProgress || r.Exhausted || r.Announced {
+			it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
 		}
 	}
 	return it, nil
-}
-
-// putInIndex gives an item the second key of the index. An item that lacks it is
-// not in the index, so a record in progress costs no write there.
-func putInIndex(it item, r *driver.Record) {
-	it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
 }
 
 func putText(it item, name, s string) {
@@ -239,6 +237,7 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 	d.fixed(attrVersion, r.Version[:])
 	d.fixed(attrFingerprint, r.Fingerprint[:])
 	r.State = d.state()
+	r.Announced = r.State == driver.StateInProgress && !r.Exhausted && it[IndexPartitionKey] != nil
 	var err error
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)

@@ -179,6 +179,7 @@ func TestItem_EveryFieldSet(t *testing.T) {
 	n := int64(0)
 	setAll(reflect.ValueOf(&want), &n)
 	want.State, want.Recovery = driver.StateInProgress, driver.Resume
+	want.Announced = false // a record that is given up is not announced
 	want.Steps[0].Mode, want.Steps[0].By = driver.AtMostOnce, driver.StepByEvidence
 	s := newStore(t, newFake())
 	if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
@@ -273,6 +274,9 @@ func TestItem_RefusesToWrite(t *testing.T) {
 		{"a negative retention", "retention", func(r *driver.Record) { r.Retention = -1 }},
 		{"a negative unresolved retention", "retention", func(r *driver.Record) { r.UnresolvedRetention = -1 }},
 		{"a declared step without a name", "declared step", func(r *driver.Record) { r.StepNames = []string{"charge", ""} }},
+		{"announced, and completed", "Announced", func(r *driver.Record) { r.Announced = true }},
+		{"announced, and never due", "Announced", func(r *driver.Record) { r.State, r.Due, r.Announced = driver.StateInProgress, time.Time{}, true }},
+		{"announced, and given up", "Announced", func(r *driver.Record) { r.State, r.Exhausted, r.Announced = driver.StateInProgress, true, true }},
 		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,9 +27,9 @@ const (
 )
 
 // Due lists the records in the index that wait for reconciliation, the earliest due
-// first: without those in progress, which [Store.Abandoned] finds, unless
-// Options.IndexRunning is set. It queries all 64 shards of the index, eight at a time, and merges them: at most
-// two pages of each shard are in memory. It does not read the records. An empty
+// first. Of those in progress it lists only the announced ones: [Store.Abandoned]
+// finds the others. It queries all 64 shards of the index, eight at a time, and merges
+// them: at most two pages of each shard are in memory. It does not read the records. An empty
 // list costs 64 queries of half a read unit each. The index is eventually
 // consistent.
 //
@@ -251,6 +251,9 @@ func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, 
 func (s *ScanningStore) Running(context.Context) iter.Seq2[driver.Listed, error] {
 	return func(func(driver.Listed, error) bool) {}
 }
+
+// BeginScan begins nothing, because Due lists the records in progress.
+func (s *ScanningStore) BeginScan(context.Context, time.Time) (bool, error) { return false, nil }
 
 // Abandoned does nothing, because Due lists the records in progress.
 func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.Listed) bool) (driver.Scanned, error) {

@@ -73,21 +73,15 @@ type Options struct {
 	// Default: 20.
 	ConflictAttempts int
 
-	// IndexRunning puts records in progress into the index, so that a reconciler
-	// finds a run whose process was killed within a minute after its lease, without a
-	// scan. Under Reconcile and Resume every first request then costs two write units
-	// more. Set it in all functions that use the table, or in none. Default: false; see
-	// [Store.Abandoned].
-	IndexRunning bool
-
 	// ChunkTable is the name or ARN of a table for results above 4 KB, so that a scan
 	// of the store's table does not read them. It has the same key and time to live,
 	// and no index. Set it in all functions that use the table, or in none. Results
 	// that were stored before it was set are still found. Default: the store's table.
 	ChunkTable string
 
-	// ScanEvery is the interval at which [Store.Abandoned] begins to read the table.
-	// A negative value switches it off. Default: 1 h; with IndexRunning, off.
+	// ScanEvery is the longest pause between two passes of [Store.Abandoned] over the
+	// table. A negative value switches them off: a run whose process ended without a
+	// warning is then found by the next request with its key. Default: 24 h.
 	ScanEvery time.Duration
 
 	// ScanSegments is how many parts of the table Abandoned reads in parallel, 1 to
@@ -117,7 +111,7 @@ type Options struct {
 
 const (
 	defaultConflictAttempts = 20
-	defaultScanEvery        = time.Hour
+	defaultScanEvery        = 24 * time.Hour
 	defaultScanUnits        = 1000
 )
 
@@ -132,8 +126,6 @@ func (o *Options) setDefaults() error {
 		return fmt.Errorf("dynamostore: Options.ScanSegments is %d; it must be 1 to 1,000 (or zero for the default)", o.ScanSegments)
 	case o.ScanUnits < 0:
 		return fmt.Errorf("dynamostore: Options.ScanUnits is %d; it must be at least 1 (or zero for the default)", o.ScanUnits)
-	case o.ScanEvery == 0 && o.IndexRunning:
-		o.ScanEvery = -1
 	case o.ScanEvery == 0:
 		o.ScanEvery = defaultScanEvery
 	}
@@ -304,7 +296,7 @@ var errContradiction = errors.New("dynamostore: a write was refused although the
 func (s *Store) put(
 	ctx context.Context, r *driver.Record, condition string, names map[string]string, placeholder string, value types.AttributeValue,
 ) (standing item, refused bool, err error) {
-	it, err := s.encode(r)
+	it, err := s.layout.encode(r)
 	if err != nil {
 		return nil, false, err
 	}
@@ -327,15 +319,6 @@ func (s *Store) put(
 		return failed.Item, true, nil
 	}
 	return nil, false, s.explain("PutItem", err)
-}
-
-// encode returns r as an item.
-func (s *Store) encode(r *driver.Record) (item, error) {
-	it, err := s.layout.encode(r)
-	if err == nil && s.opts.IndexRunning && !r.Due.IsZero() {
-		putInIndex(it, r)
-	}
-	return it, err
 }
 
 // explain adds to the SDK's error of an operation what to do about it. The cause

@@ -39,8 +39,6 @@ func TestFromEnvironment(t *testing.T) {
 		err             string
 	}{
 		{"ONCE_CHUNK_TABLE", "once-chunks", Options{ChunkTable: "once-chunks"}, ""},
-		{"ONCE_INDEX_RUNNING", "true", Options{IndexRunning: true}, ""},
-		{"ONCE_INDEX_RUNNING", "false", Options{}, ""},
 		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
 		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
 		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
@@ -48,8 +46,8 @@ func TestFromEnvironment(t *testing.T) {
 		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
 		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
 		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
-		{"ONCE_INDEX_RUNNING", "yes", Options{}, `ONCE_INDEX_RUNNING is "yes": want true or false`},
-		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 15m, or off`},
+		{"ONCE_INDEX_RUNNING", "false", Options{}, `ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it`},
+		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 12h, or off`},
 		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
 	} {
 		t.Run(row.variable+"="+row.value, func(t *testing.T) {
@@ -77,8 +75,7 @@ func TestOptions_Scan(t *testing.T) {
 		set, want Options
 		err       string
 	}{
-		{Options{}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
-		{Options{IndexRunning: true}, Options{ConflictAttempts: 20, IndexRunning: true, ScanEvery: -1, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 24 * time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
 		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
 		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
 		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},

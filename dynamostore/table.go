@@ -281,12 +281,12 @@ func (s *Store) scanProblems(t *types.TableDescription) []error {
 		return nil
 	}
 	if s.layout.prefix != "" {
-		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); use Options.IndexRunning, or scan less often with Options.ScanEvery; if your functions do, set it here, too", size>>30, size/(8<<10))}
+		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); scan less often with Options.ScanEvery, or switch scans off: runs that are killed at their deadline are found without them; if your functions do, set it here, too", size>>30, size/(8<<10))}
 	}
 	if s.chunks != s || size/items < largeItem {
 		return nil
 	}
-	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable, or use Options.IndexRunning; if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
+	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable, or scan less often with Options.ScanEvery; if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
 }
 
 // indexProblems checks the index from which reconciliation lists due records.

@@ -120,7 +120,7 @@ func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction 
 // The record is the first item, so its position distinguishes a lost record from a
 // refused item. The request token is the write id.
 func (s *Store) transactInput(next *driver.Record, was driver.Version, items []types.TransactWriteItem) (*dynamodb.TransactWriteItemsInput, error) {
-	record, err := s.encode(next)
+	record, err := s.layout.encode(next)
 	if err == nil {
 		err = checkSize(record)
 	}

@@ -60,7 +60,7 @@ func BenchmarkFingerprintOf(b *testing.B) {
 	}
 }
 
-// A small request on a store in memory may allocate at most 32 times at first and
+// A small request on a store in memory may allocate at most 33 times at first and
 // 21 times as a replay, eight of them for the HMAC of the fingerprint. The test does not run in parallel, because the
 // allocations of other tests would count.
 func TestWrapAllocations(t *testing.T) {
@@ -76,7 +76,7 @@ func TestWrapAllocations(t *testing.T) {
 	})
 	replay := testing.AllocsPerRun(500, func() { send("1") })
 	t.Logf("a first request: %v allocations, a replay: %v", first, replay)
-	if first > 32 || replay > 21 || min(first, replay) < 1 {
-		t.Error("want 32 and 21 at most, and 1 at least, or nothing was measured")
+	if first > 33 || replay > 21 || min(first, replay) < 1 {
+		t.Error("want 33 and 21 at most, and 1 at least, or nothing was measured")
 	}
 }

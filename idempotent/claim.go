@@ -240,7 +240,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd
 	setOutcome(&r, outcome{})
-	r.ReconcileAttempts, r.Exhausted = 0, false
+	r.ReconcileAttempts, r.Exhausted, r.Announced = 0, false, false
 	if a.opts.RequestID != nil {
 		r.RequestID = a.opts.RequestID(ctx)
 	}

@@ -131,8 +131,10 @@ type Outcome[T any] struct {
 // [*InProgressError]. The key must have a fingerprint: see [FingerprintOf].
 //
 // The context passed to fn ends [Options.DeadlineReserve] before the deadline of
-// ctx and carries the [Execution]. If fn panics, Do records that and panics again
-// with the same value.
+// ctx and carries the [Execution]. If fn has not returned soon after that, a killed
+// process is likely: Do writes the record once more, so that a reconciler finds it
+// when its lease ends. If fn panics, Do records that and panics again with the same
+// value.
 func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (T, error) {
 	out, err := DoOutcome(ctx, g, key, fn, optFns...)
 	return out.Value, err
@@ -235,6 +237,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	execution := newExecution(a, held)
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
+	defer execution.announceLater(handlerCtx).Stop()
 
 	returned := false
 	defer func() {

@@ -350,7 +350,8 @@ func (e *Execution) warnOfSize(ctx context.Context) {
 
 // writeSteps writes what this run knows about its steps, because of the named
 // step, if this run still owns the record and it is in progress. If the named
-// step is already finished, it returns the recorded step. The caller holds
+// step is already finished, it returns the recorded step. The name announcement
+// means that the run announces itself, because of no step. The caller holds
 // e.writing.
 func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
 	a := e.attempt
@@ -410,6 +411,7 @@ func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time
 	defer e.mu.Unlock()
 	j.next = *current
 	j.next.Steps, j.next.Ref = e.work.steps, e.work.ref
+	j.next.Announced = current.Announced || s.name == announcement
 	j.next.Schedule(now, e.attempt.opts.ReconcileAfter)
 	return j
 }

@@ -160,6 +160,7 @@ func fields(r *Record) []field {
 		millis("os", &r.OpenSince),
 		flag("pa", &r.PredecessorAnswered),
 		millis("due", &r.Due),
+		flag("an", &r.Announced),
 		flag("x", &r.Exhausted),
 		number("rc", &r.ReconcileAttempts),
 	}

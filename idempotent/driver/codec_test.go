@@ -26,7 +26,7 @@ func document() map[string]any {
 		"enc": "json", "res": []byte("secret"), "rv": "2",
 		"ret": 1000, "uret": 2000, "cdc": "gzip+json", "sn": []string{"pay", "ship"}, "os": 6, "pa": true,
 		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1", "tp": "trace-1",
-		"due": 5, "rc": 2, "x": true,
+		"due": 5, "rc": 2, "x": true, "an": true,
 		"steps": map[string]any{
 			"pay":  map[string]any{"m": "M", "a": 3, "t": 4, "b": "R", "s": "int", "e": "json", "r": []byte("1"), "new": []any{"x <b>"}},
 			"ship": map[string]any{"m": "L", "a": 3, "new": 1},

@@ -120,7 +120,8 @@ func (r *Record) DeclareRetention(d time.Duration) {
 
 // Schedule sets when r expires and when its reconciliation is due, from its state
 // and from what its operation declared. Evidence about a record that begins to wait
-// at now is first asked for after the pause.
+// at now is first asked for after the pause. A record that is no longer in progress,
+// or no longer due, is no longer Announced.
 //
 // It is the only place that decides which records never expire: those whose effect
 // may be unresolved, unless UnresolvedRetention sets a limit.
@@ -139,6 +140,7 @@ func (r *Record) Schedule(now time.Time, pause time.Duration) {
 	default:
 		r.Expires = now.Add(r.DeclaredRetention())
 	}
+	r.Announced = r.Announced && r.State == StateInProgress && !r.Due.IsZero()
 }
 
 // unresolvedExpiry returns when r expires if it has waited for evidence since the

@@ -160,6 +160,10 @@ type Record struct {
 
 	Due               time.Time // when reconciliation of the record is due; zero: never
 	ReconcileAttempts int
+	// Announced reports that the guard expected the process to be killed before the
+	// handler returned. A [DueLister] lists such a record although it is in progress.
+	// Only a record in progress with a Due is announced: see [Record.Schedule].
+	Announced bool
 	// Exhausted reports that reconciliation gave up and an operator must act. Due is
 	// then the time when it gave up, and the record is listed as exhausted, not as
 	// due.

@@ -70,7 +70,7 @@ type ChunkStore interface {
 type DueLister interface {
 	// Due lists the records whose Due is set, except the exhausted ones: those that
 	// are due and those that will be, the earliest Due first. A store that is an
-	// [AbandonedLister] may leave out records in progress.
+	// [AbandonedLister] may leave out records in progress that are not Announced.
 	Due(ctx context.Context) iter.Seq2[Listed, error]
 	// Exhausted lists the records that reconciliation gave up, the earliest first.
 	Exhausted(ctx context.Context) iter.Seq2[Listed, error]
@@ -78,7 +78,7 @@ type DueLister interface {
 
 // AbandonedLister is an optional interface of a [DueLister] that finds records in
 // progress by reading the whole store, because listing each run would make every
-// run more expensive. A run whose process was killed leaves such a record.
+// run more expensive. A process that ends without a warning leaves such a record.
 type AbandonedLister interface {
 	DueLister
 	// Running lists the records in progress whose Due is set and that Due does not
@@ -88,13 +88,16 @@ type AbandonedLister interface {
 	// list, and that are due by now, to handle: in pages, one call at a time. Of a
 	// record that cannot be read, only the ID is set for certain. The next call continues where
 	// this one ended, in whatever process. A pass over the whole store begins when the
-	// interval that the store was given has passed since the last one began; until then
+	// pause that the store decides on has passed since the end of the last one; until then
 	// Abandoned does nothing. Two calls at the same time do not read the same part.
 	//
 	// Abandoned ends before ctx does. A request to the store that the end of ctx cuts
 	// off is no error. If handle returns false, Abandoned ends at once, and the next call
 	// passes the same page again.
 	Abandoned(ctx context.Context, now time.Time, handle func(page []Listed) bool) (Scanned, error)
+	// BeginScan makes the next call of Abandoned begin a pass, unless one has begun and
+	// not ended. It reports whether it did.
+	BeginScan(ctx context.Context, now time.Time) (begun bool, err error)
 }
 
 // Scanned is what a call of [AbandonedLister.Abandoned] did.
@@ -104,6 +107,9 @@ type Scanned struct {
 	// Began is when the current pass over the whole store began, or the last one if
 	// there is no current pass; zero if none has begun.
 	Began time.Time
+	// Ended is when the last pass ended that read the whole store; zero if there is no
+	// such pass.
+	Ended time.Time
 	// Late reports that the current pass has taken longer than the interval between
 	// two passes.
 	Late bool

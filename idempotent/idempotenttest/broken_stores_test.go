@@ -670,6 +670,12 @@ var brokenLists = []broken{
 	}, caught: []string{"RunningAreListed", "ListedAsStored"}},
 	{name: "Running records are in both lists", running: func(s *abandonedShelf) {
 		s.due = func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() }
+		s.running = func(r *driver.Record) bool { return s.due(r) && r.State == driver.StateInProgress }
+	}, caught: []string{"RunningAreListed"}},
+	{name: "Announced records are listed as running", running: func(s *abandonedShelf) {
+		due, running := s.due, s.running
+		s.due = func(r *driver.Record) bool { return due(r) && !r.Announced }
+		s.running = func(r *driver.Record) bool { return running(r) || r.Announced }
 	}, caught: []string{"RunningAreListed"}},
 	{name: "Unknown records are listed as running", running: func(s *abandonedShelf) {
 		running := s.running

@@ -126,6 +126,13 @@ func fullRecord() driver.Record {
 	}
 }
 
+// announcedRecord is fullRecord in progress and announced.
+func announcedRecord() driver.Record {
+	r := fullRecord()
+	r.State, r.Exhausted, r.Announced = driver.StateInProgress, false, true
+	return r
+}
+
 // emptyRecord returns a claim without any optional field.
 func emptyRecord() driver.Record {
 	full := fullRecord()

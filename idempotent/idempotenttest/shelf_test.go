@@ -309,10 +309,13 @@ var _ driver.AbandonedLister = (*abandonedShelf)(nil)
 func newAbandonedShelf() *abandonedShelf {
 	s := &abandonedShelf{listShelf: newListShelf()}
 	due := s.due
-	s.due = func(r *driver.Record) bool { return due(r) && r.State != driver.StateInProgress }
-	s.running = func(r *driver.Record) bool { return due(r) && r.State == driver.StateInProgress }
+	s.due = func(r *driver.Record) bool { return due(r) && (r.State != driver.StateInProgress || r.Announced) }
+	s.running = func(r *driver.Record) bool { return due(r) && !s.due(r) }
 	return s
 }
+
+// BeginScan begins nothing, because each call of Abandoned reads all records.
+func (s *abandonedShelf) BeginScan(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (s *abandonedShelf) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, "running", s.running)

@@ -55,6 +55,10 @@ var insertRequirements = []requirement{
 		name: "EveryFieldIsKept",
 		rule: "A store returns every field of a record exactly, times to the millisecond, and a missing field as missing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			announced := announcedRecord()
+			if err := errors.Join(insertNew(ctx, s, announced), stands(ctx, s, announced)); err != nil {
+				return err
+			}
 			for _, r := range []driver.Record{fullRecord(), emptyRecord()} {
 				for state := driver.StateInProgress; state <= driver.StateUnknown; state++ {
 					r.ID, r.State, r.Version = newKey().RecordID(), state, newVersion()
@@ -87,23 +91,27 @@ var insertRequirements = []requirement{
 		name: "InsertReplacesExpired",
 		rule: "Insert replaces a record exactly when Expires is not after now: at that millisecond, and not one earlier.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
-			old := fullRecord()
-			if err := insertNew(ctx, s, old); err != nil {
-				return err
+			for _, old := range []driver.Record{fullRecord(), announcedRecord()} {
+				if err := insertNew(ctx, s, old); err != nil {
+					return err
+				}
+				r := emptyRecord()
+				r.ID = old.ID
+				met, err := s.Insert(ctx, r, old.Expires.Add(-time.Millisecond))
+				if err != nil {
+					return err
+				}
+				if err := sameRecord("one millisecond before its expiry, Insert returned", met, old); err != nil {
+					return err
+				}
+				if met, err = s.Insert(ctx, r, old.Expires); err != nil || met != nil {
+					return fmt.Errorf("at the millisecond of its expiry the record was not replaced: got %v, %w", describe(met), orNil(err))
+				}
+				if err := stands(ctx, s, r); err != nil {
+					return err
+				}
 			}
-			r := emptyRecord()
-			r.ID = old.ID
-			met, err := s.Insert(ctx, r, old.Expires.Add(-time.Millisecond))
-			if err != nil {
-				return err
-			}
-			if err := sameRecord("one millisecond before its expiry, Insert returned", met, old); err != nil {
-				return err
-			}
-			if met, err = s.Insert(ctx, r, old.Expires); err != nil || met != nil {
-				return fmt.Errorf("at the millisecond of its expiry the record was not replaced: got %v, %w", describe(met), orNil(err))
-			}
-			return stands(ctx, s, r)
+			return nil
 		},
 	},
 	{
@@ -150,16 +158,20 @@ var replaceRequirements = []requirement{
 		name: "ReplaceWrites",
 		rule: "Replace writes the whole record if the version is the one that was read, and removes fields that the new record does not have.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
-			old := fullRecord()
-			if err := insertNew(ctx, s, old); err != nil {
-				return err
+			for _, old := range []driver.Record{fullRecord(), announcedRecord()} {
+				if err := insertNew(ctx, s, old); err != nil {
+					return err
+				}
+				r := emptyRecord()
+				r.ID = old.ID
+				if met, err := s.Replace(ctx, r, old.Version); err != nil || met != nil {
+					return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
+				}
+				if err := stands(ctx, s, r); err != nil {
+					return err
+				}
 			}
-			r := emptyRecord()
-			r.ID = old.ID
-			if met, err := s.Replace(ctx, r, old.Version); err != nil || met != nil {
-				return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
-			}
-			return stands(ctx, s, r)
+			return nil
 		},
 	},
 	{

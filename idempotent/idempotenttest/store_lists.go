@@ -31,18 +31,24 @@ var listRequirements = []requirement{
 			return q.lists("Due", s.Due(ctx), q.records[:3])
 		}),
 	listRequirement("RunningAreListed",
-		"Each record in progress whose Due is set is listed once, by Due or by Running, and no other one. Running lists no other record.",
+		"Each record in progress whose Due is set is listed once, by Due or by Running, and no other one. Due lists the announced ones. Running lists no other record.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
-				r.State, r.Due = driver.StateInProgress, []time.Time{at, now().Add(time.Hour), at, {}}[i]
-				if i == 2 {
+				r.State, r.Due = driver.StateInProgress, []time.Time{at, now().Add(time.Hour), at, at, {}}[i]
+				switch i {
+				case 2:
 					r.State = driver.StateUnknown
+				case 3:
+					r.Announced = true
 				}
-			}, 4)
+			}, 5)
 			if err != nil {
 				return err
 			}
-			err = q.lists("Due or Running", s.all(ctx), q.records[:3])
+			err = q.lists("Due or Running", s.all(ctx), q.records[:4])
+			if due, listErr := q.found(s.Due(ctx)); due[q.records[3].ID] == nil {
+				err = errors.Join(err, errors.New("Due does not list an announced record"), listErr)
+			}
 			if s.running != nil {
 				found, listErr := q.found(s.running.Running(ctx))
 				if found[q.records[2].ID] != nil {
@@ -278,7 +284,7 @@ func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Rec
 	q := &queue{at: time.UnixMilli(1 + rand.Int64N(9e11)).UTC(), lag: s.lag}
 	for i := range n {
 		r := fullRecord()
-		r.State, r.Expires, r.Due, r.Exhausted = driver.StateUnknown, time.Time{}, q.at, false
+		r.State, r.Expires, r.Due, r.Exhausted, r.Announced = driver.StateUnknown, time.Time{}, q.at, false, false
 		change(i, &r, q.at)
 		if err := insertNew(ctx, s, r); err != nil {
 			return nil, err

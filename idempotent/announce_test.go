@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// A handler that is about to be killed announces its run with one write. A handler
+// that returns in time costs no write more, whatever it does.
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	const invocation, announced = 10 * time.Second, 9600 * time.Millisecond
+	after := func(d time.Duration, then ...func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			time.Sleep(d) // as a computation that does not look at its context
+			for _, f := range then {
+				if err := f(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	commit := func(ctx context.Context) error {
+		e, _ := idempotent.FromContext(ctx)
+		return e.Commit(ctx, "ok", e.Store().Replace)
+	}
+	inStep := func(mode bool, f func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := idempotent.Step(ctx, "pay", func(ctx context.Context) (string, error) { return "ok", f(ctx) }, func(o *idempotent.StepOptions) { o.AtMostOnce = mode })
+			return err
+		}
+	}
+	under := func(r idempotent.Recovery) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"pay"} }
+	}
+	made := func(ctx context.Context, c *idempotenttest.StoreCall) { c.Do(ctx) }
+	lost := func(ctx context.Context, c *idempotenttest.StoreCall) { c.Do(ctx); c.Current, c.Err = nil, errLost }
+	fails := func(_ context.Context, c *idempotenttest.StoreCall) { c.Err = errLost }
+	hangs := func(ctx context.Context, c *idempotenttest.StoreCall) { <-ctx.Done(); c.Err = ctx.Err() }
+	slowly := func(d time.Duration) func(context.Context, *idempotenttest.StoreCall) {
+		return func(ctx context.Context, c *idempotenttest.StoreCall) { time.Sleep(d); c.Do(ctx) }
+	}
+	another := func(ctx context.Context, c *idempotenttest.StoreCall) { // a later request has taken over the record
+		was, mine := c.Was, c.Record
+		c.Record.Owner, c.Record.Version, c.Record.Announced = driver.Owner{1}, driver.Version{1}, false
+		c.Do(ctx)
+		c.Record, c.Was = mine, was
+		c.Do(ctx)
+	}
+	for name, row := range map[string]struct {
+		options func(*idempotent.Options)
+		left    time.Duration // zero: without a deadline
+		handler func(context.Context) error
+		first   func(context.Context, *idempotenttest.StoreCall) // makes the first call of Replace
+		want    bool                                             // announced when the handler returns
+		writes  int                                              // calls of Replace, with that of the outcome
+		err     bool
+	}{
+		"returns just in time":     {under(idempotent.Reconcile), invocation, after(announced - time.Millisecond), made, false, 1, false},
+		"obeys its context":        {under(idempotent.Reconcile), invocation, func(ctx context.Context) error { <-ctx.Done(); return nil }, made, false, 1, false},
+		"does not look":            {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), made, true, 2, false},
+		"under Resume":             {under(idempotent.Resume), invocation, after(announced + time.Millisecond), made, true, 2, false},
+		"under Rerun":              {under(idempotent.Rerun), invocation, after(announced + time.Millisecond), made, false, 1, false},
+		"under Rerun, in a step":   {under(idempotent.Rerun), invocation, inStep(false, after(announced+time.Millisecond)), made, false, 2, false},
+		"in a step that runs once": {under(idempotent.Rerun), invocation, inStep(true, after(announced+time.Millisecond)), made, false, 4, false},
+		"a step ends afterwards":   {under(idempotent.Resume), invocation, inStep(false, after(announced+time.Millisecond)), made, true, 3, false},
+		"without a deadline":       {under(idempotent.Reconcile), 0, after(15*time.Minute - 2*time.Second - 399*time.Millisecond), made, true, 2, false},
+		"with a reserve of 100 ms": {under(idempotent.Reconcile), 500 * time.Millisecond, after(421 * time.Millisecond), made, true, 2, false},
+		"has committed":            {under(idempotent.Reconcile), invocation, after(0, commit, after(announced)), made, false, 1, false},
+		"commits":                  {under(idempotent.Reconcile), invocation, after(0, commit), slowly(9700 * time.Millisecond), false, 1, false},
+		"commits, and the reply fails": {under(idempotent.Reconcile), invocation, after(0, func(ctx context.Context) error {
+			_ = commit(ctx)
+			time.Sleep(announced + time.Millisecond)
+			return nil
+		}), lost, false, 2, false},
+		"the announcement fails":         {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), fails, false, 2, false},
+		"its reply is lost":              {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), lost, true, 3, false},
+		"returns meanwhile":              {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), slowly(100 * time.Millisecond), false, 2, false},
+		"the store hangs":                {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), hangs, false, 2, false},
+		"belongs to another run already": {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), another, false, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				writes, writing := 0, false
+				shelf := memstore.New()
+				store := idempotenttest.Intercept(shelf, func(ctx context.Context, c *idempotenttest.StoreCall) {
+					if c.Op != driver.OpReplace {
+						c.Do(ctx)
+						return
+					}
+					if writing {
+						t.Error("two writes at a time")
+					}
+					writing = true
+					defer func() { writing = false }()
+					if writes++; writes == 1 {
+						row.first(ctx, c)
+					} else {
+						c.Do(ctx)
+					}
+				})
+				g, _ := newGuardOver(t, store, row.options)
+				ctx, cancel := t.Context(), func() {}
+				if row.left > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.left)
+				}
+				defer cancel()
+				key := newKey()
+				_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
+					err := row.handler(ctx)
+					r, _ := shelf.Get(t.Context(), key.RecordID())
+					if r.Announced != row.want || row.want && !r.Due.Equal(r.LeaseEnd) {
+						t.Errorf("when the handler returned, the record was announced: %t, and due at %s, want %t", r.Announced, r.Due, row.want)
+					}
+					return "ok", err
+				})
+				if (err != nil) != row.err {
+					t.Errorf("got error %v", err)
+				}
+				synctest.Wait()
+				r, _ := shelf.Get(t.Context(), key.RecordID())
+				if writes != row.writes || r.Announced || !row.err && r.State != driver.StateCompleted {
+					t.Errorf("%d writes, want %d; in the end the record is %s, and announced: %t", writes, row.writes, r.State, r.Announced)
+				}
+			})
+		})
+	}
+}
