@@ -4,7 +4,6 @@ package infra
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -50,19 +49,19 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 // variables as GrantHandler does. A reconciler ends the leases of all operations,
 // so it may write the records of each. [NewReconciler] calls it for its function.
 func (t *IdempotencyTable) GrantReconciler(grantee awsiam.IGrantable) awsiam.Grant {
+	return t.grantReconciler(grantee, true)
+}
+
+// grantReconciler is GrantReconciler for a reconciler that may have no scans.
+func (t *IdempotencyTable) grantReconciler(grantee awsiam.IGrantable, scans bool) awsiam.Grant {
 	t.connect(grantee)
 	records, chunks := t.keysOf(jsii.String(allOf))
-	written := records
-	if !t.indexRunning {
-		written = append(written, t.scanKey())
+	lists := []permission{{on: t.index(), actions: []string{"dynamodb:Query"}}}
+	if scans {
+		records = append(records, t.scanKey())
+		lists = append(lists, permission{on: t.arn(), actions: []string{"dynamodb:Scan"}})
 	}
-	of := []permission{
-		{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: written},
-		{on: t.index(), actions: []string{"dynamodb:Query"}},
-	}
-	if !t.indexRunning {
-		of = append(of, permission{on: t.arn(), actions: []string{"dynamodb:Scan"}})
-	}
+	of := append([]permission{{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records}}, lists...)
 	return t.grant(grantee, of...).Combine(t.grantChunks(grantee, chunks))
 }
 
@@ -127,6 +126,7 @@ func (t *IdempotencyTable) connect(grantee awsiam.IGrantable) {
 	if fn == nil {
 		return
 	}
+	t.functions = append(t.functions, fn)
 	setVariable(fn, "ONCE_TABLE", t.address(fn))
 	if t.Chunks != nil {
 		setVariable(fn, "ONCE_CHUNK_TABLE", t.chunks().address(fn))
@@ -147,7 +147,6 @@ func (t *IdempotencyTable) settings() (all []setting) {
 			all = append(all, setting{name, value})
 		}
 	}
-	add("ONCE_INDEX_RUNNING", strconv.FormatBool(t.indexRunning), "false")
 	add("ONCE_PARTITION_KEY", *t.layout.PartitionKey, dynamostore.PartitionKey)
 	add("ONCE_SORT_KEY", *t.layout.SortKey, "")
 	add("ONCE_PREFIX", *t.layout.Prefix, "")

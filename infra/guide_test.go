@@ -154,7 +154,6 @@ func besideOthers(stack awscdk.Stack, charge awslambda.IFunction) *infra.Idempot
 		Prefix:              jsii.String("ONCE#"),
 		TimeToLiveAttribute: jsii.String("expires_at"),
 	})
-	records.IndexRunning() // instead of scans, which would read all items
 	records.GrantHandler(charge, jsii.String("POST /charges"))
 	return records
 }

@@ -108,10 +108,14 @@ func lasting(d time.Duration) awscdk.Duration {
 // inWords formats a duration with days.
 func inWords(d time.Duration) string {
 	if days := d / (24 * time.Hour); days > 0 {
-		if rest := d % (24 * time.Hour); rest > 0 {
-			return fmt.Sprintf("%d days and %v", days, rest)
+		words := fmt.Sprintf("%d days", days)
+		if days == 1 {
+			words = "1 day"
 		}
-		return fmt.Sprintf("%d days", days)
+		if rest := d % (24 * time.Hour); rest > 0 {
+			return fmt.Sprintf("%s and %v", words, rest)
+		}
+		return words
 	}
 	return d.String()
 }

@@ -30,9 +30,9 @@ type ReconcilerProps struct {
 	// minute.
 	Every awscdk.Duration
 
-	// Scan is how often and how fast the table is read for abandoned runs, which the
-	// index does not show. The function must use dynamostore.Open or
-	// dynamostore.FromEnvironment. Default: see [ScanProps].
+	// Scan is how often and how fast the table is read for runs whose process ended
+	// without a warning, which the index does not show. The function must use
+	// dynamostore.Open or dynamostore.FromEnvironment. Default: see [ScanProps].
 	Scan *ScanProps
 }
 
@@ -77,8 +77,9 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if every == nil {
 		every = lasting(r.every.Duration)
 	}
-	props.Table.GrantReconciler(props.Function)
-	scheduleScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
+	scan := newScan(r, props.Table, props.Scan)
+	props.Table.grantReconciler(props.Function, !scan.off())
+	scan.schedule()
 	r.Exhausted.GrantSendMessages(props.Function)
 	if !setVariable(props.Function, "ONCE_EXHAUSTED_QUEUE_URL", r.Exhausted.QueueUrl()) {
 		others := ""

@@ -5,6 +5,7 @@ package infra
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,12 +15,14 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// ScanProps are how a reconciler finds runs that were abandoned: their process was
-// killed, and no request came again. It reads the whole table, part by part, in its
-// runs. A table with IndexRunning needs no scan.
+// ScanProps are how a reconciler finds runs whose process ended without a warning,
+// and whose request never came again. It reads the whole table, part by part, in its
+// runs. It finds a run that was killed at its deadline without a scan.
 type ScanProps struct {
-	// Every is the interval between two scans. An abandoned run is found at the latest
-	// after its lease, this interval and the time of a scan. Default: an hour, or the
+	// Every is the longest pause between two scans. After one that found such a run, the
+	// next one begins after an hour, and each that finds none doubles the pause. In a
+	// table with a Prefix the pause is always Every. Zero: no scans, and no permission
+	// for them; the next request with the key finds the run. Default: a day, or the
 	// interval between two runs if that is longer.
 	Every awscdk.Duration
 
@@ -27,13 +30,14 @@ type ScanProps struct {
 	// second. Default: 1.
 	Segments *float64
 
-	// RequestsPerMonth, KeptFor and RecordBytes estimate the size of the table: how
-	// many first requests there are, how long DynamoDB holds a record, and its average
-	// size with its result, if that is in the same table. They decide whether the
-	// segments can keep to the interval, and the price that synthesis prints. Defaults:
-	// one million, 25 hours (a retention of 24 hours), and 450 bytes.
+	// RequestsPerMonth, Retention and RecordBytes estimate the size of the table: how
+	// many first requests there are, for how long the functions store outcomes, and the
+	// average size of a record with its result, if that is in the same table. A longer
+	// Retention of an event source counts, if its function has a grant of the table. They
+	// decide whether the segments can keep to the interval, and the price that synthesis
+	// prints. Defaults: one million, 24 hours, and 450 bytes.
 	RequestsPerMonth *float64
-	KeptFor          awscdk.Duration
+	Retention        awscdk.Duration
 	RecordBytes      *float64
 
 	// OtherBytes is the size of the other items in a table with a TableLayout, because
@@ -45,96 +49,162 @@ const (
 	// scanUnits is how many read units a segment takes in a second, see
 	// dynamostore.Options.ScanUnits.
 	scanUnits = 1000
-	// defaultScanEvery is the default of dynamostore.Options.ScanEvery.
-	defaultScanEvery = time.Hour
+	// defaultScanEvery is the default of dynamostore.Options.ScanEvery, and
+	// shortestPause the pause after a scan that found something.
+	defaultScanEvery, shortestPause = 24 * time.Hour, time.Hour
+	// defaultRetention is the default of idempotent.Options.Retention, and
+	// deletedWithin is how long DynamoDB keeps an expired item, at least as a rule.
+	defaultRetention, deletedWithin = 24 * time.Hour, time.Hour
 	// unitBytes is what an eventually consistent read unit reads.
 	unitBytes = 8 << 10
 	// month has 730 hours.
 	month = 730 * time.Hour
 	// inline is the largest result that is in its record.
 	inline = 4 << 10
-	// Prices of a million units, in dollars, on demand, us-east-1, 2026-11-21.
-	writePrice, readPrice = 0.625, 0.125
+	// The price of a million read units, in dollars, on demand, us-east-1, 2026-11-21.
+	readPrice = 0.125
 	// listUnits is what a run of the reconciler reads if nothing is due.
 	listUnits = 32.5
 )
 
-// scheduleScan passes the settings of the scan that are not the store's defaults to
-// the function, which runs at that interval. It refuses those that cannot work, and
-// prints the price. It judges only what is known at synthesis.
-func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *IdempotencyTable, props *ScanProps, interval length) {
-	scan := ScanProps{}
-	if props != nil {
-		scan = *props
-	}
-	every, kept, timeOut := lengthOf(scan.Every, max(defaultScanEvery, interval.Duration)), lengthOf(scan.KeptFor, 25*time.Hour), length{unknown: true}
-	if fn := functionBehind(function); fn != nil {
-		timeOut = lengthOf(fn.Timeout(), defaultTimeout)
-	}
-	estimated := !interval.unknown && !kept.unknown
-	for _, n := range []*float64{scan.RequestsPerMonth, scan.RecordBytes, scan.OtherBytes, scan.Segments} {
-		estimated = estimated && (n == nil || !isToken(n))
-	}
-	requests, size, segments := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450), or(scan.Segments, 1)
-	lists := readPrice / 1e6 * listUnits * per(month, max(interval.Duration, time.Minute))
-	if table.indexRunning {
-		if props != nil {
-			refuse(c, "Scan is set and the table has IndexRunning, so no scan is needed: remove one of them")
-		}
-		if estimated {
-			printPrice(c, "in the index (IndexRunning), found within a minute after the lease", writePrice/1e6*2*requests, lists)
-		}
-		return
-	}
-	switch {
-	case every.unknown || scan.Segments != nil && isToken(scan.Segments):
-		refuse(c, "Scan.Every or Scan.Segments is known only at the deployment: set it to a value that synthesis can check")
-		return
-	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
-		refuse(c, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
-		return
-	case every.under(interval.Duration):
-		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every.Duration), inWords(interval.Duration)))
-		return
-	}
-	if every.Duration != defaultScanEvery {
-		setVariable(function, "ONCE_SCAN_EVERY", jsii.String(every.String()))
-	}
-	if segments > 1 {
-		setVariable(function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
-	}
-	if size > inline && table.Chunks == nil && estimated {
-		warn(c, "once:scan", fmt.Sprintf(
-			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results, or call IndexRunning", size))
-	}
-	if *table.layout.Prefix != "" && scan.OtherBytes == nil {
-		warn(c, "once:other-items", "the table has other items, and each scan reads them: call IndexRunning of the table, or set Scan.OtherBytes to their size")
-	}
-	if !estimated {
-		return
-	}
-	units := (requests*per(kept.Duration, month)*size + or(scan.OtherBytes, 0)) / unitBytes
-	takes := ""
-	if !timeOut.unknown {
-		// A run scans for half of its time.
-		speed := segments * scanUnits * per(min(timeOut.Duration, interval.Duration)/2, interval.Duration)
-		needs := time.Duration(units / speed * float64(time.Second))
-		if needs > every.Duration {
-			enough, atLeast := math.Ceil(segments*per(needs, every.Duration)), needs.Truncate(time.Minute)+time.Minute
-			refuse(c, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or call IndexRunning of the table",
-				inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(every.Duration), enough, inWords(atLeast)))
-			return
-		}
-		takes = ", which takes " + inWords(needs.Round(time.Second))
-	}
-	printPrice(c, fmt.Sprintf("found by a scan every %s of %s%s", inWords(every.Duration), inBytes(units*unitBytes), takes),
-		readPrice/1e6*units*per(month, every.Duration), lists)
+// scan is the scan of a reconciler's table.
+type scan struct {
+	on constructs.Construct // the reconciler
+	ScanProps
+	function awslambda.IFunction
+	table    *IdempotencyTable
+	runs     length // the interval between two runs, at least a minute
+	every    length
 }
 
-// printPrice prints what finding abandoned runs costs a month.
-func printPrice(c constructs.Construct, how string, finding, lists float64) {
-	awscdk.Annotations_Of(c).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
-		"abandoned runs are %s: about $%.2f a month; the lists of the reconciler cost $%.2f (on demand, us-east-1; see docs/cost.md)", how, finding, lists)))
+func newScan(r *Reconciler, table *IdempotencyTable, props *ScanProps) *scan {
+	s := &scan{on: r.Construct, ScanProps: or(props, ScanProps{}), function: r.Function, table: table, runs: r.every}
+	s.runs.Duration = max(s.runs.Duration, time.Minute)
+	s.every = lengthOf(s.Every, max(defaultScanEvery, s.runs.Duration))
+	return s
+}
+
+// off reports whether there are no scans.
+func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
+
+// schedule passes the settings that are not the store's defaults to the function. It
+// refuses those that cannot work, as far as they are known at synthesis.
+func (s *scan) schedule() {
+	segments := or(s.Segments, 1)
+	switch {
+	case s.off() && (s.Segments != nil || s.RequestsPerMonth != nil || s.Retention != nil || s.RecordBytes != nil || s.OtherBytes != nil):
+		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
+		return
+	case s.off():
+		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String("off"))
+		return
+	case s.every.unknown || s.Segments != nil && isToken(s.Segments):
+		refuse(s.on, "Scan.Every or Scan.Segments is known only at the deployment: set it to a value that synthesis can check")
+		return
+	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
+		refuse(s.on, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
+		return
+	case s.every.under(s.runs.Duration):
+		refuse(s.on, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(s.every.Duration), inWords(s.runs.Duration)))
+		return
+	}
+	if s.every.Duration != defaultScanEvery {
+		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String(s.every.String()))
+	}
+	if segments > 1 {
+		setVariable(s.function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
+	}
+	if s.besideOthers() && s.OtherBytes == nil {
+		warn(s.on, "once:other-items", "the table has other items, and each scan reads them: set Scan.OtherBytes to their size, or Scan.Every to zero")
+	}
+	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
+}
+
+// besideOthers reports whether the table has other items.
+func (s *scan) besideOthers() bool { return *s.table.layout.Prefix != "" }
+
+// estimate is the aspect that judges the size of the table when the app is complete,
+// so that every source of its functions is known.
+type estimate struct {
+	of   *scan
+	done bool // it visits the construct's children, too
+}
+
+// Visit is called by the CDK for each construct of the reconciler.
+func (e *estimate) Visit(constructs.IConstruct) {
+	if !e.done {
+		e.done = true
+		e.of.judge()
+	}
+}
+
+// judge refuses segments that cannot keep to the interval, and prints the price.
+func (s *scan) judge() {
+	retention := lengthOf(s.Retention, defaultRetention)
+	for _, fn := range s.table.functions {
+		of := retentionOf(fn)
+		retention = length{max(retention.Duration, of.Duration), retention.unknown || of.unknown}
+	}
+	if retention.unknown || s.anyToken() {
+		return
+	}
+	requests, size, segments := or(s.RequestsPerMonth, 1e6), or(s.RecordBytes, 450), or(s.Segments, 1)
+	if size > inline && s.table.Chunks == nil {
+		warn(s.on, "once:scan", fmt.Sprintf(
+			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results", size))
+	}
+	kept := retention.Duration + deletedWithin
+	units := (requests*per(kept, month)*size + or(s.OtherBytes, 0)) / unitBytes
+	takes := ""
+	if fn := functionBehind(s.function); fn != nil {
+		if timeOut := lengthOf(fn.Timeout(), defaultTimeout); !timeOut.unknown {
+			// A run scans for half of its time.
+			speed := segments * scanUnits * per(min(timeOut.Duration, s.runs.Duration)/2, s.runs.Duration)
+			needs := time.Duration(units / speed * float64(time.Second))
+			if needs > s.every.Duration {
+				enough, atLeast := math.Ceil(segments*per(needs, s.every.Duration)), needs.Truncate(time.Minute)+time.Minute
+				refuse(s.on, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more",
+					inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(s.every.Duration), enough, inWords(atLeast)))
+				return
+			}
+			takes = ", which takes " + inWords(needs.Round(time.Second))
+		}
+	}
+	monthly := func(every time.Duration) float64 { return readPrice / 1e6 * units * per(month, every) }
+	price := fmt.Sprintf("about $%.2f a month", monthly(s.every.Duration))
+	if s.every.Duration > shortestPause && !s.besideOthers() {
+		price += fmt.Sprintf(", and $%.2f if each finds one", monthly(shortestPause))
+	}
+	awscdk.Annotations_Of(s.on).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
+		"a scan for runs that ended without a warning reads %s (outcomes of %s) every %s%s: %s; the lists of the reconciler cost $%.2f (on demand, us-east-1; see docs/cost.md)",
+		inBytes(units*unitBytes), inWords(kept), inWords(s.every.Duration), takes, price, readPrice/1e6*listUnits*per(month, s.runs.Duration))))
+}
+
+// anyToken reports whether a number of the estimate is known only at the deployment.
+func (s *scan) anyToken() bool {
+	return s.runs.unknown || slices.ContainsFunc([]*float64{s.RequestsPerMonth, s.RecordBytes, s.OtherBytes}, func(n *float64) bool { return n != nil && isToken(n) })
+}
+
+// retentionKey is the type of the metadata that tells how many seconds a function
+// stores the outcomes of an event source.
+const retentionKey = "once:retention"
+
+// noteRetention notes on a function for how long it stores the outcomes of a source.
+func noteRetention(fn awslambda.IFunction, retention awscdk.Duration) {
+	if created, stored := functionBehind(fn), lengthOf(retention, 0); created != nil {
+		created.Node().AddMetadata(jsii.String(retentionKey), map[string]any{"seconds": stored.Seconds(), "unknown": stored.unknown}, nil)
+	}
+}
+
+// retentionOf returns the longest retention of a function's sources.
+func retentionOf(fn awslambda.Function) (longest length) {
+	for _, entry := range *fn.Node().Metadata() {
+		if noted, ok := entry.Data.(map[string]any); ok && *entry.Type == retentionKey {
+			longest.Duration = max(longest.Duration, time.Duration(noted["seconds"].(float64)*float64(time.Second)))
+			longest.unknown = longest.unknown || noted["unknown"].(bool)
+		}
+	}
+	return longest
 }
 
 // per returns how often b is in a.

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
@@ -34,6 +35,14 @@ func scanning(timeout float64, change func(*infra.IdempotencyTable), scan *infra
 // The function gets the settings of the scan, and synthesis prints its price.
 func TestScan(t *testing.T) {
 	largeResults := func(t *infra.IdempotencyTable) { t.KeepLargeResultsIn(nil) }
+	// The source of a function with a grant is found, although it is connected later.
+	withQueue := func(t *infra.IdempotencyTable) {
+		fn := newFunction(awscdk.Stack_Of(t.Construct), "Consumer", 3)
+		t.GrantHandler(fn, jsii.String("consume"))
+		infra.NewQueueSource(t.Construct, jsii.String("Source"), &infra.QueueSourceProps{
+			Function: fn, Queue: newQueue(awscdk.Stack_Of(t.Construct), &awssqs.QueueProps{VisibilityTimeout: awscdk.Duration_Seconds(jsii.Number(18))}), Retention: awscdk.Duration_Days(jsii.Number(23)),
+		})
+	}
 	for _, row := range []struct {
 		name            string
 		table           func(*infra.IdempotencyTable)
@@ -42,17 +51,18 @@ func TestScan(t *testing.T) {
 		info            string // parts, separated by "…"
 		warning         string // empty: none
 	}{
-		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 730 scans a month.
-		{"default", nil, nil, nil, nil, "every 1h0m0s of 15 MB, which takes 4s: about $0.17 a month…lists of the reconciler cost $0.18", ""},
+		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 30.4 scans a month, at most 730.
+		{"default", nil, nil, nil, nil, "reads 15 MB (outcomes of 1 day and 1h0m0s) every 1 day, which takes 4s: about $0.01 a month, and $0.17 if each finds one…lists of the reconciler cost $0.18", ""},
 		{"hourly, 100 million", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)},
-			nil, nil, "every 1h0m0s of 1.4 GB, which takes 6m16s: about $17.17 a month", ""},
-		{"ten billion", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(10e9), Segments: jsii.Number(11)},
-			nil, "11", "of 143.5 GB, which takes 57m0s: about $1716.61 a month", ""},
-		{"22 days", nil, &infra.ScanProps{Every: awscdk.Duration_Days(jsii.Number(1)), KeptFor: awscdk.Duration_Days(jsii.Number(22)), RecordBytes: jsii.Number(1000)},
-			"24h0m0s", nil, "every 1 days of 690 MB", ""},
+			"1h0m0s", nil, "1.4 GB…every 1h0m0s, which takes 6m16s: about $17.17 a month;", ""},
+		{"ten billion", nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(10e9), Segments: jsii.Number(11)},
+			nil, "11", "143.5 GB…takes 57m0s: about $71.53 a month, and $1716.61 if each finds one", ""},
+		{"22 days", nil, &infra.ScanProps{Every: awscdk.Duration_Days(jsii.Number(2)), Retention: awscdk.Duration_Days(jsii.Number(22)), RecordBytes: jsii.Number(1000)},
+			"48h0m0s", nil, "691 MB (outcomes of 22 days and 1h0m0s) every 2 days", ""},
+		// 22 days and the visibility time-out of two deliveries.
+		{"a queue", withQueue, nil, nil, nil, "325 MB (outcomes of 23 days and 1h0m0s) every 1 day…about $0.16 a month, and $3.80 if each finds one", ""},
 		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", "each scan reads them: call KeepLargeResultsIn"},
 		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", ""},
-		{"in the index", (*infra.IdempotencyTable).IndexRunning, nil, nil, nil, "found within a minute after the lease: about $1.25 a month", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := scanning(60, row.table, row.scan)
@@ -86,21 +96,34 @@ func TestScansThatAreRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		timeout float64
-		table   func(*infra.IdempotencyTable)
 		scan    *infra.ScanProps
 		want    string
 	}{
-		{"too many records", 60, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(10e9)}, "set Scan.Segments to 11 or more, or Scan.Every to 10h28m0s or more"},
-		{"a short time-out", 3, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e6)}, "a scan of 1.4 GB takes 2h5m0s, which is longer than Scan.Every (1h0m0s)"},
-		{"half a segment", 60, nil, &infra.ScanProps{Segments: jsii.Number(1.5)}, "Scan.Segments is 1.5"},
-		{"no segment", 60, nil, &infra.ScanProps{Segments: jsii.Number(0)}, "Scan.Segments is 0"},
-		{"too many segments", 60, nil, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},
-		{"too often", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(59))}, "Scan.Every is 59s, which is shorter than the interval between two runs (1m0s)"},
-		{"a parameter", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(awscdk.Token_AsNumber("unknown"))}, "known only at the deployment"},
-		{"many other items", 60, nil, &infra.ScanProps{OtherBytes: jsii.Number(200 << 30)}, "a scan of 200.0 GB takes 14h34m0s, which is longer than Scan.Every (1h0m0s): set Scan.Segments to 15 or more"},
-		{"no need", 60, (*infra.IdempotencyTable).IndexRunning, &infra.ScanProps{}, "no scan is needed"},
+		{"too many records", 60, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e9)}, "a scan of 1435.3 GB takes 4 days and 8h31m0s, which is longer than Scan.Every (1 day): set Scan.Segments to 5 or more, or Scan.Every to 4 days and 8h31m0s or more"},
+		{"too often", 3, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)}, "a scan of 1.4 GB takes 2h5m0s, which is longer than Scan.Every (1h0m0s)"},
+		{"half a segment", 60, &infra.ScanProps{Segments: jsii.Number(1.5)}, "Scan.Segments is 1.5"},
+		{"no segment", 60, &infra.ScanProps{Segments: jsii.Number(0)}, "Scan.Segments is 0"},
+		{"too many segments", 60, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},
+		{"more often than the runs", 60, &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(59))}, "Scan.Every is 59s, which is shorter than the interval between two runs (1m0s)"},
+		{"a parameter", 60, &infra.ScanProps{Every: awscdk.Duration_Seconds(awscdk.Token_AsNumber("unknown"))}, "known only at the deployment"},
+		{"many other items", 60, &infra.ScanProps{OtherBytes: jsii.Number(400 << 30)}, "a scan of 400.0 GB takes 1 day and 5h8m0s, which is longer than Scan.Every (1 day): set Scan.Segments to 2 or more"},
+		{"off, with settings", 60, &infra.ScanProps{Every: awscdk.Duration_Minutes(jsii.Number(0)), Segments: jsii.Number(2)}, "Scan.Every is zero, so there are no scans, and another property of Scan is set"},
 	} {
-		t.Run(row.name, func(t *testing.T) { wantRefusals(t, scanning(row.timeout, row.table, row.scan), row.want) })
+		t.Run(row.name, func(t *testing.T) { wantRefusals(t, scanning(row.timeout, nil, row.scan), row.want) })
+	}
+}
+
+// Without scans a reconciler may not read the whole table, and pays for none.
+func TestScan_Off(t *testing.T) {
+	stack := scanning(60, nil, &infra.ScanProps{Every: awscdk.Duration_Minutes(jsii.Number(0))})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack)
+	variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	if variables["ONCE_SCAN_EVERY"] != "off" {
+		t.Errorf("the variables are %v", variables)
+	}
+	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0]); strings.Contains(policy, "dynamodb:Scan") || strings.Contains(policy, "#scan") {
+		t.Errorf("the policy is %s", policy)
 	}
 }
 
@@ -144,7 +167,6 @@ func TestLargeResults(t *testing.T) {
 	stack := newStack()
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{TableName: jsii.String("records")})
 	table.KeepLargeResultsIn(nil)
-	table.IndexRunning()
 	table.GrantHandler(newFunction(stack, "Function", 3), jsii.String("charge"))
 	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
 	if len(tables) != 2 {
@@ -165,7 +187,7 @@ func TestLargeResults(t *testing.T) {
 		}
 	}
 	wantProperties(t, resources(t, stack, "AWS::Lambda::Function")[0], `{"Environment": {"Variables": {
-		"ONCE_TABLE": {"Ref": "RecordsTableC9B7A30B"}, "ONCE_CHUNK_TABLE": {"Ref": "RecordsChunksF4CA8715"}, "ONCE_INDEX_RUNNING": "true"}}}`)
+		"ONCE_TABLE": {"Ref": "RecordsTableC9B7A30B"}, "ONCE_CHUNK_TABLE": {"Ref": "RecordsChunksF4CA8715"}}}}`)
 	policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0])
 	_, chunks, found := strings.Cut(policy, `{"Action":["dynamodb:BatchWriteItem","dynamodb:BatchGetItem"]`)
 	statement, _, _ := strings.Cut(chunks, `"Action"`)
@@ -173,6 +195,6 @@ func TestLargeResults(t *testing.T) {
 		t.Errorf("the policy is %s", policy)
 	}
 	wantRefusals(t, stack)
-	table.IndexRunning()
-	wantRefusals(t, stack, "IndexRunning is called after a grant")
+	table.KeepLargeResultsIn(table.Chunks)
+	wantRefusals(t, stack, "KeepLargeResultsIn is called after a grant")
 }

@@ -72,7 +72,7 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 		props = &QueueSourceProps{}
 	}
 	s := &QueueSource{constructs.NewConstruct(scope, id)}
-	hasFunction := checkFunction(s.Construct, props.Function)
+	hasFunction := checkFunction(s.Construct, props.Function, props.Retention)
 	if props.Queue == nil {
 		refuse(s.Construct, "Queue is not set: set it to the source of the messages")
 	}
@@ -172,7 +172,7 @@ func NewStreamSource(scope constructs.Construct, id *string, props *StreamSource
 		props = &StreamSourceProps{}
 	}
 	s := &StreamSource{constructs.NewConstruct(scope, id)}
-	if !checkFunction(s.Construct, props.Function) {
+	if !checkFunction(s.Construct, props.Function, props.Retention) {
 		return s
 	}
 	kinesis, table := props.Stream != nil && props.Kinesis != nil, props.Table != nil && props.DynamoDB != nil
@@ -258,7 +258,7 @@ func NewKafkaSource(scope constructs.Construct, id *string, props *KafkaSourcePr
 		props = &KafkaSourceProps{}
 	}
 	s := &KafkaSource{constructs.NewConstruct(scope, id)}
-	hasFunction := checkFunction(s.Construct, props.Function)
+	hasFunction := checkFunction(s.Construct, props.Function, props.Retention)
 	if (props.Managed == nil) == (props.SelfManaged == nil) {
 		refuse(s.Construct, "Managed and SelfManaged are both set, or not set: set the one that describes the cluster")
 		return s
@@ -296,12 +296,14 @@ func (s *KafkaSource) check(
 }
 
 // checkFunction refuses a source without a function, and reports whether there is
-// one.
-func checkFunction(c constructs.Construct, fn awslambda.IFunction) bool {
+// one. It notes the retention on the function.
+func checkFunction(c constructs.Construct, fn awslambda.IFunction, retention awscdk.Duration) bool {
 	if fn == nil {
 		refuse(c, "Function is not set: set it to the function that processes the messages, with a handler of lambdabatch")
+		return false
 	}
-	return fn != nil
+	noteRetention(fn, retention)
+	return true
 }
 
 // timeoutOf returns the time-out of a function, or zero if it is not known.

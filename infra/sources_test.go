@@ -113,7 +113,7 @@ func TestCheckRetention(t *testing.T) {
 	infra.CheckRetention(stack, seconds(30*time.Hour), seconds(30*time.Hour))
 	wantRefusals(t, stack)
 	infra.CheckRetention(stack, seconds(29*time.Hour), seconds(30*time.Hour))
-	wantRefusals(t, stack, "outcomes are stored for 1 days and 5h0m0s")
+	wantRefusals(t, stack, "outcomes are stored for 1 day and 5h0m0s")
 }
 
 // wantMapping checks the only event source mapping of a stack.
@@ -140,13 +140,13 @@ func TestStreamSource(t *testing.T) {
 	}{
 		{name: "valid", kept: day},
 		{name: "retention", kept: day - time.Second, want: []string{
-			"outcomes are stored for 23h59m59s and a message may be delivered again for 1 days: it would run twice; raise the retention in the function's code and here, or shorten the retention of the stream"}},
+			"outcomes are stored for 23h59m59s and a message may be delivered again for 1 day: it would run twice; raise the retention in the function's code and here, or shorten the retention of the stream"}},
 		{name: "a stream with a longer retention", kept: 6 * day, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
 			p.Stream = awskinesis.NewStream(s, jsii.String("Long"), &awskinesis.StreamProps{RetentionPeriod: days(7)})
 		}, want: []string{"may be delivered again for 7 days"}},
 		{name: "a limit of age does not replace the retention", kept: time.Hour, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) {
 			p.MaxRecordAge = seconds(time.Hour)
-		}, want: []string{"may be delivered again for 1 days"}},
+		}, want: []string{"may be delivered again for 1 day"}},
 		{name: "a retention that is a parameter", kept: time.Hour, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
 			hours := awscdk.NewCfnParameter(s, jsii.String("Hours"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber()
 			p.Stream = awskinesis.NewStream(s, jsii.String("Parameter"), &awskinesis.StreamProps{RetentionPeriod: awscdk.Duration_Hours(hours)})
@@ -168,7 +168,7 @@ func TestStreamSource(t *testing.T) {
 			want: []string{"the source is not set, or is set twice"}},
 		{name: "a table", kept: day, table: func(*awslambdaeventsources.DynamoEventSourceProps) {}},
 		{name: "a table, retention", kept: time.Hour, table: func(*awslambdaeventsources.DynamoEventSourceProps) {},
-			want: []string{"outcomes are stored for 1h0m0s and a message may be delivered again for 1 days"}},
+			want: []string{"outcomes are stored for 1h0m0s and a message may be delivered again for 1 day"}},
 		{name: "a table, everything at once", kept: day, table: func(p *awslambdaeventsources.DynamoEventSourceProps) {
 			p.OnFailure, p.RetryAttempts, p.TumblingWindow = nil, nil, seconds(time.Minute)
 		}, want: []string{"OnFailure is not set", "neither RetryAttempts nor MaxRecordAge is set", "TumblingWindow is set"}},

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -26,10 +27,10 @@ type IdempotencyTable struct {
 	// Chunks is the table for results above 4 KB; nil without KeepLargeResultsIn.
 	Chunks awsdynamodb.ITable
 
-	layout       TableLayout                   // every name is set
-	encrypted    awsdynamodb.TableEncryptionV2 // of a table that NewIdempotencyTable created; nil: the default
-	indexRunning bool
-	granted      bool // a function has got the settings
+	layout    TableLayout                   // every name is set
+	encrypted awsdynamodb.TableEncryptionV2 // of a table that NewIdempotencyTable created; nil: the default
+	granted   bool                          // a grantee has the settings
+	functions []awslambda.Function          // that have them
 }
 
 // TableLayout describes a table that has other items than records. The properties
@@ -149,14 +150,6 @@ func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{Encryption: t.encrypted})
 	}
 	t.Chunks = chunks
-}
-
-// IndexRunning puts records in progress into the index, so that a [Reconciler]
-// needs no scan. A first request then costs two write units more, except under
-// Rerun. Call it before the grants.
-func (t *IdempotencyTable) IndexRunning() {
-	t.mustNotBeGranted("IndexRunning")
-	t.indexRunning = true
 }
 
 func (t *IdempotencyTable) mustNotBeGranted(method string) {

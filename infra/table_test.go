@@ -177,7 +177,7 @@ func TestLayout(t *testing.T) {
 	wantWarnings(t, stack)
 	variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
 	for name, want := range map[string]any{
-		"ONCE_TABLE": "shop", "ONCE_PARTITION_KEY": "PK", "ONCE_SORT_KEY": "SK", "ONCE_PREFIX": "ONCE#", "ONCE_TTL_ATTRIBUTE": "expires_at", "ONCE_INDEX_RUNNING": nil,
+		"ONCE_TABLE": "shop", "ONCE_PARTITION_KEY": "PK", "ONCE_SORT_KEY": "SK", "ONCE_PREFIX": "ONCE#", "ONCE_TTL_ATTRIBUTE": "expires_at",
 	} {
 		if variables[name] != want {
 			t.Errorf("%s is %v, want %v", name, variables[name], want)
@@ -195,7 +195,7 @@ func TestLayout(t *testing.T) {
 	})
 	wantRefusals(t, stack)
 	wantWarnings(t, stack, "ONCE_SORT_KEY to SK, ONCE_PREFIX to ONCE#, and ONCE_EXHAUSTED_QUEUE_URL",
-		"the table has other items, and each scan reads them: call IndexRunning of the table, or set Scan.OtherBytes")
+		"the table has other items, and each scan reads them: set Scan.OtherBytes to their size, or Scan.Every to zero")
 }
 
 // A layout that the store refuses is refused at synthesis, and one that is known only

@@ -475,7 +475,6 @@ func TestTerraformAccess(t *testing.T) {
 		"apart_access": func(s awscdk.Stack) *infra.IdempotencyTable {
 			records := infra.NewIdempotencyTable(s, jsii.String("Apart"), nil)
 			records.KeepLargeResultsIn(nil)
-			records.IndexRunning()
 			return records
 		},
 		"shared_access": func(s awscdk.Stack) *infra.IdempotencyTable {

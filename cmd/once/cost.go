@@ -29,7 +29,6 @@ type service struct {
 	StepResult int // bytes
 	Commit     int // items of a handler's own, 1 KB each
 
-	Running   bool          // IndexRunning
 	Reconcile time.Duration // between two runs of the reconciler
 	Scan      time.Duration // between two scans
 }
@@ -56,9 +55,8 @@ included: see docs/cost.md.`,
 	f.IntVar(&c.Steps, "steps", 0, "`NUMBER` of steps of a handler")
 	f.IntVar(&c.StepResult, "step-result", 200, "size of a step's result in `BYTES`")
 	f.IntVar(&c.Commit, "commit", 0, "`NUMBER` of items of 1 KB that Commit writes")
-	f.BoolVar(&c.Running, "index-running", false, "with dynamostore.Options.IndexRunning")
 	f.DurationVar(&c.Reconcile, "reconcile", time.Minute, "`TIME` between two runs of the reconciler;\n0: none")
-	f.DurationVar(&c.Scan, "scan", time.Hour, "`TIME` between two scans for abandoned runs;\n0: none")
+	f.DurationVar(&c.Scan, "scan", 24*time.Hour, "`TIME` between two scans for runs that ended\nwithout a warning; 0: none")
 	return cmd
 }
 
@@ -164,15 +162,12 @@ func (s *service) bill() []position {
 		{What: "retries", Writes: s.Requests * s.Retries * perRetry, Reads: s.Requests * s.Retries * readsPerRetry},
 		{What: "unknown outcomes", Writes: unknown * (1 + 2 + 3), Reads: unknown}, // in the index; settled; moved and removed
 	}
-	if s.Running {
-		positions = append(positions, position{What: "running requests in the index", Writes: 2 * s.Requests})
-	}
 	if s.Reconcile > 0 {
 		positions = append(positions, position{What: "runs of the reconciler", Reads: month.Seconds() / s.Reconcile.Seconds() * 32.5})
 	}
 	stored := s.Requests / month.Seconds() * (s.Retention + ttlDelay).Seconds() * (float64(record) + chunks*1024)
 	if s.Scan > 0 {
-		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
+		positions = append(positions, position{What: "scans for runs that ended", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
 	}
 	positions = append(positions, position{What: "storage, " + size(int(stored)), Bytes: stored})
 	bill := positions[:0]

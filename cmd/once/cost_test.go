@@ -50,7 +50,6 @@ func TestCostAgreesWithMeasurements(t *testing.T) {
 		computed          float64
 	}{
 		{"first request", "any", price(service{})},
-		{"first request, with `IndexRunning`", "`Reconcile`, `Resume`", price(service{Running: true})},
 		{"replay", "either", retried(service{})},
 		{"first request, result of 4 KB", "`Rerun`", price(service{Result: 4096})},
 		{"replay of 4 KB", "either", retried(service{Result: 4096})},

@@ -52,15 +52,11 @@ func TestStore_Choice(t *testing.T) {
 // that it names, and no other.
 func TestSetting(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE", "ONCE_INDEX_RUNNING"} {
+	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE"} {
 		w := &environment{getenv: func(asked string) string { return "of " + asked }}
 		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag"}
-		ofFlag := "flag"
-		if name == "ONCE_INDEX_RUNNING" { // which has no flag
-			ofFlag = "of " + name
-		}
-		if got := (&env{environment: w, store: flags}).setting(name); got != ofFlag {
-			t.Errorf("%s is %q, and its flag %q", name, got, ofFlag)
+		if got := (&env{environment: w, store: flags}).setting(name); got != "flag" {
+			t.Errorf("%s is %q, and its flag %q", name, got, "flag")
 		}
 		if got := (&env{environment: w}).setting(name); got != "of "+name {
 			t.Errorf("%s is %q, want that of the environment", name, got)

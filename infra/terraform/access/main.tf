@@ -16,7 +16,6 @@ locals {
   chunk_tables = [for t in [var.table.chunks] : t.arn if t != null]
   with_chunks  = one(concat(local.chunk_tables, [for arn in [local.table] : arn if length(local.chunk_tables) == 0]))
   apart        = length(local.chunk_tables) > 0
-  scans        = !var.table.index_running
 
   look = concat(
     [for arn in concat([local.table], local.chunk_tables) : {
@@ -36,9 +35,9 @@ locals {
   permissions = {
     handler = concat([{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = local.records }], local.use_chunks)
     reconciler = concat(
-      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [for key in [local.scan] : key if local.scans]) }],
+      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [for key in [local.scan] : key if var.scans]) }],
       [local.query],
-      [for arn in [local.table] : { on = arn, actions = ["dynamodb:Scan"], keys = [] } if local.scans],
+      [for arn in [local.table] : { on = arn, actions = ["dynamodb:Scan"], keys = [] } if var.scans],
       local.use_chunks,
     )
     viewer = local.look

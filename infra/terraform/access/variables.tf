@@ -6,7 +6,6 @@ variable "table" {
     arn           = string
     kms_key_arn   = optional(string)
     chunks        = optional(object({ arn = string }))
-    index_running = optional(bool, false)
     prefix        = optional(string, "")
   })
 }
@@ -35,6 +34,12 @@ variable "operations" {
     condition     = var.operations == null ? true : length(var.operations) > 0 && !contains(var.operations, "")
     error_message = "List the names of the operations, or [\"*\"] for all records."
   }
+}
+
+variable "scans" {
+  description = "Whether a reconciler may read the whole table. Without it, set `ONCE_SCAN_EVERY` to `off` for its function."
+  type        = bool
+  default     = true
 }
 
 variable "name" {

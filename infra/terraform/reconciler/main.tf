@@ -3,10 +3,10 @@
 locals {
   queues = { exhausted = aws_sqs_queue.exhausted, undelivered = aws_sqs_queue.undelivered }
 
-  # The default of dynamostore is an hour.
-  scan_minutes = coalesce(var.scan_every_minutes, max(60, var.every_minutes))
-  scan = var.table.index_running ? {} : merge(
-    { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY" => "${n}m" if n != 60 },
+  # The default of dynamostore is a day.
+  scan_minutes = var.scan_every_minutes == null ? max(1440, var.every_minutes) : var.scan_every_minutes
+  scan = local.scan_minutes == 0 ? { ONCE_SCAN_EVERY = "off" } : merge(
+    { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY" => "${n}m" if n != 1440 },
     { for n in [var.scan_segments] : "ONCE_SCAN_SEGMENTS" => tostring(n) if n > 1 },
   )
 }
@@ -65,6 +65,7 @@ module "access" {
   table = var.table
   role  = var.role
   may   = "reconciler"
+  scans = local.scan_minutes > 0
 }
 
 resource "aws_iam_role_policy" "send" {
@@ -88,13 +89,13 @@ resource "aws_cloudwatch_event_rule" "schedule" {
 
   lifecycle {
     precondition {
-      condition     = local.scan_minutes >= var.every_minutes
+      condition     = local.scan_minutes == 0 || local.scan_minutes >= var.every_minutes
       error_message = "The interval between two scans is ${local.scan_minutes} min, which is shorter than the interval between two runs (${var.every_minutes} min): set scan_every_minutes to that at least, or omit it."
     }
 
     precondition {
-      condition     = !var.table.index_running || var.scan_every_minutes == null && var.scan_segments == 1
-      error_message = "The table has index_running, so no scan is needed: remove scan_every_minutes and scan_segments."
+      condition     = local.scan_minutes > 0 || var.scan_segments == 1
+      error_message = "scan_every_minutes is 0, so there are no scans, and scan_segments is set: remove one of them."
     }
   }
 }

@@ -29,7 +29,6 @@ variable "table" {
     arn           = string
     kms_key_arn   = optional(string)
     chunks        = optional(object({ arn = string }))
-    index_running = optional(bool, false)
     prefix        = optional(string, "")
   })
 }
@@ -46,13 +45,13 @@ variable "every_minutes" {
 }
 
 variable "scan_every_minutes" {
-  description = "The interval between two scans for runs that were abandoned. Such a run is found at the latest after its lease, this interval and the time of a scan. Default: 60, or the interval between two runs if that is longer."
+  description = "The longest pause between two scans for runs whose process ended without a warning. After a scan that found one the next begins after an hour, except in a table with a prefix. 0: no scans, and no permission for them. Default: 1440, or the interval between two runs if that is longer."
   type        = number
   default     = null
 
   validation {
-    condition     = var.scan_every_minutes == null ? true : var.scan_every_minutes >= 1 && floor(var.scan_every_minutes) == var.scan_every_minutes
-    error_message = "The interval between two scans is a whole number of minutes."
+    condition     = var.scan_every_minutes == null ? true : var.scan_every_minutes >= 0 && floor(var.scan_every_minutes) == var.scan_every_minutes
+    error_message = "The pause between two scans is a whole number of minutes, or 0 for no scans."
   }
 }
 

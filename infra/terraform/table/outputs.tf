@@ -20,16 +20,10 @@ output "chunks" {
   value       = one([for t in aws_dynamodb_table.chunks : { name = t.name, arn = t.arn }])
 }
 
-output "index_running" {
-  description = "Whether records in progress are in the index."
-  value       = var.index_running
-}
-
 output "environment" {
   description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree."
   value = merge(
     { ONCE_TABLE = aws_dynamodb_table.records.name },
     { for t in aws_dynamodb_table.chunks : "ONCE_CHUNK_TABLE" => t.name },
-    { for name, set in { ONCE_INDEX_RUNNING = var.index_running } : name => "true" if set },
   )
 }

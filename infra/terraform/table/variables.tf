@@ -27,12 +27,6 @@ variable "keep_large_results_apart" {
   default     = false
 }
 
-variable "index_running" {
-  description = "Puts records in progress into the index, so that a reconciler needs no scan. A first request then costs two write units more, except under Rerun."
-  type        = bool
-  default     = false
-}
-
 variable "point_in_time_recovery" {
   description = "Enables backups of the last 35 days."
   type        = bool

@@ -107,6 +107,26 @@ func (c *customer) die() {
 	})), returns(small))
 }
 
+// announces sends a request whose handler returns when it has announced its run. If it
+// is killed then, it writes nothing more.
+func (c *customer) announces(client dynamostore.Client, killed bool) (idempotent.Outcome[[]byte], error) {
+	calls, announced := 0, make(chan struct{})
+	client = dynamotest.Intercept(client, func(ctx context.Context, call *dynamotest.Call) {
+		if calls++; calls > 2 && killed {
+			call.Err = idempotenttest.ErrInjected
+			return
+		}
+		call.Do(ctx)
+		if calls == 2 {
+			close(announced)
+		}
+	})
+	return idempotent.DoOutcome(c.clock.Invocation(c.t.Context(), 600*time.Millisecond), c.guard(client), c.key, func(context.Context) ([]byte, error) {
+		<-announced
+		return noise(small), nil
+	})
+}
+
 type handler = func(context.Context) ([]byte, error)
 
 // The results. small is stored in the record, and 4 KB is the most that is. No
@@ -171,9 +191,10 @@ type price struct {
 // promise, both cost the same.
 var prices = []price{
 	{"first request", every, func(c *customer) cost { return c.send(returns(small)) }, ran},
-	{"first request, with `IndexRunning`", unless, func(c *customer) cost {
-		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
-		return c.send(returns(small))
+	{"first request that announces itself, because it runs until its deadline", unless, func(c *customer) cost {
+		before := c.meter.total()
+		c.out, c.err = c.announces(c.meter, false)
+		return c.meter.total().minus(before)
 	}, ran},
 	{"first request that ends unknown", every, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
 	{"replay", either, func(c *customer) cost {
@@ -268,9 +289,11 @@ var prices = []price{
 	{"and each record that it resolves later", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
 	}, endsWith(new(idempotent.UnresolvedError))},
-	{"and each ended lease in the index (`IndexRunning`), resolved", reconcile, func(c *customer) cost {
-		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
-		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
+	{"and each announced run that it resolves", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) {
+			c.announces(c.db.client(), true)
+			c.clock.Advance(2 * patience)
+		})
 	}, replayed},
 }
 

@@ -17,9 +17,8 @@ type Load struct {
 
 // Table is how a table is set up.
 type Table struct {
-	IndexRunning bool    // the index has an entry for each running request
-	Warm         float64 // write units a second from the beginning; 4,000 if 0
-	Quota        float64 // write units a second; 40,000 if 0
+	Warm  float64 // write units a second from the beginning; 4,000 if 0
+	Quota float64 // write units a second; 40,000 if 0
 }
 
 // Shards is the number of keys of the index.
@@ -28,12 +27,7 @@ const Shards = 64
 // tableWrites and indexWrites are the write units of a first request.
 func (l Load) tableWrites() float64 { return 2 * l.Units }
 
-func (l Load) indexWrites(t Table) float64 {
-	if t.IndexRunning {
-		return 2 + l.Unknown // entered by the claim and removed by the outcome, or moved
-	}
-	return l.Unknown
-}
+func (l Load) indexWrites() float64 { return l.Unknown }
 
 // The names of what limits a load.
 const (
@@ -66,7 +60,7 @@ func Simulate(l Load, t Table, length time.Duration) []Second {
 	for s := range int(length / time.Second) {
 		table.second, index.second = s, s
 		share, limit := 1.0, None
-		if writes := l.indexWrites(t); writes > 0 {
+		if writes := l.indexWrites(); writes > 0 {
 			// A write of the table that the index cannot follow is refused.
 			if share, limit = index.offer(l.First*writes, 0); limit == Heat || limit == HotKey {
 				limit = Index
@@ -77,7 +71,7 @@ func Simulate(l Load, t Table, length time.Duration) []Second {
 			share, limit = served, by
 		}
 		table.take(share*l.First*l.tableWrites(), l.Hot*l.Units)
-		index.take(share*l.First*l.indexWrites(t), 0)
+		index.take(share*l.First*l.indexWrites(), 0)
 		hot := min(l.Hot, table.hot/l.Units)
 		if limit == None && hot < l.Hot {
 			limit = HotKey

@@ -4,7 +4,6 @@ package scale
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 )
@@ -21,7 +20,6 @@ type Point struct{ X, Y float64 }
 // Axis is an axis of a plot, with its marks.
 type Axis struct {
 	Title string
-	Log   bool
 	Marks []float64
 }
 
@@ -33,9 +31,6 @@ const width, height, left, bottom, top, right = 720.0, 360.0, 84.0, 52.0, 20.0, 
 // at returns where a value is on the axis, from 0 to 1.
 func (a Axis) at(v float64) float64 {
 	first, last := a.Marks[0], a.Marks[len(a.Marks)-1]
-	if a.Log {
-		v, first, last = math.Log(max(v, first)), math.Log(first), math.Log(last)
-	}
 	return (v - first) / (last - first)
 }
 

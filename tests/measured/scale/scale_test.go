@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"testing"
@@ -58,20 +57,15 @@ func outcome(seconds []scale.Second, served func(scale.Second) float64, want flo
 
 func first(s scale.Second) float64 { return s.First }
 
-// The table of docs/scale.md: what limits a number of first requests, with the index
-// as it is, and with an entry for every running request.
+// The table of docs/scale.md: what limits a number of first requests.
 func TestFirstLimit(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	text.WriteString("| first requests a second | table | serves | with `IndexRunning` |\n| --: | --- | --- | --- |\n")
+	text.WriteString("| first requests a second | table | serves |\n| --: | --- | --- |\n")
 	for _, table := range tables {
 		for _, rate := range []float64{1000, 10_000, 30_000, 100_000, 1_000_000} {
-			row := fmt.Sprintf("| %s | %s ", scale.Grouped(rate), table.name)
-			for _, running := range []bool{false, true} {
-				table.IndexRunning = running
-				row += "| " + outcome(scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, table.Table, 5*time.Hour), first, rate) + " "
-			}
-			text.WriteString(row + "|\n")
+			fmt.Fprintf(&text, "| %s | %s | %s |\n", scale.Grouped(rate), table.name,
+				outcome(scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, table.Table, 5*time.Hour), first, rate))
 		}
 	}
 	kit.Part(t, "../../../docs/scale.md", "limits", text.String(), *update)
@@ -82,14 +76,10 @@ func TestFirstLimit(t *testing.T) {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	text.WriteString("| first requests a second, all unknown | serves | with `IndexRunning` |\n| --: | --- | --- |\n")
+	text.WriteString("| first requests a second, all unknown | serves |\n| --: | --- |\n")
 	for _, rate := range []float64{10_000, 30_000, 60_000, 100_000} {
-		row := fmt.Sprintf("| %s ", scale.Grouped(rate))
-		for _, running := range []bool{false, true} {
-			table := scale.Table{Quota: ample, Warm: ample, IndexRunning: running}
-			row += "| " + outcome(scale.Simulate(scale.Load{First: rate, Unknown: 1, Units: 1}, table, time.Hour), first, rate) + " "
-		}
-		text.WriteString(row + "|\n")
+		fmt.Fprintf(&text, "| %s | %s |\n", scale.Grouped(rate),
+			outcome(scale.Simulate(scale.Load{First: rate, Unknown: 1, Units: 1}, scale.Table{Quota: ample, Warm: ample}, time.Hour), first, rate))
 	}
 	kit.Part(t, "../../../docs/scale.md", "outage", text.String(), *update)
 }
@@ -117,28 +107,21 @@ func TestOneKey(t *testing.T) {
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
 	for _, table := range tables {
-		for _, running := range []bool{false, true} {
-			for _, l := range []scale.Load{{First: 7000, Units: 1}, {First: 90_000, Units: 1, Unknown: 0.5}, {First: 500, Hot: 3000, Units: 2}} {
-				table.IndexRunning = running
-				quota := cmp.Or(table.Quota, 40_000)
-				for i, s := range scale.Simulate(l, table.Table, 2*time.Hour) {
-					writes := (2*s.First + s.Hot) * l.Units
-					index := s.First * l.Unknown
-					if running {
-						index += 2 * s.First
-					}
-					saved := 0.0 // unused throughput may be used later
-					if i < 600 {
-						saved = 300_000
-					}
-					switch {
-					case writes > quota+1:
-						t.Fatalf("%v on %v serves %v writes in second %d", l, table, writes, i)
-					case table.Warm == 0 && i < 1800 && writes > 4000+1:
-						t.Fatalf("%v on %v serves %v writes in second %d of a new table", l, table, writes, i)
-					case index > scale.Shards*(1000+saved)+1:
-						t.Fatalf("%v on %v writes %v units to the index in second %d", l, table, index, i)
-					}
+		for _, l := range []scale.Load{{First: 7000, Units: 1}, {First: 90_000, Units: 1, Unknown: 1}, {First: 500, Hot: 3000, Units: 2}} {
+			quota := cmp.Or(table.Quota, 40_000)
+			for i, s := range scale.Simulate(l, table.Table, 2*time.Hour) {
+				writes := (2*s.First + s.Hot) * l.Units
+				saved := 0.0 // unused throughput may be used later
+				if i < 600 {
+					saved = 300_000
+				}
+				switch {
+				case writes > quota+1:
+					t.Fatalf("%v on %v serves %v writes in second %d", l, table, writes, i)
+				case table.Warm == 0 && i < 1800 && writes > 4000+1:
+					t.Fatalf("%v on %v serves %v writes in second %d of a new table", l, table, writes, i)
+				case s.First*l.Unknown > scale.Shards*(1000+saved)+1:
+					t.Fatalf("%v on %v writes %v units to the index in second %d", l, table, s.First*l.Unknown, i)
 				}
 			}
 		}
@@ -155,20 +138,6 @@ func TestPlots(t *testing.T) {
 	plot(t, "growth", scale.SVG("What a new table serves of 50,000 first requests a second",
 		hours, scale.Axis{Title: "first requests served a second", Marks: []float64{0, 10_000, 20_000, 30_000, 40_000, 50_000}},
 		scale.Served("new table", growing(0)), scale.Served("warm throughput of 100,000 write units", growing(100_000))))
-
-	rates := []float64{1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000}
-	steady := func(name string, running bool) scale.Line {
-		l := scale.Line{Name: name}
-		for i := range 25 {
-			rate := 1000 * math.Pow(10, float64(i)/8)
-			seconds := scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, scale.Table{Quota: ample, Warm: ample, IndexRunning: running}, time.Hour)
-			l.Points = append(l.Points, scale.Point{X: rate, Y: seconds[len(seconds)-1].First})
-		}
-		return l
-	}
-	plot(t, "index", scale.SVG("What a warm table serves, with and without an entry of the index for each running request",
-		scale.Axis{Title: "first requests a second", Log: true, Marks: rates}, scale.Axis{Title: "served a second", Log: true, Marks: rates},
-		steady("default", false), steady("IndexRunning", true)))
 }
 
 // plot compares a plot with the file in docs.

@@ -66,9 +66,9 @@ run "a_reconciler_without_scans" {
   command = plan
 
   variables {
-    table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
     may        = "reconciler"
     operations = null
+    scans      = false
   }
 
   assert {

@@ -78,35 +78,34 @@ run "scan_of_a_rare_reconciler" {
   command = plan
 
   variables {
-    every_minutes = 120
+    every_minutes = 2880
   }
 
   assert {
-    condition     = jsonencode(local.scan) == jsonencode({ ONCE_SCAN_EVERY = "120m" })
+    condition     = jsonencode(local.scan) == jsonencode({ ONCE_SCAN_EVERY = "2880m" })
     error_message = "The settings of the scan are ${jsonencode(local.scan)}"
   }
 }
 
-run "no_scan_with_index_running" {
+run "no_scan" {
   command = plan
 
   variables {
-    every_minutes = 120
-    table         = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
+    scan_every_minutes = 0
   }
 
   assert {
-    condition     = jsonencode(local.scan) == jsonencode({})
-    error_message = "The settings of the scan are ${jsonencode(local.scan)}"
+    condition     = jsonencode(local.scan) == jsonencode({ ONCE_SCAN_EVERY = "off" }) && length(regexall("Scan|#scan", module.access.policy)) == 0
+    error_message = "The settings of the scan are ${jsonencode(local.scan)}, and the policy is ${module.access.policy}"
   }
 }
 
-run "scan_settings_with_index_running" {
+run "no_scan_in_segments" {
   command = plan
 
   variables {
-    scan_segments = 2
-    table         = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
+    scan_every_minutes = 0
+    scan_segments      = 2
   }
 
   expect_failures = [aws_cloudwatch_event_rule.schedule]

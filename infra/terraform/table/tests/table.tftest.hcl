@@ -34,7 +34,6 @@ run "large_results_apart" {
 
   variables {
     keep_large_results_apart = true
-    index_running            = true
     kms_key_arn              = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
   }
 
@@ -44,7 +43,7 @@ run "large_results_apart" {
   }
 
   assert {
-    condition     = jsonencode(output.environment) == jsonencode({ ONCE_TABLE = "records", ONCE_CHUNK_TABLE = "records-chunks", ONCE_INDEX_RUNNING = "true" })
+    condition     = jsonencode(output.environment) == jsonencode({ ONCE_TABLE = "records", ONCE_CHUNK_TABLE = "records-chunks" })
     error_message = "The environment is ${jsonencode(output.environment)}"
   }
 }

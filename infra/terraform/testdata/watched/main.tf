@@ -46,7 +46,6 @@ module "apart" {
   source                   = "../../table"
   name                     = "apart"
   keep_large_results_apart = true
-  index_running            = true
 }
 
 module "apart_access" {
