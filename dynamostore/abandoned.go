@@ -100,15 +100,31 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 }
 
 // BeginScan makes the next call of [Store.Abandoned] begin a pass over the table,
-// unless a pass has begun and not ended. It reports whether it did. It reads and
-// writes one item.
-func (s *Store) BeginScan(ctx context.Context, now time.Time) (begun bool, err error) {
+// without the rest of the pause. It reports false if a pass has begun and not ended.
+// It reads and writes one item.
+func (s *Store) BeginScan(ctx context.Context, now time.Time) (begins bool, err error) {
 	mark, err := s.bookmark(ctx)
-	if err != nil || !mark.done() && mark.wrong == "" && mark.ahead(now) == "" {
+	switch {
+	case err != nil:
 		return false, err
+	case mark.was == nil || mark.wrong != "" || mark.ahead(now) != "":
+		return true, nil // the next call begins a pass anyway
+	case !mark.done():
+		return false, nil
 	}
-	mark.begin(now, s.opts.ScanSegments)
+	mark.pause = 0
 	return s.putBookmark(ctx, mark)
+}
+
+// LastScan returns when the pass over the table began that is under way, or the last
+// one, and when the last one ended. Both are zero before the first pass. It reads one
+// item.
+func (s *Store) LastScan(ctx context.Context) (driver.Scanned, error) {
+	mark, err := s.bookmark(ctx)
+	if err != nil {
+		return driver.Scanned{}, err
+	}
+	return driver.Scanned{Began: mark.began, Ended: mark.ended}, nil
 }
 
 // shortestPause is the pause after a pass that found something.

@@ -287,7 +287,7 @@ func TestAbandoned_Pauses(t *testing.T) {
 	}
 }
 
-// BeginScan begins a pass although it is not time for it, but not a second one.
+// BeginScan ends the pause, but does not interrupt a pass. LastScan shows both times.
 func TestBeginScan(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -297,15 +297,24 @@ func TestBeginScan(t *testing.T) {
 	ids := leftRunning(t, s, 9)
 	begin := func(want bool) {
 		t.Helper()
-		if begun, err := s.BeginScan(t.Context(), noon.Add(time.Minute)); begun != want || err != nil {
-			t.Errorf("begun: %t, %v, want %t", begun, err, want)
+		if begins, err := s.BeginScan(t.Context(), noon.Add(time.Minute)); begins != want || err != nil {
+			t.Errorf("begins: %t, %v, want %t", begins, err, want)
 		}
 	}
+	last := func(began, ended time.Time) {
+		t.Helper()
+		if got, err := s.LastScan(t.Context()); err != nil || !got.Began.Equal(began) || !got.Ended.Equal(ended) {
+			t.Errorf("the last scan is %+v, %v, want one from %s to %s", got, err, began, ended)
+		}
+	}
+	last(noon, noon)
 	begin(true)
-	begin(false)
+	begin(true)
+	last(noon, noon)
 	if p.limit = 1; !abandoned(t, s, noon.Add(time.Minute), p).Ended.Equal(noon) {
 		t.Error("the end of the last pass is lost")
 	}
+	last(noon.Add(time.Minute), noon)
 	begin(false)
 	p.limit = 0
 	abandoned(t, s, noon.Add(time.Minute), p)
@@ -313,8 +322,14 @@ func TestBeginScan(t *testing.T) {
 	fake.change("#scan", func(it item) { it["next"] = number(1) })
 	begin(true)
 	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }
-	if begun, err := s.BeginScan(t.Context(), noon); begun || err == nil {
-		t.Errorf("begun: %t, %v", begun, err)
+	if begins, err := s.BeginScan(t.Context(), noon); begins || err == nil {
+		t.Errorf("begins: %t, %v", begins, err)
+	}
+	if got, err := s.LastScan(t.Context()); got != (driver.Scanned{}) || err == nil {
+		t.Errorf("the last scan is %+v, %v", got, err)
+	}
+	if begins, err := newStore(t, newFake()).BeginScan(t.Context(), noon); !begins || err != nil {
+		t.Errorf("in a new table it begins: %t, %v", begins, err)
 	}
 }
 

@@ -252,9 +252,6 @@ func (s *ScanningStore) Running(context.Context) iter.Seq2[driver.Listed, error]
 	return func(func(driver.Listed, error) bool) {}
 }
 
-// BeginScan begins nothing, because Due lists the records in progress.
-func (s *ScanningStore) BeginScan(context.Context, time.Time) (bool, error) { return false, nil }
-
 // Abandoned does nothing, because Due lists the records in progress.
 func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.Listed) bool) (driver.Scanned, error) {
 	return driver.Scanned{}, nil

@@ -74,7 +74,7 @@ func TestAnnounce(t *testing.T) {
 		"under Rerun, in a step":   {under(idempotent.Rerun), invocation, inStep(false, after(announced+time.Millisecond)), made, false, 2, false},
 		"in a step that runs once": {under(idempotent.Rerun), invocation, inStep(true, after(announced+time.Millisecond)), made, false, 4, false},
 		"a step ends afterwards":   {under(idempotent.Resume), invocation, inStep(false, after(announced+time.Millisecond)), made, true, 3, false},
-		"without a deadline":       {under(idempotent.Reconcile), 0, after(15*time.Minute - 2*time.Second - 399*time.Millisecond), made, true, 2, false},
+		"without a deadline":       {under(idempotent.Reconcile), 0, after(15*time.Minute - 3*time.Second - 399*time.Millisecond), made, true, 2, false},
 		"with a reserve of 100 ms": {under(idempotent.Reconcile), 500 * time.Millisecond, after(421 * time.Millisecond), made, true, 2, false},
 		"has committed":            {under(idempotent.Reconcile), invocation, after(0, commit, after(announced)), made, false, 1, false},
 		"commits":                  {under(idempotent.Reconcile), invocation, after(0, commit), slowly(9700 * time.Millisecond), false, 1, false},

@@ -175,8 +175,8 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 					return nil, down
 				}
 				s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 2*time.Second {
-						t.Errorf("the release may take until %v, want two seconds", deadline)
+					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 3*time.Second {
+						t.Errorf("the release may take until %v, want three seconds", deadline)
 					}
 					if releaseErr == nil {
 						return s.inner.Replace(ctx, r, s.record(t, key).Version)

@@ -407,10 +407,10 @@ func TestWindow(t *testing.T) {
 		left                           time.Duration // 0: no deadline
 		handlerEnd, deadline, leaseEnd time.Duration // from now
 	}{
-		{"a long one", 10 * time.Second, 9500 * ms, 10 * time.Second, 12 * time.Second},
-		{"a short one: a fifth is reserved", time.Second, 800 * ms, time.Second, 3 * time.Second},
-		{"past", -time.Second, -time.Second, -time.Second, time.Second},
-		{"none", 0, 15*time.Minute - 2500*ms, 15*time.Minute - 2*time.Second, 15 * time.Minute},
+		{"a long one", 10 * time.Second, 9500 * ms, 10 * time.Second, 13 * time.Second},
+		{"a short one: a fifth is reserved", time.Second, 800 * ms, time.Second, 4 * time.Second},
+		{"past", -time.Second, -time.Second, -time.Second, 2 * time.Second},
+		{"none", 0, 15*time.Minute - 3500*ms, 15*time.Minute - 3*time.Second, 15 * time.Minute},
 	} {
 		ctx := t.Context()
 		if row.left != 0 {

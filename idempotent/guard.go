@@ -98,7 +98,7 @@ func (o *Options) setDefaults() {
 	}{
 		{&o.Retention, driver.DefaultRetention},
 		{&o.DownstreamRetention, 24 * time.Hour},
-		{&o.LeaseMargin, 2 * time.Second},
+		{&o.LeaseMargin, 3 * time.Second},
 		{&o.DeadlineReserve, 500 * time.Millisecond},
 		{&o.DefaultLease, 15 * time.Minute},
 		{&o.ReconcileAfter, time.Minute},

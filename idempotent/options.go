@@ -53,8 +53,9 @@ type Options struct {
 	// LeaseMargin is added to the context's deadline to get the end of the lease;
 	// until then no other request can run the key. It covers a platform that kills
 	// late and the difference between two clocks. Lambda has been observed to kill
-	// 0.68 s after the deadline (aws-powertools/powertools-lambda-python#4759).
-	// Default: 2 s.
+	// 0.68 s after the deadline (aws-powertools/powertools-lambda-python#4759). With an
+	// external extension it may take two seconds: so long is the shutdown phase (Lambda
+	// developer guide, "Lambda execution environment lifecycle"). Default: 3 s.
 	LeaseMargin time.Duration
 
 	// DeadlineReserve is how long before its deadline the handler's context ends, so

@@ -98,8 +98,8 @@ func TestOutcomeContext(t *testing.T) {
 		for left, want := range map[time.Duration]time.Duration{
 			10 * time.Second: 10 * time.Second,
 			1:                1,
-			0:                2 * time.Second,
-			-time.Minute:     2 * time.Second,
+			0:                3 * time.Second,
+			-time.Minute:     3 * time.Second,
 		} {
 			gone, end := context.WithCancel(t.Context())
 			end()
@@ -130,8 +130,8 @@ func TestStepContext(t *testing.T) {
 			{1, 500*ms + 1, 1},
 			{0, 500 * ms, 250 * ms},
 			{-400 * ms, 100 * ms, 50 * ms},
-			{-500 * ms, 0, 2 * time.Second},
-			{-time.Minute, -50 * time.Second, 2 * time.Second},
+			{-500 * ms, 0, 3 * time.Second},
+			{-time.Minute, -50 * time.Second, 3 * time.Second},
 		} {
 			now := time.Now()
 			ctx, cancel := o.stepContext(gone, window{handlerEnd: now.Add(row.handler), deadline: now.Add(row.deadline)})

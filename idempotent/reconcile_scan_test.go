@@ -59,10 +59,6 @@ func (s *scanned) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	}
 }
 
-func (s *scanned) BeginScan(context.Context, time.Time) (bool, error) {
-	return false, s.err
-}
-
 func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
 	s.scans++
 	if deadline, ok := ctx.Deadline(); ok {

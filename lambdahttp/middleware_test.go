@@ -515,7 +515,7 @@ func TestMiddlewareDeadlines(t *testing.T) {
 		left = deadline.Sub(w.clock.Now())
 	}))
 	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 15*time.Minute-2500*time.Millisecond || lease.Round(10*time.Millisecond) != 15*time.Minute {
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 15*time.Minute-3500*time.Millisecond || lease.Round(10*time.Millisecond) != 15*time.Minute {
 		t.Errorf("the handler has %s and the lease %s", left, lease)
 	}
 
@@ -525,7 +525,7 @@ func TestMiddlewareDeadlines(t *testing.T) {
 		left = deadline.Sub(w.clock.Now())
 	}))
 	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(w.clock.Invocation(t.Context(), 30*time.Second)))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 29500*time.Millisecond || lease.Round(10*time.Millisecond) != 32*time.Second {
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 29500*time.Millisecond || lease.Round(10*time.Millisecond) != 33*time.Second {
 		t.Errorf("with a deadline in 30 s the handler has %s and the lease %s", left, lease)
 	}
 }

@@ -40,7 +40,7 @@ func TestPolicyOfOptions(t *testing.T) {
 	if got := made().WaitFor; got != 0 {
 		t.Errorf("by default a request waits %s", got)
 	}
-	for timeout, want := range map[time.Duration]time.Duration{0: 27 * time.Second, time.Second: 0} {
+	for timeout, want := range map[time.Duration]time.Duration{0: 26 * time.Second, time.Second: 0} {
 		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
 		if got := patient.WaitFor; got != want {
 			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)

@@ -11,9 +11,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 )
 
@@ -23,12 +25,14 @@ const Prefix = "once."
 
 // The gauges are set after every reconciliation that has read the whole list of
 // waiting records. If the list fails, they have no value. The ages are in seconds
-// and zero if there is no such record.
+// and zero if there is no such record. ScanAge has no value either if the store needs
+// no scans, or they are off.
 const (
 	UnknownRecords    = Prefix + "unknown.records"     // records whose outcome is unknown
 	UnknownOldestAge  = Prefix + "unknown.oldest_age"  // how long the oldest of them has been unknown
 	ReleasedRecords   = Prefix + "released.records"    // records released under idempotent.Resume that wait for a request
 	ReleasedOldestAge = Prefix + "released.oldest_age" // how long the oldest of them has waited
+	ScanAge           = Prefix + "scan.age"            // since the end of the last scan for abandoned runs, or since the first one began
 )
 
 // The histograms, in seconds: how long the phases of requests took, from
@@ -71,6 +75,9 @@ func Index(kind event.Kind) int {
 	}
 	return -1
 }
+
+// LastScan returns the time from which ScanAge counts, or zero if there is none.
+func LastScan(r idempotent.Report) time.Time { return cmp.Or(r.Scan.Ended, r.Scan.Began) }
 
 // Age returns how long a record has waited at now, or 0 if since is zero.
 func Age(since, now time.Time) time.Duration {

@@ -56,7 +56,7 @@ included: see docs/cost.md.`,
 	f.IntVar(&c.StepResult, "step-result", 200, "size of a step's result in `BYTES`")
 	f.IntVar(&c.Commit, "commit", 0, "`NUMBER` of items of 1 KB that Commit writes")
 	f.DurationVar(&c.Reconcile, "reconcile", time.Minute, "`TIME` between two runs of the reconciler;\n0: none")
-	f.DurationVar(&c.Scan, "scan", 24*time.Hour, "`TIME` between two scans for runs that ended\nwithout a warning; 0: none")
+	f.DurationVar(&c.Scan, "scan", 24*time.Hour, "`TIME` between two scans for abandoned runs\nwithout a warning; 0: none")
 	return cmd
 }
 
@@ -167,7 +167,7 @@ func (s *service) bill() []position {
 	}
 	stored := s.Requests / month.Seconds() * (s.Retention + ttlDelay).Seconds() * (float64(record) + chunks*1024)
 	if s.Scan > 0 {
-		positions = append(positions, position{What: "scans for runs that ended", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
+		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
 	}
 	positions = append(positions, position{What: "storage, " + size(int(stored)), Bytes: stored})
 	bill := positions[:0]

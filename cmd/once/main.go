@@ -69,7 +69,7 @@ to a table uses the AWS configuration of the environment.
 	f.BoolVar(&e.store.NoIndex, "no-index", false, "the table has no index \"recovery\": read the\nwhole table for every list")
 	f.BoolVar(&e.json, "json", false, "print one JSON document, or for a list one per line")
 	root.AddCommand(lookupCommand(e), listCommand(e), showCommand(e), consoleCommand(e), resolveCommand(e), requeueCommand(e), forgetCommand(e),
-		reconcileCommand(e), purgeCommand(e), statsCommand(e), costCommand(e), tableCommand(e), versionCommand(e))
+		reconcileCommand(e), scanCommand(e), purgeCommand(e), statsCommand(e), costCommand(e), tableCommand(e), versionCommand(e))
 	root.InitDefaultHelpFlag() // otherwise cobra reads once --help --file PATH as --help=--file
 	root.InitDefaultVersionFlag()
 	for _, cmd := range root.Commands() {

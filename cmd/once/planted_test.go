@@ -45,6 +45,7 @@ type planted struct {
 	Ref               string
 	RequestID         string `json:"request_id"`
 	Trace             string
+	Announced         bool
 	Answered          bool // by the predecessor
 	ReconcileAttempts int  `json:"reconcile_attempts"`
 	Exhausted         bool
@@ -117,7 +118,7 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 		Fingerprint: idempotent.FingerprintBytes([]byte(k.ID)), Created: created, LeaseEnd: created.Add(12 * time.Second),
 		Codec: p.Codec, Retention: time.Duration(p.Retention), UnresolvedRetention: time.Duration(p.Unresolved), ResultVersion: p.ResultVersion,
 		StepNames: p.DeclaredSteps, Encoding: p.Encoding, Ref: p.Ref, RequestID: p.RequestID, TraceParent: p.Trace,
-		PredecessorAnswered: p.Answered, ReconcileAttempts: p.ReconcileAttempts, Exhausted: p.Exhausted,
+		Announced: p.Announced, PredecessorAnswered: p.Answered, ReconcileAttempts: p.ReconcileAttempts, Exhausted: p.Exhausted,
 	}
 	if p.Key[0] == "POST /charges" && p.Codec == "" {
 		r.Codec = lambdahttp.Encoding

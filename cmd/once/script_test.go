@@ -68,6 +68,7 @@ import (
 //	                           * is any operation
 //	races OPERATION FILE       another writer puts the records before the next call
 //	table NAME KEY...          creates a table with these keys and without the index
+//	scans [stops]              a reconciler scans for abandoned runs, or stops at the first one
 //	later RECORD [CHANGE]      gives a record the format of a later version, or changes its item
 //	console, http, order       see console_test.go
 
@@ -463,6 +464,13 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"races": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).race(args[0], ts.ReadFile(args[1])) },
 	"table": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(deskOf(ts).db.create(args[0], args[1:]))
+	},
+	"scans": func(ts *testscript.TestScript, _ bool, args []string) {
+		d := deskOf(ts)
+		s, err := dynamostore.New(d.db.DB, tableName)
+		ts.Check(err)
+		_, err = s.Abandoned(context.Background(), d.now, func([]driver.Listed) bool { return len(args) == 0 })
+		ts.Check(err)
 	},
 	"later": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(deskOf(ts).db.later(args[0], append(args, "SET v = :later")[1]))

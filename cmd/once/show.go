@@ -166,6 +166,9 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 	if !r.OpenSince.IsZero() {
 		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
 	}
+	if r.Announced {
+		add("announced", "Its handler was still at work shortly before its deadline.")
+	}
 	if r.PredecessorAnswered {
 		add("predecessor", "It has answered and is not asked again.")
 	}

@@ -50,6 +50,7 @@ type opened struct {
 	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	items func(ctx context.Context) int    // approximate number of items to read; 0: unknown
 	bytes func(ctx context.Context) int    // approximate size of the items of a table; 0: unknown
+	scans *dynamostore.Store               // whose scans for abandoned runs a reconciler makes; nil: it makes none
 	who   func(ctx context.Context) string // the caller's identity in the store
 	check func(ctx context.Context) error  // whether it can be used as a store
 	// alien returns an error if the store is not one of once, although it can be
@@ -284,6 +285,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		bytes: func(ctx context.Context) int { _, bytes := tableSize(ctx, client, table); return bytes },
 		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
 		check: scheduled.Check,
+		scans: scheduled,
 		alien: func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
 		some: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, 1 })

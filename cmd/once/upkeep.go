@@ -53,6 +53,9 @@ type stats struct {
 	Ended         int                 `json:"lease_ended"` // in progress, but the lease has ended
 	Expired       int                 `json:"expired"`
 
+	ScanBegan view.Time `json:"scan_began,omitzero"` // the last scan of a reconciler, of a table
+	ScanEnded view.Time `json:"scan_ended,omitzero"`
+
 	Items     int     `json:"items_read,omitempty"` // including the chunks of large results
 	ReadUnits float64 `json:"read_units,omitempty"`
 	USD       float64 `json:"read_usd,omitempty"`
@@ -80,7 +83,7 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 	if c.json {
 		err = c.document(s)
 	} else {
-		err = c.print(s)
+		err = c.print(s, o.scans != nil)
 	}
 	if err == nil && s.Unreadable > 0 {
 		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
@@ -109,6 +112,13 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	}
 	if err := o.alien(ctx); err != nil {
 		return nil, err
+	}
+	if o.scans != nil {
+		last, err := o.scans.LastScan(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.ScanBegan, s.ScanEnded = view.Time{Time: last.Began}, view.Time{Time: last.Ended}
 	}
 	slices.SortFunc(s.Groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
@@ -156,7 +166,7 @@ func (s *stats) cost(read dynamostore.ScanProgress) {
 	s.Items, s.ReadUnits, s.USD = read.Items, read.ReadUnits, read.ReadUnits*readUnitUSD
 }
 
-func (c *statsCmd) print(s *stats) error {
+func (c *statsCmd) print(s *stats, scans bool) error {
 	now := c.now()
 	if len(s.Groups) > 0 {
 		t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS"}}
@@ -180,11 +190,70 @@ func (c *statsCmd) print(s *stats) error {
 		{"lease over", fmt.Sprintf("%s in progress without an outcome", grouped(s.Ended))},
 		{"expired", grouped(s.Expired)},
 	}
+	if scans {
+		facts = append(facts, [2]string{"last scan", lastScan(s.ScanBegan.Time, s.ScanEnded.Time, now)})
+	}
 	if s.ReadUnits > 0 {
 		facts = append(facts, [2]string{"this read", fmt.Sprintf("%s, %.1f read units, about $%.6f (on demand, us-east-1)", count(s.Items, "item"), s.ReadUnits, s.USD)})
 	}
 	_, err := fmt.Fprint(c.stdout, labelled(facts))
 	return err
+}
+
+// lastScan describes the last scan for abandoned runs.
+func lastScan(began, ended, now time.Time) string {
+	switch {
+	case began.IsZero():
+		return "none has begun: a reconciler makes them"
+	case ended.IsZero():
+		return "none has ended; the first one began " + when(began, now)
+	case began.After(ended):
+		return "ended " + when(ended, now) + "\nthe next one began " + when(began, now)
+	default:
+		return "ended " + when(ended, now)
+	}
+}
+
+// scanCommand returns the command once scan.
+func scanCommand(e *env) *cobra.Command {
+	return exits(&cobra.Command{
+		Use:   "scan",
+		Short: "Let the reconciler look for abandoned runs now",
+		Long: `The next run of the reconciler begins a scan of the table, without waiting for
+the time of the next one. The scan finds runs whose process ended without a
+warning, and reads the whole table. A run that was killed at its deadline is
+found without a scan. Use it after processes ended without a warning, for
+example for lack of memory. It needs a reconciler whose scans are not off.`,
+		Example: `  once scan
+  once stats`,
+		Args: cobra.NoArgs,
+		RunE: e.command(func(ctx context.Context, _ []string) error {
+			o, err := e.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer o.close()
+			if o.scans == nil {
+				return usage("%s needs no scans: its list of due records shows abandoned runs", o.name)
+			}
+			if err := o.alien(ctx); err != nil {
+				return err
+			}
+			begins, err := o.scans.BeginScan(ctx, e.now())
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.document(map[string]bool{"begins": begins})
+			}
+			text := "The next run of the reconciler begins a scan."
+			if !begins {
+				text = "A scan is under way already: once stats shows when it began."
+			}
+			_, err = fmt.Fprintln(e.stdout, text)
+			return err
+		}),
+	}, exitOK, exitFailure, exitUsage)
 }
 
 // purgeCmd is the command once purge.

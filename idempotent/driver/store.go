@@ -95,9 +95,6 @@ type AbandonedLister interface {
 	// off is no error. If handle returns false, Abandoned ends at once, and the next call
 	// passes the same page again.
 	Abandoned(ctx context.Context, now time.Time, handle func(page []Listed) bool) (Scanned, error)
-	// BeginScan makes the next call of Abandoned begin a pass, unless one has begun and
-	// not ended. It reports whether it did.
-	BeginScan(ctx context.Context, now time.Time) (begun bool, err error)
 }
 
 // Scanned is what a call of [AbandonedLister.Abandoned] did.

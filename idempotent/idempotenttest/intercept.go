@@ -149,13 +149,6 @@ func (s interceptedScans) Abandoned(ctx context.Context, now time.Time, handle f
 	return scanned, c.Err
 }
 
-func (s interceptedScans) BeginScan(ctx context.Context, now time.Time) (begun bool, err error) {
-	c := s.records.call(ctx, StoreCall{Op: driver.OpListDue, Now: now}, func(ctx context.Context, c *StoreCall) {
-		begun, c.Err = s.store.BeginScan(ctx, c.Now)
-	})
-	return begun, c.Err
-}
-
 // interceptedLists has the methods of a [driver.DueLister].
 type interceptedLists struct {
 	records *intercepted

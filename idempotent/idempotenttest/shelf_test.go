@@ -314,8 +314,6 @@ func newAbandonedShelf() *abandonedShelf {
 	return s
 }
 
-// BeginScan begins nothing, because each call of Abandoned reads all records.
-func (s *abandonedShelf) BeginScan(context.Context, time.Time) (bool, error) { return false, nil }
 
 func (s *abandonedShelf) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, "running", s.running)

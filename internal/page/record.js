@@ -234,6 +234,7 @@ function facts(record) {
   const rows = [["Recovery", record.recovery], ["Retention", record.retention], ["Reason", record.reason], ["Resource", record.ref],
     ["Result", record.state === "completed" ? (record.sealed ? `${record.result_bytes ?? 0} bytes, sealed` : `${record.result_bytes ?? 0} bytes as ${record.encoding}`) : ""],
     ["Reconciled", record.reconcile_attempts ? `${record.reconcile_attempts} times without an answer` : ""],
+    ["Announced", record.announced ? "its handler was still at work shortly before its deadline" : ""],
     ["Predecessor", record.predecessor_answered ? "has answered and is not asked again" : ""],
     ["Request", record.request_id], ["Trace", record.trace_parent], ["Token of the attempt", record.token]];
   return el("dl", { class: "facts" }, ...rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: ids.includes(name) ? "mono" : "" }, String(value)))));

@@ -50,6 +50,8 @@ type Record struct {
 	// had an effect.
 	OpenSince Time `json:"open_since,omitzero"`
 
+	Announced bool `json:"announced,omitempty"` // it ran until its deadline, and the list of due records has it
+
 	PredecessorAnswered bool `json:"predecessor_answered,omitempty"` // it is not asked again
 
 	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
@@ -97,7 +99,7 @@ func Of(r *driver.Record, further ...string) *Record {
 		UnresolvedRetention: Period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
 		Created: Time{r.Created}, Since: Time{r.Since}, LeaseEnd: Time{r.LeaseEnd},
 		Expires: Time{r.Expires}, Due: Time{r.Due}, OpenSince: Time{r.OpenSince},
-		PredecessorAnswered: r.PredecessorAnswered, ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
+		Announced: r.Announced, PredecessorAnswered: r.PredecessorAnswered, ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID, TraceParent: r.TraceParent,
 		Encoding: r.Encoding, Sealed: r.Sealed(), ResultBytes: ResultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),

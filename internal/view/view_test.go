@@ -28,7 +28,7 @@ func TestOf(t *testing.T) {
 		ID: id, State: driver.StateRetryable, Reason: driver.ReasonHandlerError, Attempt: 2, Recovery: idempotent.Resume,
 		Codec: "proto" + driver.EncodingSealed, ResultVersion: "3", UnresolvedRetention: time.Hour, StepNames: append(make([]string, 0, 4), "reserve", "pay", "ship"),
 		Created: at.In(time.FixedZone("", 3600)), Since: at.Add(time.Second), LeaseEnd: at.Add(2 * time.Second), Expires: at.Add(3 * time.Second), Due: at.Add(4 * time.Second), OpenSince: at.Add(5 * time.Second),
-		PredecessorAnswered: true, ReconcileAttempts: 7, Exhausted: true, Ref: "ref", RequestID: "request", TraceParent: "trace",
+		Announced: true, PredecessorAnswered: true, ReconcileAttempts: 7, Exhausted: true, Ref: "ref", RequestID: "request", TraceParent: "trace",
 		Encoding: "json" + driver.EncodingSealed, Result: []byte("private"),
 		Steps: []driver.StepRecord{{Name: "reserve", Mode: driver.AtMostOnce, Finished: true, By: driver.StepByEvidence, Attempt: 1, At: at, Encoding: "json", Result: []byte(`"private"`)}, {Name: "pay/1"}},
 	}
@@ -40,7 +40,7 @@ func TestOf(t *testing.T) {
 		"declared_steps": ["reserve", "pay", "ship"],
 		"created": "2026-11-21T03:00:00.000Z", "since": "2026-11-21T03:00:01.000Z", "lease_end": "2026-11-21T03:00:02.000Z",
 		"expires": "2026-11-21T03:00:03.000Z", "due": "2026-11-21T03:00:04.000Z", "open_since": "2026-11-21T03:00:05.000Z",
-		"predecessor_answered": true, "reconcile_attempts": 7, "exhausted": true, "ref": "ref", "request_id": "request", "trace_parent": "trace",
+		"announced": true, "predecessor_answered": true, "reconcile_attempts": 7, "exhausted": true, "ref": "ref", "request_id": "request", "trace_parent": "trace",
 		"encoding": "json+sealed", "sealed": true, "result_bytes": 7,
 		"downstream_key": "once-CRl3eSa3xRrPT5nUgd2ETJ1iXbs8wT8xp-rMkf8gDtI", "downstream_uuid": "6ea7c1a2-54fa-483a-9800-aed95c195374",
 		"steps": [

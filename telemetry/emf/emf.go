@@ -57,7 +57,7 @@ type metrics struct {
 	counts    [metricCount]uint32
 	durations [len(histograms)][]time.Duration
 	gauges    [len(gauges)]float64
-	gauged    bool // the gauges have been set
+	gauged    int // how many of the gauges have been set, from the first on
 	any       bool
 }
 
@@ -90,6 +90,7 @@ var (
 	gauges = [...]fragment{
 		fragmentOf(telemetry.UnknownRecords, "Count"), fragmentOf(telemetry.UnknownOldestAge, "Seconds"),
 		fragmentOf(telemetry.ReleasedRecords, "Count"), fragmentOf(telemetry.ReleasedOldestAge, "Seconds"),
+		fragmentOf(telemetry.ScanAge, "Seconds"), // the last one, because it can be missing
 	}
 )
 
@@ -163,11 +164,14 @@ func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	m := o.of(all)
+	age := func(since time.Time) float64 { return telemetry.Age(since, now).Round(time.Millisecond).Seconds() }
 	m.gauges = [...]float64{
-		float64(r.Pending), telemetry.Age(r.Oldest, now).Round(time.Millisecond).Seconds(),
-		float64(r.PendingReleased), telemetry.Age(r.OldestReleased, now).Round(time.Millisecond).Seconds(),
+		float64(r.Pending), age(r.Oldest), float64(r.PendingReleased), age(r.OldestReleased), age(telemetry.LastScan(r)),
 	}
-	m.gauged, m.any = true, true
+	m.gauged, m.any = len(gauges), true
+	if telemetry.LastScan(r).IsZero() {
+		m.gauged--
+	}
 }
 
 // of returns the metrics of an operation. The caller holds the lock.
@@ -205,7 +209,7 @@ func (o *Observer) Flush() error {
 // write writes the line of an operation. The caller holds the lock.
 func (o *Observer) write(m *metrics) {
 	o.line = m.append(o.line[:0], o.before, o.now())
-	m.counts, m.gauged, m.any = [metricCount]uint32{}, false, false
+	m.counts, m.gauged, m.any = [metricCount]uint32{}, 0, false
 	for i := range m.durations {
 		m.durations[i] = m.durations[i][:0]
 	}
@@ -237,10 +241,8 @@ func (m *metrics) append(line, before []byte, now time.Time) []byte {
 			declare(&histograms[i])
 		}
 	}
-	for i := range gauges {
-		if m.gauged {
-			declare(&gauges[i])
-		}
+	for i := range m.gauged {
+		declare(&gauges[i])
 	}
 	line = append(line, `]}]},"operation":`...)
 	line = append(line, m.operation...)
@@ -255,11 +257,9 @@ func (m *metrics) append(line, before []byte, now time.Time) []byte {
 			line = appendValues(append(line, histograms[i].member...), values)
 		}
 	}
-	for i, v := range m.gauges {
-		if m.gauged {
-			line = append(line, gauges[i].member...)
-			line = strconv.AppendFloat(line, v, 'f', -1, 64)
-		}
+	for i, v := range m.gauges[:m.gauged] {
+		line = append(line, gauges[i].member...)
+		line = strconv.AppendFloat(line, v, 'f', -1, 64)
 	}
 	return append(line, "}\n"...)
 }

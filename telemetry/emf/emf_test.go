@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -166,15 +167,21 @@ func TestReconciled(t *testing.T) {
 	for _, c := range []struct {
 		oldest time.Time
 		want   float64
-	}{{noon.Add(-90 * time.Second), 90}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
+		scan   driver.Scanned
+		age    any // of the scan; nil: not written
+	}{
+		{noon.Add(-90 * time.Second), 90, driver.Scanned{}, nil},
+		{noon.Add(-1500 * time.Microsecond), 0.002, driver.Scanned{Began: noon.Add(-time.Hour)}, 3600.0},
+		{noon.Add(-90 * time.Second), 90, driver.Scanned{Began: noon.Add(-time.Minute), Ended: noon.Add(-2 * time.Hour)}, 7200.0},
+	} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
+		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute), Scan: c.scan})
 		tell(o, "all", event.Reserved)
 		o.Flush()
 		got := lines(t, &w)
 		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.UnknownOldestAge] != c.want || got[0][telemetry.ReleasedOldestAge] != 60.0 ||
-			got[0][telemetry.UnknownRecords] != 3.0 || got[0][telemetry.ReleasedRecords] != 2.0 {
+			got[0][telemetry.UnknownRecords] != 3.0 || got[0][telemetry.ReleasedRecords] != 2.0 || got[0][telemetry.ScanAge] != c.age {
 			t.Errorf("%s: got %v, want %v", c.oldest, got, c.want)
 		}
 		for name, unit := range map[string]string{
@@ -183,6 +190,9 @@ func TestReconciled(t *testing.T) {
 			if !strings.Contains(w.String(), `{"Name":"`+name+`","Unit":"`+unit+`"}`) {
 				t.Errorf("%s is not declared: %s", name, &w)
 			}
+		}
+		if declared := strings.Contains(w.String(), `{"Name":"`+telemetry.ScanAge+`","Unit":"Seconds"}`); declared != (c.age != nil) {
+			t.Errorf("the age of the scan is declared: %t, in %s", declared, &w)
 		}
 		w.Reset()
 		tell(o, "all", event.Reserved)

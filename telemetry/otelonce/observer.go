@@ -53,6 +53,7 @@ type Observer struct {
 
 	claim, handler, settle metric.Float64Histogram
 	unknown, released      backlog
+	scan                   metric.Float64Gauge
 
 	mu         sync.RWMutex
 	operations map[string]metric.MeasurementOption
@@ -105,6 +106,7 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 	o.settle = i.histogram(telemetry.SettleDuration, "Duration of storing outcomes.")
 	o.unknown = i.backlog(telemetry.UnknownRecords, telemetry.UnknownOldestAge, "whose outcome is unknown")
 	o.released = i.backlog(telemetry.ReleasedRecords, telemetry.ReleasedOldestAge, "that were released and wait for a request")
+	o.scan = i.age(telemetry.ScanAge, "How long ago the last scan for abandoned runs ended.")
 	if err := errors.Join(i.errs...); err != nil {
 		return nil, fmt.Errorf("otelonce: New: %w", err)
 	}
@@ -132,9 +134,13 @@ func (i *instruments) histogram(name, description string) metric.Float64Histogra
 func (i *instruments) backlog(records, oldest, which string) backlog {
 	r, err := i.meter.Int64Gauge(records, metric.WithUnit("{record}"), metric.WithDescription("Records "+which+"."))
 	i.errs = append(i.errs, err)
-	a, err := i.meter.Float64Gauge(oldest, metric.WithUnit("s"), metric.WithDescription("How long the oldest record has waited, of those "+which+"."))
+	return backlog{r, i.age(oldest, "How long the oldest record has waited, of those "+which+".")}
+}
+
+func (i *instruments) age(name, description string) metric.Float64Gauge {
+	g, err := i.meter.Float64Gauge(name, metric.WithUnit("s"), metric.WithDescription(description))
 	i.errs = append(i.errs, err)
-	return backlog{r, a}
+	return g
 }
 
 // Observe counts e, and adds it to the span of ctx if that span is recorded. A
@@ -179,6 +185,9 @@ func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
 	now := o.now()
 	o.unknown.record(ctx, r.Pending, telemetry.Age(r.Oldest, now))
 	o.released.record(ctx, r.PendingReleased, telemetry.Age(r.OldestReleased, now))
+	if since := telemetry.LastScan(r); !since.IsZero() {
+		o.scan.Record(ctx, telemetry.Age(since, now).Seconds())
+	}
 }
 
 func (b *backlog) record(ctx context.Context, records int, oldest time.Duration) {

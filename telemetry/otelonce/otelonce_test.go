@@ -26,6 +26,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
@@ -308,6 +309,10 @@ func TestReconciled(t *testing.T) {
 	want := map[string]float64{telemetry.UnknownRecords: 3, telemetry.UnknownOldestAge: 90, telemetry.ReleasedRecords: 2, telemetry.ReleasedOldestAge: 60}
 	if got := l.gauges(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	l.observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Scan: driver.Scanned{Ended: time.UnixMilli(70_000)}})
+	if got := l.gauges()[telemetry.ScanAge]; got != 30 {
+		t.Errorf("the age of the scan is %v, want 30", got)
 	}
 	l = newLab(t)
 	l.observer.Reconciled(t.Context(), idempotent.Report{Pending: 3, Oldest: time.UnixMilli(10_000)})

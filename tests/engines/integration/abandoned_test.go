@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -23,9 +24,10 @@ import (
 
 var others = flag.Int("records", 5_000, "how many other records the table has in which abandoned runs are found")
 
-// A run that is killed after its claim, and whose request never comes again, is
-// found within its lease, the interval of the scan, and a run of the reconciler,
-// among many other records.
+// A run that ends without a warning after its claim, and whose request never comes
+// again, is found within its lease, the interval of the scan, and two runs of the
+// reconciler, among many other records. One that announced itself is found without a
+// scan.
 func TestAbandonedRunsAreFound(t *testing.T) {
 	t.Parallel()
 	t.Run("OwnTable", func(t *testing.T) {
@@ -42,11 +44,18 @@ func TestAbandonedRunsAreFound(t *testing.T) {
 
 func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	clock := &idempotenttest.Clock{}
-	customers := map[idempotent.Recovery]*customer{}
-	for _, recovery := range unless {
-		customers[recovery] = &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: clock, meter: newMeter(db.client())}
+	const lease, interval, run = patience + 3*time.Second, time.Hour, time.Minute
+	withKey := func(r idempotent.Recovery) *customer {
+		return &customer{t: t, db: db, recovery: r, key: newKey(), clock: clock, meter: newMeter(db.client())}
 	}
-	sample := &customer{t: t, db: db, recovery: idempotent.Reconcile, key: newKey(), clock: clock, meter: newMeter(db.client())}
+	within := map[*customer]time.Duration{} // how long it may take until a run is found
+	for _, recovery := range unless {
+		within[withKey(recovery)] = lease + interval + 2*run
+	}
+	announced := withKey(idempotent.Reconcile)
+	within[announced] = 2 * run // its lease ends after some seconds
+	sample := withKey(idempotent.Reconcile)
+	sample.options = func(o *dynamostore.Options) { o.ScanEvery = interval }
 	if sample.send(returns(small)); !ran(sample) {
 		t.Fatal(sample.err)
 	}
@@ -54,7 +63,6 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	db.fill(t, sample.key.RecordID(), others)
 	t.Logf("%d records written in %s", others, time.Since(began).Round(time.Second))
 
-	const lease, interval, run = patience + time.Second, time.Hour, time.Minute
 	// DynamoDB Local also reads for one Scan at a time, and while others wait there,
 	// their time-out runs.
 	var scan sync.Mutex
@@ -84,45 +92,49 @@ func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 		clock.Advance(run)
 		return report
 	}
-	everyMinute() // a pass begins just before the runs are killed: the longest wait
+	everyMinute() // a pass begins just before the runs end: the longest wait
 	killed := clock.Now()
-	for _, c := range customers {
-		c.die()
+	for c := range within {
+		if c == announced {
+			c.announces(db.client(), true)
+		} else {
+			c.die()
+		}
 	}
-	found := map[idempotent.Recovery]time.Duration{}
-	for len(found) < len(customers) {
+	found := map[*customer]time.Duration{}
+	for len(found) < len(within) {
 		report := everyMinute()
-		for recovery, c := range customers {
+		for c := range within {
 			r, err := db.store(t).Get(t.Context(), c.key.RecordID())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if found[recovery] == 0 && r.State != driver.StateInProgress {
-				found[recovery] = clock.Now().Sub(killed)
+			if found[c] == 0 && r.State != driver.StateInProgress {
+				found[c] = clock.Now().Sub(killed)
 			}
 		}
 		if clock.Now().Sub(killed) > 2*interval {
 			t.Fatalf("after two intervals only %v are found; the last run: %+v", found, report)
 		}
 	}
-	for recovery, after := range found {
-		if after > lease+interval+2*run {
-			t.Errorf("%s: found after %s, want at most %s", recovery, after, lease+interval+2*run)
+	for c, after := range found {
+		if after > within[c] {
+			t.Errorf("%s, announced: %t: found after %s, want at most %s", c.recovery, c == announced, after, within[c])
 		}
 	}
 	t.Logf("found after %v; %d items read for %v read units; the longest run took %s; all calls: %+v",
-		found, read, units, longest.Round(time.Millisecond), meter.total())
+		slices.Collect(maps.Values(found)), read, units, longest.Round(time.Millisecond), meter.total())
 	if read < others {
 		t.Errorf("%d items were read, want at least one pass of %d", read, others)
 	}
 
 	// The next request finds an abandoned run at once.
-	for recovery, c := range customers {
+	for c := range within {
 		c.key = newKey()
 		c.crash()
 		c.send(returns(small))
-		if marked := endsWith(new(idempotent.UnresolvedError))(c); marked != (recovery == idempotent.Reconcile) || !marked && !ran(c) {
-			t.Errorf("%s: the next request ended with %v", recovery, c.err)
+		if marked := endsWith(new(idempotent.UnresolvedError))(c); marked != (c.recovery == idempotent.Reconcile) || !marked && !ran(c) {
+			t.Errorf("%s: the next request ended with %v", c.recovery, c.err)
 		}
 	}
 }
