@@ -4,7 +4,6 @@ package idempotent
 
 import (
 	"context"
-	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -31,44 +30,9 @@ func (e *Execution) endWrite() {
 	e.written.Broadcast()
 }
 
-const (
-	// announcement is the name that a run which announces itself passes to writeSteps. No
-	// step has it.
-	announcement = ""
-	// announceAfter is how long after the end of its context a handler may return before
-	// the run announces itself, at most: a fifth of Options.DeadlineReserve, if that is
-	// shorter.
-	announceAfter = 100 * time.Millisecond
-)
-
-// announceLater returns a timer that announces the run if the handler does not return
-// soon after the end of ctx, its context. The process is then about to be killed, and
-// a killed process writes nothing: the announced record is in the list of due records
-// when its lease ends. The caller stops the timer when the handler returns.
-func (e *Execution) announceLater(ctx context.Context) *time.Timer {
-	w, now := e.attempt.window, e.attempt.opts.now()
-	patience := min(announceAfter, w.deadline.Sub(w.handlerEnd)/5)
-	return time.AfterFunc(w.handlerEnd.Sub(now)+patience, func() { e.announce(ctx) })
-}
-
-// announce writes the record as announced, if the run has not ended and its record
-// waits for evidence when its lease ends. It ignores errors: a scan finds what is not
-// announced.
-func (e *Execution) announce(ctx context.Context) {
-	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
-	defer cancel()
-	e.beginWrite()
-	defer e.endWrite()
-	if e.mayAnnounce() {
-		_, _ = e.writeSteps(ctx, announcement, nil)
-	}
-}
-
-func (e *Execution) mayAnnounce() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.ended && e.work.committed == nil && !e.work.seen.Due.IsZero()
-}
+// announcement is the name that a run which announces itself passes to writeSteps. No
+// step has it.
+const announcement = ""
 
 // meet continues from the record current, and reports whether a transaction of
 // this run has completed it.

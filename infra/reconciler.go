@@ -77,7 +77,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if every == nil {
 		every = lasting(r.every.Duration)
 	}
-	scan := newScan(r, props.Table, props.Scan)
+	scan := newScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
 	props.Table.grantReconciler(props.Function, !scan.off())
 	scan.schedule()
 	r.Exhausted.GrantSendMessages(props.Function)

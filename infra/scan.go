@@ -50,8 +50,8 @@ const (
 	// dynamostore.Options.ScanUnits.
 	scanUnits = 1000
 	// defaultScanEvery is the default of dynamostore.Options.ScanEvery, and
-	// shortestPause the pause after a scan that found something.
-	defaultScanEvery, shortestPause = 24 * time.Hour, time.Hour
+	// pauseAfterFind the pause after a scan that found something.
+	defaultScanEvery, pauseAfterFind = 24 * time.Hour, time.Hour
 	// defaultRetention is the default of idempotent.Options.Retention, and
 	// deletedWithin is how long DynamoDB keeps an expired item, at least as a rule.
 	defaultRetention, deletedWithin = 24 * time.Hour, time.Hour
@@ -69,18 +69,20 @@ const (
 
 // scan is the scan of a reconciler's table.
 type scan struct {
-	on constructs.Construct // the reconciler
-	ScanProps
+	on       constructs.Construct // the reconciler
+	props    ScanProps
 	function awslambda.IFunction
 	table    *IdempotencyTable
 	runs     length // the interval between two runs, at least a minute
 	every    length
+	segments float64
 }
 
-func newScan(r *Reconciler, table *IdempotencyTable, props *ScanProps) *scan {
-	s := &scan{on: r.Construct, ScanProps: or(props, ScanProps{}), function: r.Function, table: table, runs: r.every}
+func newScan(on constructs.Construct, function awslambda.IFunction, table *IdempotencyTable, props *ScanProps, runs length) *scan {
+	s := &scan{on: on, props: or(props, ScanProps{}), function: function, table: table, runs: runs}
 	s.runs.Duration = max(s.runs.Duration, time.Minute)
-	s.every = lengthOf(s.Every, max(defaultScanEvery, s.runs.Duration))
+	s.segments = or(s.props.Segments, 1)
+	s.every = lengthOf(s.props.Every, max(defaultScanEvery, s.runs.Duration))
 	return s
 }
 
@@ -90,19 +92,18 @@ func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
 // schedule passes the settings that are not the store's defaults to the function. It
 // refuses those that cannot work, as far as they are known at synthesis.
 func (s *scan) schedule() {
-	segments := or(s.Segments, 1)
 	switch {
-	case s.off() && (s.Segments != nil || s.RequestsPerMonth != nil || s.Retention != nil || s.RecordBytes != nil || s.OtherBytes != nil):
+	case s.off() && (s.props.Segments != nil || s.props.RequestsPerMonth != nil || s.props.Retention != nil || s.props.RecordBytes != nil || s.props.OtherBytes != nil):
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
 		return
 	case s.off():
 		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String("off"))
 		return
-	case s.every.unknown || s.Segments != nil && isToken(s.Segments):
+	case s.every.unknown || s.props.Segments != nil && isToken(s.props.Segments):
 		refuse(s.on, "Scan.Every or Scan.Segments is known only at the deployment: set it to a value that synthesis can check")
 		return
-	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
-		refuse(s.on, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
+	case s.segments < 1 || s.segments > 1000 || s.segments != math.Trunc(s.segments):
+		refuse(s.on, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", s.segments))
 		return
 	case s.every.under(s.runs.Duration):
 		refuse(s.on, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(s.every.Duration), inWords(s.runs.Duration)))
@@ -111,10 +112,10 @@ func (s *scan) schedule() {
 	if s.every.Duration != defaultScanEvery {
 		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String(s.every.String()))
 	}
-	if segments > 1 {
-		setVariable(s.function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
+	if s.segments > 1 {
+		setVariable(s.function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(s.segments))))
 	}
-	if s.besideOthers() && s.OtherBytes == nil {
+	if s.besideOthers() && s.props.OtherBytes == nil {
 		warn(s.on, "once:other-items", "the table has other items, and each scan reads them: set Scan.OtherBytes to their size, or Scan.Every to zero")
 	}
 	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
@@ -140,7 +141,7 @@ func (e *estimate) Visit(constructs.IConstruct) {
 
 // judge refuses segments that cannot keep to the interval, and prints the price.
 func (s *scan) judge() {
-	retention := lengthOf(s.Retention, defaultRetention)
+	retention := lengthOf(s.props.Retention, defaultRetention)
 	for _, fn := range s.table.functions {
 		of := retentionOf(fn)
 		retention = length{max(retention.Duration, of.Duration), retention.unknown || of.unknown}
@@ -148,21 +149,21 @@ func (s *scan) judge() {
 	if retention.unknown || s.anyToken() {
 		return
 	}
-	requests, size, segments := or(s.RequestsPerMonth, 1e6), or(s.RecordBytes, 450), or(s.Segments, 1)
+	requests, size := or(s.props.RequestsPerMonth, 1e6), or(s.props.RecordBytes, 450)
 	if size > inline && s.table.Chunks == nil {
 		warn(s.on, "once:scan", fmt.Sprintf(
 			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results", size))
 	}
 	kept := retention.Duration + deletedWithin
-	units := (requests*per(kept, month)*size + or(s.OtherBytes, 0)) / unitBytes
+	units := (requests*per(kept, month)*size + or(s.props.OtherBytes, 0)) / unitBytes
 	takes := ""
 	if fn := functionBehind(s.function); fn != nil {
 		if timeOut := lengthOf(fn.Timeout(), defaultTimeout); !timeOut.unknown {
 			// A run scans for half of its time.
-			speed := segments * scanUnits * per(min(timeOut.Duration, s.runs.Duration)/2, s.runs.Duration)
+			speed := s.segments * scanUnits * per(min(timeOut.Duration, s.runs.Duration)/2, s.runs.Duration)
 			needs := time.Duration(units / speed * float64(time.Second))
 			if needs > s.every.Duration {
-				enough, atLeast := math.Ceil(segments*per(needs, s.every.Duration)), needs.Truncate(time.Minute)+time.Minute
+				enough, atLeast := math.Ceil(s.segments*per(needs, s.every.Duration)), needs.Truncate(time.Minute)+time.Minute
 				refuse(s.on, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more",
 					inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(s.every.Duration), enough, inWords(atLeast)))
 				return
@@ -172,8 +173,8 @@ func (s *scan) judge() {
 	}
 	monthly := func(every time.Duration) float64 { return readPrice / 1e6 * units * per(month, every) }
 	price := fmt.Sprintf("about $%.2f a month", monthly(s.every.Duration))
-	if s.every.Duration > shortestPause && !s.besideOthers() {
-		price += fmt.Sprintf(", and $%.2f if each finds one", monthly(shortestPause))
+	if s.every.Duration > pauseAfterFind && !s.besideOthers() {
+		price += fmt.Sprintf(", and $%.2f if each finds one", monthly(pauseAfterFind))
 	}
 	awscdk.Annotations_Of(s.on).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
 		"a scan for runs that ended without a warning reads %s (outcomes of %s) every %s%s: %s; the lists of the reconciler cost $%.2f (on demand, us-east-1; see docs/cost.md)",
@@ -182,29 +183,7 @@ func (s *scan) judge() {
 
 // anyToken reports whether a number of the estimate is known only at the deployment.
 func (s *scan) anyToken() bool {
-	return s.runs.unknown || slices.ContainsFunc([]*float64{s.RequestsPerMonth, s.RecordBytes, s.OtherBytes}, func(n *float64) bool { return n != nil && isToken(n) })
-}
-
-// retentionKey is the type of the metadata that tells how many seconds a function
-// stores the outcomes of an event source.
-const retentionKey = "once:retention"
-
-// noteRetention notes on a function for how long it stores the outcomes of a source.
-func noteRetention(fn awslambda.IFunction, retention awscdk.Duration) {
-	if created, stored := functionBehind(fn), lengthOf(retention, 0); created != nil {
-		created.Node().AddMetadata(jsii.String(retentionKey), map[string]any{"seconds": stored.Seconds(), "unknown": stored.unknown}, nil)
-	}
-}
-
-// retentionOf returns the longest retention of a function's sources.
-func retentionOf(fn awslambda.Function) (longest length) {
-	for _, entry := range *fn.Node().Metadata() {
-		if noted, ok := entry.Data.(map[string]any); ok && *entry.Type == retentionKey {
-			longest.Duration = max(longest.Duration, time.Duration(noted["seconds"].(float64)*float64(time.Second)))
-			longest.unknown = longest.unknown || noted["unknown"].(bool)
-		}
-	}
-	return longest
+	return s.runs.unknown || slices.ContainsFunc([]*float64{s.props.RequestsPerMonth, s.props.RecordBytes, s.props.OtherBytes}, func(n *float64) bool { return n != nil && isToken(n) })
 }
 
 // per returns how often b is in a.

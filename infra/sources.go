@@ -306,6 +306,28 @@ func checkFunction(c constructs.Construct, fn awslambda.IFunction, retention aws
 	return true
 }
 
+// retentionKey is the type of the metadata with the seconds for which a function
+// stores the outcomes of an event source.
+const retentionKey = "once:retention"
+
+// noteRetention notes on a function for how long it stores the outcomes of a source.
+func noteRetention(fn awslambda.IFunction, retention awscdk.Duration) {
+	if created, stored := functionBehind(fn), lengthOf(retention, 0); created != nil {
+		created.Node().AddMetadata(jsii.String(retentionKey), map[string]any{"seconds": stored.Seconds(), "unknown": stored.unknown}, nil)
+	}
+}
+
+// retentionOf returns the longest retention of a function's sources.
+func retentionOf(fn awslambda.Function) (longest length) {
+	for _, entry := range *fn.Node().Metadata() {
+		if noted, ok := entry.Data.(map[string]any); ok && *entry.Type == retentionKey {
+			longest.Duration = max(longest.Duration, time.Duration(noted["seconds"].(float64)*float64(time.Second)))
+			longest.unknown = longest.unknown || noted["unknown"].(bool)
+		}
+	}
+	return longest
+}
+
 // timeoutOf returns the time-out of a function, or zero if it is not known.
 func timeoutOf(c constructs.Construct, fn awslambda.IFunction) time.Duration {
 	created := functionBehind(fn)

@@ -11,11 +11,9 @@
 package telemetry
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 )
 
@@ -75,9 +73,6 @@ func Index(kind event.Kind) int {
 	}
 	return -1
 }
-
-// LastScan returns the time from which ScanAge counts, or zero if there is none.
-func LastScan(r idempotent.Report) time.Time { return cmp.Or(r.Scan.Ended, r.Scan.Began) }
 
 // Age returns how long a record has waited at now, or 0 if since is zero.
 func Age(since, now time.Time) time.Duration {

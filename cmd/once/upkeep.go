@@ -224,9 +224,8 @@ the time of the next one. The scan finds runs whose process ended without a
 warning, and reads the whole table. A run that was killed at its deadline is
 found without a scan. Use it after processes ended without a warning, for
 example for lack of memory. It needs a reconciler whose scans are not off.`,
-		Example: `  once scan
-  once stats`,
-		Args: cobra.NoArgs,
+		Example: `  once scan`,
+		Args:    cobra.NoArgs,
 		RunE: e.command(func(ctx context.Context, _ []string) error {
 			o, err := e.open(ctx)
 			if err != nil {

@@ -314,7 +314,6 @@ func newAbandonedShelf() *abandonedShelf {
 	return s
 }
 
-
 func (s *abandonedShelf) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, "running", s.running)
 }

@@ -14,6 +14,7 @@
 package emf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -164,12 +165,13 @@ func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	m := o.of(all)
+	scanned := cmp.Or(r.Scan.Ended, r.Scan.Began)
 	age := func(since time.Time) float64 { return telemetry.Age(since, now).Round(time.Millisecond).Seconds() }
 	m.gauges = [...]float64{
-		float64(r.Pending), age(r.Oldest), float64(r.PendingReleased), age(r.OldestReleased), age(telemetry.LastScan(r)),
+		float64(r.Pending), age(r.Oldest), float64(r.PendingReleased), age(r.OldestReleased), age(scanned),
 	}
 	m.gauged, m.any = len(gauges), true
-	if telemetry.LastScan(r).IsZero() {
+	if scanned.IsZero() {
 		m.gauged--
 	}
 }

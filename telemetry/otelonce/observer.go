@@ -3,6 +3,7 @@
 package otelonce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
 	now := o.now()
 	o.unknown.record(ctx, r.Pending, telemetry.Age(r.Oldest, now))
 	o.released.record(ctx, r.PendingReleased, telemetry.Age(r.OldestReleased, now))
-	if since := telemetry.LastScan(r); !since.IsZero() {
+	if since := cmp.Or(r.Scan.Ended, r.Scan.Began); !since.IsZero() {
 		o.scan.Record(ctx, telemetry.Age(since, now).Seconds())
 	}
 }
