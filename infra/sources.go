@@ -252,7 +252,8 @@ type KafkaSource struct{ constructs.Construct }
 
 // NewKafkaSource connects the topic and the function. It refuses the same as
 // [NewStreamSource], and a source without provisioned mode: Lambda ignores the
-// report of failed records there, so they would be lost.
+// report of failed records there, so they would be lost. Without a limit, it sets
+// RetryAttempts to 10,000: with OnFailure, AWS would retry only ten times.
 func NewKafkaSource(scope constructs.Construct, id *string, props *KafkaSourceProps) *KafkaSource {
 	if props == nil {
 		props = &KafkaSourceProps{}
@@ -270,12 +271,14 @@ func NewKafkaSource(scope constructs.Construct, id *string, props *KafkaSourcePr
 		source := *props.Managed
 		source.ReportBatchItemFailures = jsii.Bool(true)
 		source.MaxRecordAge = s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
+		source.RetryAttempts = manyRetries(source.RetryAttempts)
 		props.Function.AddEventSource(awslambdaeventsources.NewManagedKafkaEventSource(&source))
 		return s
 	}
 	source := *props.SelfManaged
 	source.ReportBatchItemFailures = jsii.Bool(true)
 	source.MaxRecordAge = s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
+	source.RetryAttempts = manyRetries(source.RetryAttempts)
 	props.Function.AddEventSource(awslambdaeventsources.NewSelfManagedKafkaEventSource(&source))
 	return s
 }
@@ -293,6 +296,15 @@ func (s *KafkaSource) check(
 	}
 	checkRetention(s.Construct, props.Retention, lengthOf(props.TopicRetention, 0).Duration, "shorten the retention of the topic")
 	return checkEnd(s.Construct, onFailure, retries, age)
+}
+
+// manyRetries returns the number of retries, or the largest one if it is not limited.
+// AWS makes ten retries of an unlimited number if there is a destination for failures.
+func manyRetries(retries *float64) *float64 {
+	if retries == nil || !isToken(retries) && *retries < 0 {
+		return jsii.Number(10_000)
+	}
+	return retries
 }
 
 // checkFunction refuses a source without a function, and reports whether there is

@@ -272,7 +272,7 @@ func TestKafkaSource(t *testing.T) {
 				infra.NewKafkaSource(stack, jsii.String("Source"), props)
 				wantRefusals(t, stack, row.want...)
 				if len(row.want) == 0 {
-					wantMapping(t, stack, `{"FunctionResponseTypes": ["ReportBatchItemFailures"], "MaximumRecordAgeInSeconds": 3600, "Topics": ["orders"]}`)
+					wantMapping(t, stack, `{"FunctionResponseTypes": ["ReportBatchItemFailures"], "MaximumRecordAgeInSeconds": 3600, "MaximumRetryAttempts": 10000, "Topics": ["orders"]}`)
 				}
 			})
 		}

@@ -132,7 +132,8 @@ type Options struct {
 
 	// MaxResponseBody is the longest response body, in bytes, that is buffered
 	// in order to be stored. A longer one is sent to the client as it is
-	// written, and a retry gets 409. Default: 6 MiB, about what Lambda returns.
+	// written, and a retry gets 409. An Application Load Balancer accepts 1 MB from a
+	// function. Default: 6 MiB, about what Lambda returns.
 	MaxResponseBody int
 
 	// ErrorHandler responds to a request that ended with an error and without a
