@@ -131,7 +131,10 @@ type Options struct {
 	// CacheAge is how long a record stays in the cache. Default: 1 min.
 	CacheAge time.Duration
 
-	// Observer receives every event. Default: none.
+	// Observer receives every event. If it has a method Reconciled(context.Context,
+	// Report), as the observers of package telemetry have, it also receives the report of
+	// each run of [Reconciler] and [ReconcileDue]; so does each part of
+	// [event.Observers]. Default: none.
 	Observer event.Observer
 
 	// Logger receives warnings for developers, each logged once, and errors that are

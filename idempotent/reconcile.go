@@ -117,7 +117,11 @@ func newReconciler(g *Guard, resolverOf func(operation string) ResolveFunc, optF
 func (r *reconciler) run(ctx context.Context) error {
 	err := r.scan(ctx)
 	r.plan(ctx)
-	return errors.Join(r.rounds(ctx), err)
+	err = errors.Join(r.rounds(ctx), err)
+	if !r.opts.DryRun {
+		r.report.observe(ctx, &r.guard.opts)
+	}
+	return err
 }
 
 // scan processes the ended leases of records that the list of due records does not

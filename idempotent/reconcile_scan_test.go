@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -341,6 +342,53 @@ func TestReconciler_LogsALateScan(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "takes longer than its interval"); n != min(1, run) {
 			t.Errorf("after run %d the log has %d lines", run, n)
+		}
+	}
+}
+
+// reports is an observer that receives the reports of reconciliations.
+type reports struct {
+	event.Observer
+	all []idempotent.Report
+}
+
+func (r *reports) Reconciled(_ context.Context, report idempotent.Report) {
+	if r.all = append(r.all, report); report.Pending > 0 {
+		panic("observer")
+	}
+}
+
+// The observer of the guard, and each part of it, receives the report of every run
+// but a rehearsal, also of one that fails. A panic of the observer does no harm.
+func TestObserverReceivesReports(t *testing.T) {
+	t.Parallel()
+	alone, part, quiet := &reports{}, &reports{}, event.ObserverFunc(func(context.Context, event.Event) {})
+	for _, row := range []struct {
+		observer event.Observer
+		got      *reports
+	}{{alone, alone}, {event.Observers(quiet, event.Observers(part)), part}} {
+		row.got.Observer = quiet
+		failing := false
+		store := idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
+			if c.Do(ctx); failing && c.Op == driver.OpListDue {
+				c.Err = errLost
+			}
+		})
+		g, _ := newGuardOver(t, store, func(o *idempotent.Options) {
+			o.Observer, o.Logger = row.observer, slog.New(slog.DiscardHandler)
+		})
+		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 0, idempotent.Unknown(errLost) })
+		reconcile := idempotent.Reconciler(g, nil)
+		want := []idempotent.Report{}
+		for _, failing = range []bool{false, true} {
+			report, _ := reconcile(t.Context())
+			want = append(want, report)
+		}
+		if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.DryRun, o.SweepOnly = true, true }); err == nil {
+			t.Error("the list did not fail")
+		}
+		if !reflect.DeepEqual(row.got.all, want) || want[0].Pending != 1 {
+			t.Errorf("the observer received %+v, want %+v", row.got.all, want)
 		}
 	}
 }

@@ -3,10 +3,13 @@
 package idempotent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Report counts what [ReconcileDue] did, or in a dry run would have done. Each
@@ -122,4 +125,26 @@ func (r Report) String() string {
 		s += "; incomplete: the time ended before every due record was worked on"
 	}
 	return s
+}
+
+// observe passes the report to an observer that receives reports, and to those
+// that it consists of. It recovers and logs a panic of the observer.
+func (r Report) observe(ctx context.Context, o *Options) {
+	defer func() {
+		if p := recover(); p != nil {
+			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked", slog.String("report", r.String()))
+		}
+	}()
+	var tell func(event.Observer)
+	tell = func(observer event.Observer) {
+		if parts, ok := observer.(interface{ Unwrap() []event.Observer }); ok {
+			for _, part := range parts.Unwrap() {
+				tell(part)
+			}
+		}
+		if reports, ok := observer.(interface{ Reconciled(context.Context, Report) }); ok {
+			reports.Reconciled(ctx, r)
+		}
+	}
+	tell(o.Observer)
 }

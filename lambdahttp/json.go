@@ -204,6 +204,17 @@ func (j JSON[Req, Resp]) Response(out Resp) (Response, error) {
 	return r, nil
 }
 
+// Resolved returns the evidence that Handle's work was done, with the response to a
+// request for which it returned out: see the function [Resolved]. A [idempotent.ResolveFunc]
+// can return both results. It returns an error if encoding/json cannot encode out.
+func (j JSON[Req, Resp]) Resolved(out Resp) (idempotent.Resolution, error) {
+	r, err := j.Response(out)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	return Resolved(r), nil
+}
+
 // PathValue returns the part of the path that the wildcard of that name in the
 // route matched: the value of {id} in "/charges/{id}". It returns "" if the route
 // has no such wildcard, and for events without routes.

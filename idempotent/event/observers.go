@@ -63,12 +63,20 @@ func Observers(all ...Observer) Observer {
 			list = append(list, o)
 		}
 	}
-	return ObserverFunc(func(ctx context.Context, e Event) {
-		for _, o := range list {
-			o.Observe(ctx, e)
-		}
-	})
+	return observers(list)
 }
+
+type observers []Observer
+
+// Observe passes e to each observer.
+func (all observers) Observe(ctx context.Context, e Event) {
+	for _, o := range all {
+		o.Observe(ctx, e)
+	}
+}
+
+// Unwrap returns the observers, for optional methods that they have.
+func (all observers) Unwrap() []Observer { return all }
 
 // levelOf returns the log level of an event kind.
 func levelOf(kind Kind) slog.Level {

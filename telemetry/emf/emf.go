@@ -153,18 +153,23 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 	}
 }
 
-// Reconciled sets the gauges of the operation "all": how many records wait, and
-// for how long. Call it with every report. It does nothing if the report does not
+// Reconciled sets the gauges of the operation "all" and writes all metrics, as
+// [Observer.Flush] does: how many records wait, and for how long. The guard calls it
+// with every report, so a reconciler needs no [Flushed]. It sets no gauge if the report does not
 // cover all records ([idempotent.Report.Listed]), so that a metric without data
 // shows a reconciler that fails.
 func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
-	if !r.Listed {
-		return
-	}
-	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := o.of(all)
+	if r.Listed {
+		o.gauge(r)
+	}
+	o.flush()
+}
+
+// gauge sets the gauges. The caller holds the lock.
+func (o *Observer) gauge(r idempotent.Report) {
+	m, now := o.of(all), o.now()
 	scanned := cmp.Or(r.Scan.Ended, r.Scan.Began)
 	age := func(since time.Time) float64 { return telemetry.Age(since, now).Round(time.Millisecond).Seconds() }
 	m.gauges = [...]float64{
@@ -198,14 +203,19 @@ func (o *Observer) of(operation string) *metrics {
 func (o *Observer) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.flush()
+	failed := o.failed
+	o.failed = nil
+	return failed
+}
+
+// flush writes the lines. The caller holds the lock.
+func (o *Observer) flush() {
 	for _, m := range o.order {
 		if m.any {
 			o.write(m)
 		}
 	}
-	failed := o.failed
-	o.failed = nil
-	return failed
 }
 
 // write writes the line of an operation. The caller holds the lock.

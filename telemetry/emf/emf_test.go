@@ -118,9 +118,8 @@ func TestDimensionsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		tell(o, fmt.Sprintf("operation %d", i), event.Reserved)
 	}
-	o.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	tell(o, "other", event.Reserved)
-	o.Flush()
+	o.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	got := lines(t, &w)
 	values := map[string]float64{}
 	for _, l := range got {
@@ -176,9 +175,11 @@ func TestReconciled(t *testing.T) {
 	} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute), Scan: c.scan})
 		tell(o, "all", event.Reserved)
-		o.Flush()
+		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute), Scan: c.scan})
+		if w.Len() == 0 {
+			t.Error("the metrics of a run are not written at its end")
+		}
 		got := lines(t, &w)
 		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.UnknownOldestAge] != c.want || got[0][telemetry.ReleasedOldestAge] != 60.0 ||
 			got[0][telemetry.UnknownRecords] != 3.0 || got[0][telemetry.ReleasedRecords] != 2.0 || got[0][telemetry.ScanAge] != c.age {

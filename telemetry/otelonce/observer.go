@@ -176,8 +176,8 @@ func (o *Observer) Observe(ctx context.Context, e event.Event) {
 // linked to that request's, if the record stores it.
 var ofAnother = []event.Kind{event.Replayed, event.ReplayFailed, event.InProgress, event.Unresolved, event.Resolved}
 
-// Reconciled sets the gauges: how many records wait, and for how long. Call it
-// with every report. It does nothing if the report does not cover all records
+// Reconciled sets the gauges: how many records wait, and for how long. The guard calls
+// it with every report. It does nothing if the report does not cover all records
 // ([idempotent.Report.Listed]).
 func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
 	if !r.Listed {

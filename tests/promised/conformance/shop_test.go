@@ -353,8 +353,7 @@ func (l *life) reconcile(w http.ResponseWriter, r *http.Request) {
 		if len(found) == 0 {
 			return idempotent.ProvenNotExecuted(p.Token), nil
 		}
-		response, err := l.charging().Response(found[0])
-		return lambdahttp.Resolved(response), err
+		return l.charging().Resolved(found[0])
 	})
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)

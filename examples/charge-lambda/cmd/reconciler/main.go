@@ -37,10 +37,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "reconciler:", err)
 		os.Exit(1)
 	}
-	lambda.StartHandlerFunc(h)
+	lambda.Start(h)
 }
 
-type handlerFunc = func(context.Context, json.RawMessage) (idempotent.Report, error)
+type handlerFunc = func(context.Context) (idempotent.Report, error)
 
 // newHandler returns the function's handler. It calls no service.
 func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (handlerFunc, error) {
@@ -74,15 +74,8 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 		return nil, err
 	}
 	queue := exhausted{sqs.NewFromConfig(cfg), getenv("ONCE_EXHAUSTED_QUEUE_URL")}
-	reconcile := idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(provider, time.Now)},
-		func(o *idempotent.ReconcileOptions) {
-			o.OnExhausted = queue.put
-		})
-	return emf.Flushed(metrics, func(ctx context.Context, _ json.RawMessage) (idempotent.Report, error) {
-		report, err := reconcile(ctx)
-		metrics.Reconciled(ctx, report)
-		return report, err
-	}), nil
+	return idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(provider, time.Now)},
+		func(o *idempotent.ReconcileOptions) { o.OnExhausted = queue.put }), nil
 }
 
 // exhausted is the queue of the exhausted records.

@@ -4,8 +4,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"io"
 	"log"
 	"net/http"
 	"net/url"
@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/telemetry/emf"
 )
 
 func main() {
@@ -23,11 +24,20 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := idempotent.New(store)
+	metrics, err := emf.New(os.Stdout, os.Getenv("ONCE_METRICS_NAMESPACE")) // for the alarms
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
 	if err != nil {
 		log.Fatal(err)
 	}
 	lambda.Start(newReconciler(guard))
+}
+
+// charge is the handler's response.
+type charge struct {
+	ID string `json:"id"`
 }
 
 // newReconciler returns the handler of a schedule, for example once a minute.
@@ -50,14 +60,16 @@ func resolveCharge(ctx context.Context, r idempotent.PendingRecord) (idempotent.
 		return idempotent.Resolution{}, err // asked again later
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	switch {
-	case err != nil:
-		return idempotent.Resolution{}, err
-	case answer.StatusCode == http.StatusNotFound: // and no charge can follow: the worker is dead
+	switch answer.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound: // and no charge can follow: the worker is dead
 		return idempotent.ProvenNotExecuted(r.Token), nil
-	case answer.StatusCode != http.StatusOK:
+	default:
 		return idempotent.Resolution{}, fmt.Errorf("the provider answered %s", answer.Status)
 	}
-	return lambdahttp.Resolved(lambdahttp.Response{Status: http.StatusCreated, Body: body}), nil
+	var c charge
+	if err := json.NewDecoder(answer.Body).Decode(&c); err != nil {
+		return idempotent.Resolution{}, err
+	}
+	return lambdahttp.JSON[any, charge]{}.Resolved(c)
 }
