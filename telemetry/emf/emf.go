@@ -10,9 +10,9 @@
 //	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
 //
 // The metrics are written at the end of an invocation: one line for each
-// operation with events. Package telemetry has their names. Each count is a metric
-// with the dimension operation and a metric without dimensions, which alarms on all
-// operations read.
+// operation with events. Package telemetry has their names. Each count of an operation
+// is a metric with the dimension operation and a metric without dimensions, which alarms
+// on all operations read.
 //
 // A line has the member kind with the value "metric", and the level INFO, or that of
 // the function's log filter if it is above: see [New].
@@ -60,14 +60,15 @@ type Observer struct {
 
 // parts are the parts of a line that are the same in every line.
 type parts struct {
-	counted  []byte // the beginning of the declaration of counts
-	measured []byte // and that of histograms and gauges
+	counted  []byte // the beginning of the declaration of an operation's counts
+	measured []byte // and that of its histograms, and of what is about no operation
 	kind     []byte // the members level and kind
 }
 
 // metrics are the values of one operation since the last line.
 type metrics struct {
 	operation []byte // as a JSON string
+	general   bool   // the metrics are about no operation
 	counts    [metricCount]uint32
 	durations [len(histograms)][]time.Duration
 	gauges    [len(gauges)]float64
@@ -202,7 +203,7 @@ func (o *Observer) of(operation string) *metrics {
 	case len(o.operations) >= maxOperations && operation != other && operation != all:
 		return o.of(other)
 	}
-	m = &metrics{operation: quote(nil, dimension(operation))}
+	m = &metrics{operation: quote(nil, dimension(operation)), general: operation == all}
 	o.operations[operation] = m
 	o.order = append(o.order, m)
 	return m
@@ -255,9 +256,13 @@ func (m *metrics) append(line []byte, p *parts, now time.Time) []byte {
 		declaring = begin
 		line = append(line, f.declared...)
 	}
+	counted := p.counted
+	if m.general {
+		counted = p.measured
+	}
 	for i, n := range m.counts {
 		if n > 0 {
-			declare(p.counted, &counts[i])
+			declare(counted, &counts[i])
 		}
 	}
 	for i, values := range m.durations {

@@ -158,6 +158,10 @@ func TestOperationsAsDimensions(t *testing.T) {
 		if got := lines(t, &w); len(got) != 1 || got[0]["operation"] != want {
 			t.Errorf("%q is %v, want %q", operation, got, want)
 		}
+		// Alarms on all operations read the sum, and an event without an operation is no request.
+		if summed := strings.Contains(w.String(), `"Dimensions":[["operation"],[]]`); summed == (want == "all") {
+			t.Errorf("%q is counted without a dimension: %v", operation, summed)
+		}
 	}
 }
 
