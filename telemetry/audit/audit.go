@@ -111,7 +111,8 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 		outcome = "step_resolved" // the operation may still be open
 	}
 	line, err := json.Marshal(Line{
-		Time: e.Time, Level: o.level, Kind: "audit", Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step, Actor: e.Actor, Note: e.Note,
+		Time: e.Time, Level: o.level, Kind: "audit",
+		Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step, Actor: e.Actor, Note: e.Note,
 		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
 	})
 	if err == nil {
