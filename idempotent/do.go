@@ -194,7 +194,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	a := g.begin(ctx, o, key, now)
 	out.RecordID = a.id
 	a.enter(phaseClaim)
-	defer a.ended(ctx) // also when the handler panics
+	defer a.ended(ctx, &err) // also when the handler panics
 	held, replay, err := a.claim(ctx, now)
 	if err != nil {
 		return out, err

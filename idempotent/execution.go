@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -236,12 +237,16 @@ func (a *attempt) enter(next phase) {
 	}
 }
 
-// ended reports the end of the request, with its durations.
-func (a *attempt) ended(ctx context.Context) {
+// ended reports the end of the request, with its durations. err is the request's
+// error.
+func (a *attempt) ended(ctx context.Context, err *error) {
 	if a.opts.Observer == nil {
 		return
 	}
 	a.enter(phaseNone)
+	if !a.entered && *err != nil && !isFinal(*err) && !errors.As(*err, new(*MismatchError)) {
+		a.observe(ctx, event.NoOutcome, nil, nil)
+	}
 	e, took := a.opts.event(ctx, event.RequestEnded, a.id, nil, nil), &a.phases.took
 	e.Durations = event.Durations{Claim: took[phaseClaim], Handler: took[phaseHandler], Settle: took[phaseSettle]}
 	a.opts.emit(ctx, e)

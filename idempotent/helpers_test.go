@@ -41,7 +41,7 @@ func newGuardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Optio
 // aboutRecords returns an observer that passes the events about records to o.
 func aboutRecords(o event.Observer) event.Observer {
 	return event.ObserverFunc(func(ctx context.Context, e event.Event) {
-		if e.Kind != event.RequestEnded {
+		if e.Kind != event.RequestEnded && e.Kind != event.NoOutcome {
 			o.Observe(ctx, e)
 		}
 	})

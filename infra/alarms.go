@@ -27,16 +27,18 @@ type IdempotencyAlarmsProps struct {
 	// Namespace is the namespace of the functions' metrics. Required.
 	Namespace *string
 
-	// Operations are the functions' operations. Required. Each operation has its
-	// own alarms, so that an alarm shows where to look.
+	// Operations are operations that get a set of alarms on their requests each, so
+	// that an alarm names the operation and has its own shares. A set has eleven
+	// alarms. Default: one set for all operations of the namespace.
 	Operations *[]*string
 
 	// Functions are the functions whose code prints the metrics with package
 	// telemetry/emf. The construct sets their variable ONCE_METRICS_NAMESPACE to
-	// Namespace; pass it to emf.New. Synthesis warns if the list is empty, because
-	// alarms on metrics without data never ring; and if a function is imported,
-	// because its variable cannot be set. The function of Reconciler need not be
-	// listed.
+	// Namespace; pass it to emf.New. Each function has alarms on its own errors, which
+	// also ring if its code does not start. Synthesis warns if the list is empty, because
+	// alarms on metrics without data never ring; if a function is imported, because its
+	// variable cannot be set; and if a function's application log level is above INFO.
+	// The function of Reconciler need not be listed.
 	Functions *[]awslambda.IFunction
 
 	// Table is the table whose throttles raise an alarm. Required.
@@ -97,9 +99,13 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	m := metricsOf(a.Construct, props.Namespace, props.Operations)
 	a.metrics = m
 	a.connect(m.namespace)
+	if len(m.operations) == 0 && len(or(props.Operations, nil)) == 0 {
+		a.requests(m, allOperations)
+	}
 	for _, operation := range m.operations {
 		a.requests(m, operation)
 	}
+	a.functions()
 	if props.Reconciler != nil && props.Reconciler.Function != nil {
 		a.reconciler(m, props.Reconciler)
 	}
@@ -126,6 +132,10 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 		if !setVariable(fn, "ONCE_METRICS_NAMESPACE", jsii.String(namespace)) {
 			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set ONCE_METRICS_NAMESPACE to "+namespace)
 		}
+		if level := logFilter(fn); level != "" {
+			a.warn("once:log-level", "the function "+*fn.Node().Path()+" has the application log level "+level+
+				": package telemetry writes each line of the metrics and of the audit with that level, so that Lambda does not drop it, and what looks for errors in the log finds these lines; set the level to INFO")
+		}
 	}
 	if a.props.Page == nil {
 		a.warn("once:page", "Page is not set, so no one is notified when requests are refused or when nothing settles unknown outcomes: set it to a topic")
@@ -137,10 +147,33 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 
 func (a *IdempotencyAlarms) warn(id, message string) { warn(a.Construct, id, message) }
 
-// requests adds the alarms on the requests of an operation.
+// logFilter returns the application log level of a function of this app if that is
+// above INFO.
+func logFilter(fn awslambda.IFunction) string {
+	created := functionBehind(fn)
+	if created == nil {
+		return ""
+	}
+	resource, ok := created.Node().DefaultChild().(awslambda.CfnFunction)
+	if !ok || resource.LoggingConfig() == nil {
+		return ""
+	}
+	config, _ := awscdk.Stack_Of(created).Resolve(resource.LoggingConfig()).(map[string]any)
+	level, _ := config["applicationLogLevel"].(string)
+	if slices.Contains([]string{"WARN", "ERROR", "FATAL"}, level) {
+		return level
+	}
+	return ""
+}
+
+// requests adds the alarms on the requests of an operation, or of all.
 func (a *IdempotencyAlarms) requests(m metrics, operation string) {
+	suffix, about := "", ""
+	if operation != allOperations {
+		suffix, about = "-"+operation, operation+": "
+	}
 	add := func(severity severity, name string, c condition, description string) {
-		a.add(severity, name, "-"+operation, c, operation+": "+description)
+		a.add(severity, name, suffix, c, about+description)
 	}
 	percent := func(threshold float64, kinds ...event.Kind) condition {
 		return condition{metric: m.share(operation, time.Hour, kinds...), threshold: threshold, periods: 1}
@@ -151,10 +184,16 @@ func (a *IdempotencyAlarms) requests(m metrics, operation string) {
 	add(page, "StoreErrors", condition{
 		metric: m.share(operation, time.Minute, event.StoreError), threshold: or(a.props.StoreErrorRate, 5), periods: 5, breaching: 3,
 	}, "Too many calls to the table fail. Requests are refused, not run unguarded.")
+	add(page, "StoreErrorsLong", slow(m.share(operation, slowPeriod, event.StoreError), 20),
+		"Calls to the table fail again and again. Requests are refused, not run unguarded.")
+	add(page, "NoOutcome", slow(m.share(operation, slowPeriod, event.NoOutcome), 90),
+		"Nearly no request gets an outcome: no handler runs, and nothing is replayed.")
 	add(page, "ContradictedOften", percent(0.1, event.Contradicted),
 		"Evidence contradicts too many records: effects may happen twice, or a resolver is wrong.")
 	add(ticket, "Contradicted", occurs(event.Contradicted),
 		"Evidence contradicts a record: an effect may have happened twice, or a resolver is wrong.")
+	add(ticket, "ReplayFailed", occurs(event.ReplayFailed),
+		"A stored outcome could not be returned: the code cannot read what it stored.")
 	add(ticket, "NotStored", percent(0.1, event.CompletionFailed),
 		"Handlers did their work, and too many outcomes or results could not be stored.")
 	add(ticket, "Late", percent(1, event.LateCompletion, event.LeaseLost),
@@ -170,6 +209,60 @@ func (a *IdempotencyAlarms) requests(m metrics, operation string) {
 	}
 	add(look, "Misuse", percent(or(a.props.MisuseRate, 1), event.Mismatch),
 		"Too many requests use the key of another request.")
+}
+
+// The alarms of services with few requests count bad periods, not errors: a period
+// is long enough for some requests, and one request that fails with all its retries
+// makes fewer periods bad than are needed.
+const (
+	slowPeriod  = 10 * time.Minute
+	slowPeriods = 12
+)
+
+// slow returns the condition that a share over slowPeriod is exceeded in three of
+// slowPeriods.
+func slow(share awscloudwatch.IMetric, threshold float64) condition {
+	return condition{metric: share, threshold: threshold, periods: slowPeriods, breaching: 3}
+}
+
+// functions adds the alarms on the functions' own errors: time-outs, crashes, and
+// errors that a handler returns. Lambda reports an error after the invocation has
+// ended, with the time at which it began. So an alarm must look further back than an
+// invocation can last, and five minutes more for the report to arrive.
+func (a *IdempotencyAlarms) functions() {
+	const arrival = 5 * time.Minute
+	known := map[string]bool{}
+	for _, fn := range or(a.props.Functions, nil) {
+		path := strings.TrimPrefix(*fn.Node().Path(), *awscdk.Stack_Of(a.Construct).Node().Path()+"/")
+		if known[path] {
+			refuse(a.Construct, *fn.Node().Path()+" is twice in Functions: remove one")
+			continue
+		}
+		known[path] = true
+		timeout := length{unknown: true}
+		if created := functionBehind(fn); created != nil {
+			timeout = lengthOf(created.Timeout(), defaultTimeout)
+		}
+		errors := func(format string, period time.Duration) awscloudwatch.IMetric {
+			options := &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(period)}
+			using := map[string]awscloudwatch.IMetric{"errors": fn.MetricErrors(options), "invocations": fn.MetricInvocations(options)}
+			return expression(fmt.Sprintf(format, share(filled("errors"), filled("invocations"))), using, period)
+		}
+		add := func(name string, c condition) {
+			a.add(page, name, "-"+path, c, "Most invocations of the function "+*fn.Node().Path()+" fail: they crash, time out, or return an error.")
+		}
+		const period, periods = 5 * time.Minute, 3
+		if !timeout.unknown && timeout.Duration+arrival < periods*period {
+			// One message with a few deliveries is no page.
+			add("FunctionFails", condition{metric: errors("IF("+filled("errors")+" > 2, %s, 0)", period), threshold: 50, periods: periods, breaching: 2})
+		}
+		if seen := slowPeriods * slowPeriod; timeout.Duration+arrival >= seen {
+			refuse(a.Construct, fmt.Sprintf("the time-out of %s is %s, and FunctionFailsLong would not see its errors: they are reported up to five minutes after it, and the alarm looks back %s",
+				*fn.Node().Path(), inWords(timeout.Duration), inWords(seen)))
+			continue
+		}
+		add("FunctionFailsLong", slow(errors("%s", slowPeriod), 50))
+	}
 }
 
 // reconciler adds the alarms on a reconciler. A gauge or an invocation that is
@@ -312,8 +405,8 @@ func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
 	}
 }
 
-// MetricForEvent returns how often an event occurred in an operation, for alarms
-// and graphs of your own. Its default statistic is the sum, and its period is five
+// MetricForEvent returns how often an event occurred in an operation, or in all if
+// operation is nil, for alarms and graphs of your own. Its default statistic is the sum, and its period is five
 // minutes.
 func (a *IdempotencyAlarms) MetricForEvent(kind event.Kind, operation *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
 	metric := awscloudwatch.NewMetric(a.metrics.props(telemetry.Prefix+string(kind), or(operation, ""), awscloudwatch.Stats_SUM(), 5*time.Minute))

@@ -44,6 +44,9 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 	}
 	d := &IdempotencyDashboard{Construct: constructs.NewConstruct(scope, id)}
 	m := metricsOf(d.Construct, props.Namespace, props.Operations)
+	if len(or(props.Operations, nil)) == 0 {
+		refuse(d.Construct, "Operations are not set: list the names of the functions' operations, with which record ids begin")
+	}
 	d.Dashboard = awscloudwatch.NewDashboard(d.Construct, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{DashboardName: props.DashboardName})
 	if props.Alarms != nil {
 		var alarms []interfacesawscloudwatch.IAlarmRef

@@ -44,7 +44,7 @@ func protect(stack awscdk.Stack, charge, reconcile awslambda.IFunction, pager, t
 		Function: reconcile, Table: records,
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("OnceAlarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("POST /charges"), Table: records,
+		Namespace: jsii.String("Charges"), Table: records,
 		Functions:  &[]awslambda.IFunction{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
 		Reconciler: reconciler, Page: pager, Ticket: tickets,
 	})
@@ -399,43 +399,48 @@ func rings(t *testing.T, r resource) string {
 		}
 	}
 	decode(t, asJSON(t, r.Properties), &a)
-	on, percent := []string{a.MetricName}, false
+	on, per := []string{a.MetricName}, ""
 	if len(a.Metrics) > 0 {
 		on = nil
 	}
+	least := ""
 	for _, m := range a.Metrics {
-		percent = percent || strings.HasPrefix(m.Expression, "IF(")
+		if n := regexp.MustCompile(`^IF\(FILL\(\w+, 0\) > ([1-9]\d*),`).FindStringSubmatch(m.Expression); n != nil {
+			least = " and more than " + n[1] + " errors,"
+		}
 		if m.Expression != "" {
 			continue
 		}
 		a.Period = m.MetricStat.Period
-		if name := m.MetricStat.Metric.MetricName; name != "once.request_ended" && name != "ConsumedWriteCapacityUnits" {
+		switch name := m.MetricStat.Metric.MetricName; name {
+		case "once.request_ended":
+			per = " per request"
+		case "ConsumedWriteCapacityUnits":
+			per = " per write unit"
+		case "Invocations":
+			per = " per invocation"
+		default:
 			on = append(on, name)
 		}
 	}
 	slices.Sort(on)
-	said := "`" + strings.Join(on, "` and `") + "`"
-	if percent {
-		said += " per request"
-		if on[0] == "WriteThrottleEvents" {
-			said = "`WriteThrottleEvents` per write unit"
-		}
-	}
+	said := "`" + strings.Join(on, "` and `") + "`" + per
 	said += map[string]string{"GreaterThanThreshold": " > ", "LessThanThreshold": " < "}[a.ComparisonOperator] + fmt.Sprint(a.Threshold)
-	if percent {
-		said += " %"
+	if per != "" {
+		said += " %" + least
 	}
 	if a.TreatMissingData == "breaching" {
 		said += " or missing"
 	}
-	unit := map[float64]string{60: "minute", 3600: "hour"}[a.Period]
+	unit := map[float64]string{60: "minute", 300: "period of 5 minutes", 600: "period of 10 minutes", 3600: "hour"}[a.Period]
 	switch {
 	case a.EvaluationPeriods == 1:
 		return said + " in the last " + unit
 	case a.DatapointsToAlarm == a.EvaluationPeriods:
 		return fmt.Sprintf("%s in %d %ss in a row", said, a.EvaluationPeriods, unit)
 	default:
-		return fmt.Sprintf("%s in %d of %d %ss", said, a.DatapointsToAlarm, a.EvaluationPeriods, unit)
+		first, rest, _ := strings.Cut(unit, " ")
+		return strings.TrimSpace(fmt.Sprintf("%s in %d of %d %ss %s", said, a.DatapointsToAlarm, a.EvaluationPeriods, first, rest))
 	}
 }
 

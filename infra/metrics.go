@@ -16,8 +16,12 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// allOperations is the operation of the metrics that are not about a single one.
-const allOperations = "all"
+const (
+	// gauges is the operation of the gauges.
+	gauges = "all"
+	// allOperations stands for the counts without a dimension.
+	allOperations = ""
+)
 
 // metrics are the metrics of package telemetry that the functions print
 // through telemetry/emf, in one namespace.
@@ -26,7 +30,8 @@ type metrics struct {
 	operations []string
 }
 
-// metricsOf validates its arguments and reports missing ones as errors on scope.
+// metricsOf validates its arguments and reports errors on scope. Operations can be
+// missing.
 func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
 	m := metrics{namespace: "not-set"} // so that the missing namespace is the only error
 	if namespace != nil && *namespace != "" {
@@ -48,38 +53,38 @@ func metricsOf(scope constructs.Construct, namespace *string, operations *[]*str
 			}
 		}
 	}
-	if len(m.operations) == 0 {
-		refuse(scope, "Operations are not set: list the names of the functions' operations, with which record ids begin")
-	}
 	return m
 }
 
-// of returns the count of a kind of event in one operation.
+// of returns the count of a kind of event in an operation, or in all.
 func (m metrics) of(kind event.Kind, operation string, period time.Duration) awscloudwatch.IMetric {
 	return m.named(telemetry.Prefix+string(kind), operation, awscloudwatch.Stats_SUM(), period)
 }
 
 // gauge returns a gauge of package telemetry.
 func (m metrics) gauge(name string, period time.Duration) awscloudwatch.IMetric {
-	return m.named(name, allOperations, awscloudwatch.Stats_MAXIMUM(), period)
+	return m.named(name, gauges, awscloudwatch.Stats_MAXIMUM(), period)
 }
 
 func (m metrics) named(name, operation string, statistic *string, period time.Duration) awscloudwatch.IMetric {
 	props := m.props(name, operation, statistic, period)
-	if operation != allOperations {
+	if operation != gauges && operation != allOperations {
 		props.Label = jsii.String(operation)
 	}
 	return awscloudwatch.NewMetric(props)
 }
 
 func (m metrics) props(name, operation string, statistic *string, period time.Duration) *awscloudwatch.MetricProps {
-	return &awscloudwatch.MetricProps{
-		Namespace:     jsii.String(m.namespace),
-		MetricName:    jsii.String(name),
-		DimensionsMap: &map[string]*string{"operation": jsii.String(operation)},
-		Statistic:     statistic,
-		Period:        lasting(period),
+	props := &awscloudwatch.MetricProps{
+		Namespace:  jsii.String(m.namespace),
+		MetricName: jsii.String(name),
+		Statistic:  statistic,
+		Period:     lasting(period),
 	}
+	if operation != allOperations {
+		props.DimensionsMap = &map[string]*string{"operation": jsii.String(operation)}
+	}
+	return props
 }
 
 // each returns a metric of every operation.
@@ -122,10 +127,15 @@ func (m metrics) add(using map[string]awscloudwatch.IMetric, operation string, p
 // metric, and counts as zero.
 func filled(id string) string { return "FILL(" + id + ", 0)" }
 
-// percentage returns part as a percentage of whole. Without a whole, each part
-// counts as 100 %: the reconciler reports events too, when no request comes.
+// percentage returns part as a percentage of whole.
 func percentage(part, whole string, using map[string]awscloudwatch.IMetric, period time.Duration) awscloudwatch.IMetric {
-	return expression(fmt.Sprintf("IF(%[2]s > 0, 100 * %[1]s / %[2]s, 100 * %[1]s)", part, whole), using, period)
+	return expression(share(part, whole), using, period)
+}
+
+// share is percentage as an expression. Without a whole, each part counts as 100 %: the
+// reconciler reports events too, when no request comes.
+func share(part, whole string) string {
+	return fmt.Sprintf("IF(%[2]s > 0, 100 * %[1]s / %[2]s, 100 * %[1]s)", part, whole)
 }
 
 func expression(text string, using map[string]awscloudwatch.IMetric, period time.Duration) awscloudwatch.IMetric {

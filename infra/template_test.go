@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -20,28 +21,30 @@ import (
 // parameters of alarms.json, and what the CDK has in their place.
 var parameters = []struct{ name, cdk, description, otherwise string }{
 	{"Namespace", "NAMESPACE", "The namespace of the function's metrics: its ONCE_METRICS_NAMESPACE", ""},
-	{"Operation", "OPERATION", "The operation of the function, with which its record ids begin", ""},
+	{"Operation", "OPERATION", "An operation whose requests the alarms watch, or nothing for all operations of the namespace", "-"},
 	{"Table", "RecordsTable", "The table of the records", ""},
 	{"PageTopic", "arn:aws:sns:eu-west-1:123456789012:page", "The topic for conditions that need an operator at once", ""},
 	{"TicketTopic", "arn:aws:sns:eu-west-1:123456789012:ticket", "The topic for single records that need an operator within a day", ""},
+	{"Function", "Charge", "The name of the function whose errors raise an alarm, or nothing. FunctionFails sees only time-outs below 10 minutes", "-"},
 	{"DeadLetterQueue", "Dead.QueueName", "The name of a queue that should stay empty, or nothing", "-"},
 	{"Reconciler", "Reconcile", "The name of the function that settles unknown outcomes every minute, or nothing", "-"},
 	{"ExhaustedQueue", "ReconcilerExhausted.QueueName", "The name of the queue of the records that it has given up, or nothing", "-"},
 	{"UndeliveredQueue", "ReconcilerUndelivered.QueueName", "The name of the queue of the events that did not reach it, or nothing", "-"},
 }
 
-// alarms.json has the alarms of an operation, as the CDK synthesises them with a
-// reconciler and without.
+// alarms.json has the alarms of an operation or of all, as the CDK synthesises them
+// with a reconciler and without.
 func TestAlarmsTemplate(t *testing.T) {
 	out := map[string]any{
 		"AWSTemplateFormatVersion": "2010-09-09",
-		"Description":              "The alarms of one operation",
+		"Description":              "The alarms of a service, or of one of its operations",
 	}
 	set := func(parameter string) map[string]any {
 		return map[string]any{"Fn::Not": []any{unset(parameter)}}
 	}
 	out["Conditions"] = map[string]any{
 		"Reconciled": set("Reconciler"), "NotReconciled": unset("Reconciler"), "HasDeadLetterQueue": set("DeadLetterQueue"),
+		"HasFunction": set("Function"), "OfOneOperation": set("Operation"),
 		"HasExhaustedQueue": set("ExhaustedQueue"), "HasUndeliveredQueue": set("UndeliveredQueue"),
 	}
 	in := map[string]any{}
@@ -64,6 +67,8 @@ func TestAlarmsTemplate(t *testing.T) {
 			made["Undelivered"] = when("HasUndeliveredQueue", alarm)
 		case without[name] == nil:
 			made[name] = when("Reconciled", alarm)
+		case strings.HasPrefix(name, "Function"):
+			made[name] = when("HasFunction", alarm)
 		case asJSON(t, alarm) != asJSON(t, without[name]):
 			t.Errorf("%s is different without a reconciler", name)
 		default:
@@ -100,12 +105,50 @@ func when(condition string, alarm map[string]any) map[string]any {
 // alarmsOf returns the alarms by name, with references to the parameters.
 func alarmsOf(t *testing.T, reconciled bool) map[string]map[string]any {
 	t.Helper()
+	made, ofAll := alarmsFor(t, reconciled, jsii.Strings("OPERATION")), alarmsFor(t, reconciled, nil)
+	if len(made) != len(ofAll) {
+		t.Fatalf("%d alarms of an operation, %d of all", len(made), len(ofAll))
+	}
+	for name := range made {
+		made[name] = either("OfOneOperation", made[name], ofAll[name]).(map[string]any)
+	}
+	return made
+}
+
+// either returns what is yes under a condition and no otherwise. A member that only yes
+// has is left out otherwise.
+func either(condition string, yes, no any) any {
+	if reflect.DeepEqual(yes, no) {
+		return yes
+	}
+	y, object := yes.(map[string]any)
+	n, also := no.(map[string]any)
+	if object && also && y["Fn::Sub"] == nil {
+		for member := range y {
+			y[member] = either(condition, y[member], n[member])
+		}
+		return y
+	}
+	if y, list := yes.([]any); list && no != nil {
+		for i := range y {
+			y[i] = either(condition, y[i], no.([]any)[i])
+		}
+		return y
+	}
+	if no == nil {
+		no = map[string]any{"Ref": "AWS::NoValue"}
+	}
+	return map[string]any{"Fn::If": []any{condition, yes, no}}
+}
+
+func alarmsFor(t *testing.T, reconciled bool, operations *[]*string) map[string]map[string]any {
+	t.Helper()
 	stack := newStack()
 	topic := func(name string) awssns.ITopic {
 		return awssns.Topic_FromTopicArn(stack, jsii.String(name), jsii.String("arn:aws:sns:eu-west-1:123456789012:"+name))
 	}
 	props := &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("NAMESPACE"), Operations: jsii.Strings("OPERATION"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Namespace: jsii.String("NAMESPACE"), Operations: operations, Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
 		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)}, Page: topic("page"), Ticket: topic("ticket"),
 	}
 	if reconciled {
@@ -120,7 +163,10 @@ func alarmsOf(t *testing.T, reconciled bool) map[string]map[string]any {
 	for _, r := range resources(t, stack, "AWS::CloudWatch::Alarm") {
 		var properties map[string]any
 		plainNames(t, r.Properties, &properties)
-		id := strings.TrimSuffix(strings.TrimPrefix(name(r.id), "Alarms"), "OPERATION")
+		id := strings.TrimPrefix(name(r.id), "Alarms")
+		for _, suffix := range []string{"OPERATION", "Charge"} {
+			id = strings.TrimSuffix(id, suffix)
+		}
 		out[id] = map[string]any{"Type": "AWS::CloudWatch::Alarm", "Properties": parameterised(properties)}
 	}
 	return out
@@ -143,7 +189,7 @@ func parameterised(v any) any {
 				return map[string]any{"Ref": p.name}
 			}
 		}
-		text := strings.NewReplacer("OPERATION: ", "${Operation}: ", "in Test/Dead.", "in ${DeadLetterQueue}.",
+		text := strings.NewReplacer("OPERATION: ", "${Operation}: ", "function Test/Charge ", "function ${Function} ", "in Test/Dead.", "in ${DeadLetterQueue}.",
 			"in Test/Reconciler/Exhausted.", "in ${ExhaustedQueue}.", "in Test/Reconciler/Undelivered.", "in ${UndeliveredQueue}.").Replace(v)
 		if text != v {
 			return map[string]any{"Fn::Sub": text}

@@ -161,6 +161,10 @@ var names = strings.NewReplacer(
 	"aws_cloudwatch_event_rule.reconciler.arn", "ReconcilerSchedule.Arn",
 	"aws_lambda_function.reconcile.arn", "Reconcile.Arn",
 	`"reconcile"`, `"Reconcile"`,
+	`"charge-function"`, `"ChargeFunction"`,
+	"function charge-function fail", "function Test/ChargeFunction fail",
+	`"order-function"`, `"OrderFunction"`,
+	"function order-function fail", "function Test/OrderFunction fail",
 	"aws_lambda_function.orders.arn", "OrdersFunction",
 	"aws_region.current.region", "AWS::Region",
 )
@@ -379,9 +383,11 @@ func query(q map[string]any) map[string]any {
 	}
 	for _, m := range elements(q["metric"]) {
 		m := m.(map[string]any)
-		out["MetricStat"] = map[string]any{"Period": m["period"], "Stat": m["stat"], "Metric": map[string]any{
-			"Namespace": m["namespace"], "MetricName": m["metric_name"], "Dimensions": dimensions(m["dimensions"]),
-		}}
+		metric := map[string]any{"Namespace": m["namespace"], "MetricName": m["metric_name"]}
+		if of := m["dimensions"]; of != nil {
+			metric["Dimensions"] = dimensions(of)
+		}
+		out["MetricStat"] = map[string]any{"Period": m["period"], "Stat": m["stat"], "Metric": metric}
 	}
 	return out
 }

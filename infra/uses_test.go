@@ -318,6 +318,7 @@ func TestMetrics(t *testing.T) {
 	}
 	hourly := &awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))}
 	alarm("Replays", alarms.MetricForEvent(event.Replayed, jsii.String("charge"), nil))
+	alarm("AllReplays", alarms.MetricForEvent(event.Replayed, nil, nil))
 	alarm("HourlyReplays", alarms.MetricForEvent(event.Replayed, jsii.String("charge"), hourly))
 	alarm("Index", records.MetricForIndex(jsii.String("ConsumedWriteCapacityUnits"), nil))
 	alarm("HourlyTable", records.Table.MetricUserErrors(hourly))
@@ -325,6 +326,8 @@ func TestMetrics(t *testing.T) {
 		switch a.id[:len(a.id)-8] {
 		case "Replays":
 			wantProperties(t, a, `{"Namespace": "Charges", "MetricName": "once.replayed", "Statistic": "Sum", "Period": 300, "Dimensions": [{"Name": "operation", "Value": "charge"}]}`)
+		case "AllReplays":
+			wantProperties(t, a, `{"MetricName": "once.replayed", "Dimensions": null}`)
 		case "HourlyReplays":
 			wantProperties(t, a, `{"MetricName": "once.replayed", "Statistic": "Sum", "Period": 3600}`)
 		case "Index":

@@ -25,7 +25,8 @@ import (
 )
 
 // watched is a stack with the alarms and dashboards of two services: one with a
-// reconciler, and one without. The tests share it, and do not change it.
+// reconciler and one set of alarms for all operations, and one without a reconciler
+// and with a set for each operation. The tests share it, and do not change it.
 var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 	stack := newStack()
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
@@ -34,8 +35,8 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 	}
 	pager, tickets, looks := topic("Pager"), topic("Tickets"), topic("Looks")
 	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Charges"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "refund"), Table: table,
-		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)},
+		Namespace: jsii.String("Charges"), Table: table,
+		Functions: &[]awslambda.IFunction{newFunction(stack, "ChargeFunction", 10)},
 		Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 			Function: newFunction(stack, "Reconcile", 60), Table: table,
 		}),
@@ -45,8 +46,8 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "refund"), Alarms: alarms,
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("Orders"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Table: table,
-		Functions:        &[]awslambda.IFunction{newFunction(stack, "Order", 10)},
+		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order", "return"), Table: table,
+		Functions:        &[]awslambda.IFunction{newFunction(stack, "OrderFunction", 15*60)},
 		DeadLetterQueues: &[]awssqs.IQueue{awssqs.NewQueue(stack, jsii.String("Dead"), nil)},
 		Page:             pager, Ticket: tickets,
 	})
@@ -86,7 +87,7 @@ func TestAlarmsAreGolden(t *testing.T) {
 // place of the default policy, and no alarm would reach anyone.
 func TestAlarmsReachTheirTopics(t *testing.T) {
 	stack, _ := watched()
-	wantReachable(t, stack, map[string]int{"Pager": 10, "Tickets": 21, "Looks": 2}, 1)
+	wantReachable(t, stack, map[string]int{"Pager": 19, "Tickets": 23, "Looks": 1}, 2)
 }
 
 // wantReachable walks from each alarm over its action and the topic to the
@@ -175,6 +176,56 @@ func TestSilentAlarmsAreWarnedAbout(t *testing.T) {
 	}
 }
 
+// An application log level above INFO is warned about. Lambda filters only the format
+// JSON, and the CDK sets a level only with it.
+func TestLogFiltersAreWarnedAbout(t *testing.T) {
+	for _, row := range []struct {
+		level awslambda.ApplicationLogLevel
+		want  []string
+	}{
+		{"", nil}, {awslambda.ApplicationLogLevel_TRACE, nil}, {awslambda.ApplicationLogLevel_DEBUG, nil}, {awslambda.ApplicationLogLevel_INFO, nil},
+		{awslambda.ApplicationLogLevel_WARN, []string{"the function Test/Charge has the application log level WARN"}},
+		{awslambda.ApplicationLogLevel_ERROR, []string{"the function Test/Charge has the application log level ERROR"}},
+		{awslambda.ApplicationLogLevel_FATAL, []string{"the function Test/Charge has the application log level FATAL"}},
+	} {
+		stack := newStack()
+		topic := awssns.NewTopic(stack, jsii.String("Topic"), nil)
+		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+			Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Page: topic, Ticket: topic,
+			Functions: &[]awslambda.IFunction{awslambda.NewFunction(stack, jsii.String("Charge"), &awslambda.FunctionProps{
+				Runtime: awslambda.Runtime_PROVIDED_AL2023(), Handler: jsii.String("bootstrap"),
+				Code:          awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
+				LoggingFormat: awslambda.LoggingFormat_JSON, ApplicationLogLevelV2: row.level,
+			})},
+		})
+		wantRefusals(t, stack)
+		wantWarnings(t, stack, row.want...)
+	}
+}
+
+// A function whose time-out is not below ten minutes, or not known, has the alarm that
+// looks back for two hours, and not the one that looks back for a quarter of an hour.
+func TestAlarmsOfSlowFunctions(t *testing.T) {
+	for seconds, want := range map[float64]int{3: 2, 300: 2, 599: 2, 600: 1, 900: 1, 0: 1} {
+		stack := newStackIn("eu-central-1")
+		fn := anImportedFunction(stack)
+		if seconds > 0 {
+			fn = newFunction(stack, "Function", seconds)
+		}
+		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+			Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Functions: &[]awslambda.IFunction{fn},
+		})
+		wantRefusals(t, stack)
+		got := 0
+		for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+			got += strings.Count(alarm.id, "FunctionFails")
+		}
+		if got != want {
+			t.Errorf("a time-out of %v s (0: not known): %d alarms, want %d", seconds, got, want)
+		}
+	}
+}
+
 // The functions get the namespace that the alarms watch.
 func TestFunctionsGetTheNamespace(t *testing.T) {
 	stack, _ := watched()
@@ -186,7 +237,7 @@ func TestFunctionsGetTheNamespace(t *testing.T) {
 		decode(t, asJSON(t, fn.Properties), &f)
 		got[fn.id[:len(fn.id)-8]] = fmt.Sprint(f.Environment.Variables["ONCE_METRICS_NAMESPACE"])
 	}
-	if want := map[string]string{"Charge": "Charges", "Reconcile": "Charges", "Order": "Orders"}; !maps.Equal(got, want) {
+	if want := map[string]string{"ChargeFunction": "Charges", "Reconcile": "Charges", "OrderFunction": "Orders"}; !maps.Equal(got, want) {
 		t.Errorf("the namespaces are %v, want %v", got, want)
 	}
 }
@@ -212,7 +263,7 @@ func TestAlarmsOfARareReconciler(t *testing.T) {
 			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`)
 		case strings.Contains(id, "ReconcilerSilent"):
 			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 1, "EvaluationPeriods": 3, "ComparisonOperator": "LessThanThreshold"}`)
-		case strings.Contains(id, "StoreErrors"):
+		case strings.Contains(id, "StoreErrors") && !strings.Contains(id, "Long"):
 			wantProperties(t, alarm, `{"Threshold": 2}`)
 		case strings.Contains(id, "Misuse"):
 			wantProperties(t, alarm, `{"Threshold": 3}`)
@@ -253,7 +304,14 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		want []string
 	}{
 		{"alarms", func(s awscdk.Stack, id *string) { infra.NewIdempotencyAlarms(s, id, nil) },
-			[]string{"Namespace is not set", "Operations are not set", "Table is not set"}},
+			[]string{"Namespace is not set", "Table is not set"}},
+		{"functions", func(s awscdk.Stack, id *string) {
+			fn := newFunction(s, "Charge", 10)
+			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{
+				Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
+				Functions: &[]awslambda.IFunction{fn, newFunction(s, "Days", 2*60*60), fn},
+			})
+		}, []string{"the time-out of Test/Days is 2h0m0s, and FunctionFailsLong would not see its errors", "Test/Charge is twice in Functions"}},
 		{"operations", func(s awscdk.Stack, id *string) {
 			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{
 				Namespace: jsii.String("Charges"), Operations: &[]*string{nil, jsii.String("charge"), jsii.String("charge")}, Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),

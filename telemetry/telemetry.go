@@ -49,7 +49,7 @@ type Metric struct {
 
 var metrics = func() (all []Metric) {
 	for _, kind := range []event.Kind{
-		event.RequestEnded, event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed,
+		event.RequestEnded, event.NoOutcome, event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed,
 		event.InProgress, event.Mismatch, event.Unresolved, event.KeyMissing, event.Completed, event.CompletionFailed,
 		event.LateCompletion, event.Contradicted, event.LeaseLost, event.Retryable, event.MarkedUnknown, event.StepDone,
 		event.StepReplayed, event.StoreError, event.ReconcileScheduled, event.Resolved, event.Forgotten, event.ReconcileFailed,

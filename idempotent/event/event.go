@@ -42,6 +42,7 @@ const (
 	ReconcileFailed    Kind = "reconcile_failed"    // a resolver failed
 	ReconcileExhausted Kind = "reconcile_exhausted" // reconciliation gave up; an operator must act
 	ReleasedGivenUp    Kind = "released_given_up"   // a record released under Resume was not continued; a request with its key still can
+	NoOutcome          Kind = "no_outcome"          // a request with a key ended without a run and without a replay, except for a mismatch; once per request
 	RequestEnded       Kind = "request_ended"       // a request with a key ended, with or without an error; the event has its durations
 )
 

@@ -87,7 +87,7 @@ func levelOf(kind Kind) slog.Level {
 		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
 	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,
-		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp, RequestEnded:
+		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp, NoOutcome, RequestEnded:
 	}
 	return slog.LevelDebug
 }

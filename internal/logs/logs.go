@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs decides what a log line contains of an error.
+// Package logs decides what a log line contains of an error, and which level a line has
+// that must not be dropped.
 package logs
 
 import (

@@ -20,11 +20,14 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Line is one line of the log.
 type Line struct {
-	Time      time.Time `json:"time"`
+	Time      time.Time `json:"timestamp"`
+	Level     string    `json:"level"` // INFO, or that of the function's log filter if it is above: see [New]
+	Kind      string    `json:"kind"`  // audit
 	Operation string    `json:"operation"`
 	KeyHash   string    `json:"key_hash"`
 	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, forgotten, contradicted, lease_lost, exhausted
@@ -59,7 +62,7 @@ func outcomeOf(kind event.Kind) string {
 		return "exhausted"
 	case event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed, event.InProgress,
 		event.Mismatch, event.Unresolved, event.CompletionFailed, event.KeyMissing, event.StoreError, event.StepDone,
-		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp, event.RequestEnded:
+		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp, event.NoOutcome, event.RequestEnded:
 	}
 	return ""
 }
@@ -67,6 +70,7 @@ func outcomeOf(kind event.Kind) string {
 // Observer writes lines. Make one with [New]; it is safe for concurrent use.
 type Observer struct {
 	failed func(error) // nil: no call
+	level  string
 
 	mu sync.Mutex
 	w  io.Writer
@@ -82,6 +86,10 @@ type Options struct {
 
 // New returns an observer that writes to w, one line per call of Write. It panics
 // if w is nil.
+//
+// New reads AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. If the function's log
+// filter is above INFO, each line has the filter's level, so that Lambda does not drop
+// it. Such a level does not mean that something is wrong.
 func New(w io.Writer, optFns ...func(*Options)) *Observer {
 	if w == nil {
 		panic("audit: New: missing writer")
@@ -90,7 +98,7 @@ func New(w io.Writer, optFns ...func(*Options)) *Observer {
 	for _, f := range optFns {
 		f(&o)
 	}
-	return &Observer{w: w, failed: o.Failed}
+	return &Observer{w: w, failed: o.Failed, level: logs.Kept()}
 }
 
 // Observe writes a line if e settles an operation, or a step by evidence.
@@ -103,7 +111,8 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 		outcome = "step_resolved" // the operation may still be open
 	}
 	line, err := json.Marshal(Line{
-		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step, Actor: e.Actor, Note: e.Note,
+		Time: e.Time, Level: o.level, Kind: "audit",
+		Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step, Actor: e.Actor, Note: e.Note,
 		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
 	})
 	if err == nil {

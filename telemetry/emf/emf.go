@@ -10,7 +10,12 @@
 //	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
 //
 // The metrics are written at the end of an invocation: one line for each
-// operation with events. Package telemetry has their names.
+// operation with events. Package telemetry has their names. Each count of an operation
+// is a metric with the dimension operation and a metric without dimensions, which alarms
+// on all operations read.
+//
+// A line has the member kind with the value "metric", and the level INFO, or that of
+// the function's log filter if it is above: see [New].
 package emf
 
 import (
@@ -20,6 +25,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +33,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -48,13 +55,21 @@ type Observer struct {
 	operations map[string]*metrics
 	order      []*metrics // in the order of their first events
 	line       []byte     // buffer, reused for every line
-	before     []byte     // the line's beginning, before the names of the metrics
-	failed     error      // of a line that was written before the flush
+	parts      parts
+	failed     error // of a line that was written before the flush
+}
+
+// parts are the parts of a line that are the same in every line.
+type parts struct {
+	counted  []byte // the beginning of the declaration of an operation's counts
+	measured []byte // and that of its histograms, and of what is about no operation
+	kind     []byte // the members level and kind
 }
 
 // metrics are the values of one operation since the last line.
 type metrics struct {
 	operation []byte // as a JSON string
+	general   bool   // the metrics are about no operation
 	counts    [metricCount]uint32
 	durations [len(histograms)][]time.Duration
 	gauges    [len(gauges)]float64
@@ -105,6 +120,10 @@ type Options struct {
 // New returns an observer that writes to w. In a function w is usually os.Stdout,
 // which Lambda sends to CloudWatch Logs. The namespace of the metrics has 1 to 255
 // printable ASCII characters (CloudWatch API reference, PutMetricData).
+//
+// New reads AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. If the function's log
+// filter is above INFO, each line has the filter's level, so that Lambda does not drop
+// it. Such a level does not mean that something is wrong.
 func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, error) {
 	if w == nil {
 		return nil, errors.New("emf: New: missing writer: usually os.Stdout")
@@ -121,7 +140,12 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 		o.Now = time.Now
 	}
 	e := &Observer{w: w, now: o.Now, operations: map[string]*metrics{}}
-	e.before = append(quote([]byte(`,"CloudWatchMetrics":[{"Namespace":`), namespace), `,"Dimensions":[["operation"]],"Metrics":[`...)
+	begin := quote([]byte(`{"Namespace":`), namespace)
+	e.parts = parts{
+		counted:  append(slices.Clone(begin), `,"Dimensions":[["operation"],[]],"Metrics":[`...),
+		measured: append(begin, `,"Dimensions":[["operation"]],"Metrics":[`...),
+		kind:     []byte(`,"level":"` + logs.Kept() + `","kind":"metric"`),
+	}
 	return e, nil
 }
 
@@ -190,7 +214,7 @@ func (o *Observer) of(operation string) *metrics {
 	case len(o.operations) >= maxOperations && operation != other && operation != all:
 		return o.of(other)
 	}
-	m = &metrics{operation: quote(nil, dimension(operation))}
+	m = &metrics{operation: quote(nil, dimension(operation)), general: operation == all}
 	o.operations[operation] = m
 	o.order = append(o.order, m)
 	return m
@@ -220,7 +244,7 @@ func (o *Observer) flush() {
 
 // write writes the line of an operation. The caller holds the lock.
 func (o *Observer) write(m *metrics) {
-	o.line = m.append(o.line[:0], o.before, o.now())
+	o.line = m.append(o.line[:0], &o.parts, o.now())
 	m.counts, m.gauged, m.any = [metricCount]uint32{}, 0, false
 	for i := range m.durations {
 		m.durations[i] = m.durations[i][:0]
@@ -231,32 +255,44 @@ func (o *Observer) write(m *metrics) {
 }
 
 // append appends one line.
-func (m *metrics) append(line, before []byte, now time.Time) []byte {
+func (m *metrics) append(line []byte, p *parts, now time.Time) []byte {
 	line = append(line, `{"_aws":{"Timestamp":`...)
 	line = strconv.AppendInt(line, now.UnixMilli(), 10)
-	line = append(line, before...)
-	comma := false
-	declare := func(f *fragment) {
-		if comma {
+	line = append(line, `,"CloudWatchMetrics":[`...)
+	var declaring []byte // the beginning of the declaration that is open
+	declare := func(begin []byte, f *fragment) {
+		switch {
+		case declaring == nil:
+			line = append(line, begin...)
+		case &declaring[0] != &begin[0]:
+			line = append(append(line, "]},"...), begin...)
+		default:
 			line = append(line, ',')
 		}
+		declaring = begin
 		line = append(line, f.declared...)
-		comma = true
+	}
+	counted := p.counted
+	if m.general {
+		counted = p.measured
 	}
 	for i, n := range m.counts {
 		if n > 0 {
-			declare(&counts[i])
+			declare(counted, &counts[i])
 		}
 	}
 	for i, values := range m.durations {
 		if len(values) > 0 {
-			declare(&histograms[i])
+			declare(p.measured, &histograms[i])
 		}
 	}
 	for i := range m.gauged {
-		declare(&gauges[i])
+		declare(p.measured, &gauges[i])
 	}
-	line = append(line, `]}]},"operation":`...)
+	line = append(line, `]}]},"timestamp":"`...)
+	line = now.UTC().AppendFormat(line, rfc3339)
+	line = append(append(line, '"'), p.kind...)
+	line = append(line, `,"operation":`...)
 	line = append(line, m.operation...)
 	for i, n := range m.counts {
 		if n > 0 {
@@ -275,6 +311,9 @@ func (m *metrics) append(line, before []byte, now time.Time) []byte {
 	}
 	return append(line, "}\n"...)
 }
+
+// rfc3339 is the layout of a line's time, in milliseconds.
+const rfc3339 = "2006-01-02T15:04:05.000Z07:00"
 
 // appendValues appends durations as an array of seconds.
 func appendValues(line []byte, values []time.Duration) []byte {

@@ -90,11 +90,11 @@ func TestLines(t *testing.T) {
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
-		`{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"}]}]},` +
-		`"operation":"charge","once.reserved":2,"once.completed":1}` + "\n" +
-		`{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
-		`{"Name":"once.store_error","Unit":"Count"}]}]},"operation":"refund","once.store_error":1}` + "\n"
+	const counts = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[`
+	const want = counts + `{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"}]}]},` +
+		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric","operation":"charge","once.reserved":2,"once.completed":1}` + "\n" +
+		counts + `{"Name":"once.store_error","Unit":"Count"}]}]},` +
+		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric","operation":"refund","once.store_error":1}` + "\n"
 	if w.String() != want {
 		t.Errorf("it wrote\n%swant\n%s", &w, want)
 	}
@@ -158,6 +158,10 @@ func TestOperationsAsDimensions(t *testing.T) {
 		if got := lines(t, &w); len(got) != 1 || got[0]["operation"] != want {
 			t.Errorf("%q is %v, want %q", operation, got, want)
 		}
+		// Alarms on all operations read the sum, and an event without an operation is no request.
+		if summed := strings.Contains(w.String(), `"Dimensions":[["operation"],[]]`); summed == (want == "all") {
+			t.Errorf("%q is counted without a dimension: %v", operation, summed)
+		}
 	}
 }
 
@@ -217,8 +221,10 @@ func TestDurations(t *testing.T) {
 	ended(1500*time.Microsecond, 2*time.Second, 30*time.Millisecond)
 	ended(2*time.Millisecond, 0, 0)
 	o.Flush()
-	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
-		`{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.claim.duration","Unit":"Seconds"},{"Name":"once.handler.duration","Unit":"Seconds"},{"Name":"once.settle.duration","Unit":"Seconds"}]}]},` +
+	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[` +
+		`{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"}]},` +
+		`{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.claim.duration","Unit":"Seconds"},{"Name":"once.handler.duration","Unit":"Seconds"},{"Name":"once.settle.duration","Unit":"Seconds"}]}]},` +
+		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric",` +
 		`"operation":"charge","once.request_ended":2,"once.claim.duration":[0.001500,0.002000],"once.handler.duration":[2.000000],"once.settle.duration":[0.030000]}` + "\n"
 	if w.String() != want {
 		t.Errorf("it wrote\n%swant\n%s", &w, want)
@@ -347,8 +353,9 @@ func TestFlushed(t *testing.T) {
 		if len(got) != 1 {
 			t.Fatalf("%s: %d lines", c.id, len(got))
 		}
-		delete(got[0], "_aws")
-		delete(got[0], "operation")
+		for _, member := range []string{"_aws", "timestamp", "level", "kind", "operation"} {
+			delete(got[0], member)
+		}
 		if names := slices.Sorted(maps.Keys(got[0])); !slices.Equal(names, slices.Sorted(slices.Values(c.want))) {
 			t.Errorf("%s: counted %q, want %q", c.id, names, c.want)
 		}

@@ -32,6 +32,6 @@ func ExampleFlushed() {
 	handler(context.Background(), "o-1")
 	handler(context.Background(), "o-1")
 	// Output:
-	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"},{"Name":"once.handler.duration","Unit":"Seconds"}]}]},"operation":"charge","once.request_ended":1,"once.reserved":1,"once.completed":1,"once.handler.duration":[0.200000]}
-	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.replayed","Unit":"Count"}]}]},"operation":"charge","once.request_ended":1,"once.replayed":1}
+	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"}]},{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.handler.duration","Unit":"Seconds"}]}]},"timestamp":"2026-11-21T12:00:00.200Z","level":"INFO","kind":"metric","operation":"charge","once.request_ended":1,"once.reserved":1,"once.completed":1,"once.handler.duration":[0.200000]}
+	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.replayed","Unit":"Count"}]}]},"timestamp":"2026-11-21T12:00:00.200Z","level":"INFO","kind":"metric","operation":"charge","once.request_ended":1,"once.replayed":1}
 }

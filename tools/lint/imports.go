@@ -44,8 +44,8 @@ var allowed = map[string][]string{
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", awsLambda},
 	"lambdadurable":             {"idempotent", awsSDK, smithy},
 	"telemetry":                 {"idempotent/event"},
-	"telemetry/audit":           {"idempotent", "idempotent/event", "telemetry"},
-	"telemetry/emf":             {"idempotent", "idempotent/event", "telemetry"},
+	"telemetry/audit":           {"idempotent", "idempotent/event", "internal/logs", "telemetry"},
+	"telemetry/emf":             {"idempotent", "idempotent/event", "internal/logs", "telemetry"},
 	// The program chooses the SDK of OpenTelemetry, if any.
 	"telemetry/otelonce": {
 		"idempotent", "idempotent/event", "lambdabatch", "telemetry", awsLambda,

@@ -145,19 +145,19 @@ func (s *stack) watch() {
 		return t
 	}
 	pager, tickets := topic("Pager"), topic("Tickets")
-	s.watchOne("Charge", &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings(chargeOperation), Table: s.records,
+	s.watchOne("Charge", chargeOperation, &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Table: s.records,
 		Functions: &[]awslambda.IFunction{s.rest, s.url}, Reconciler: s.reconciler(), Page: pager, Ticket: tickets,
 	})
-	s.watchOne("Order", &infra.IdempotencyAlarmsProps{ // without a reconciler: the next delivery continues an order
-		Namespace: jsii.String("OrderQueue"), Operations: jsii.Strings(orderOperation), Table: s.records,
+	s.watchOne("Order", orderOperation, &infra.IdempotencyAlarmsProps{ // without a reconciler: the next delivery continues an order
+		Namespace: jsii.String("OrderQueue"), Table: s.records,
 		Functions: &[]awslambda.IFunction{s.queued}, DeadLetterQueues: &[]awssqs.IQueue{s.dead}, Page: pager, Ticket: tickets,
 	})
 }
 
-func (s *stack) watchOne(id string, props *infra.IdempotencyAlarmsProps) {
+func (s *stack) watchOne(id, operation string, props *infra.IdempotencyAlarmsProps) {
 	infra.NewIdempotencyDashboard(s.Stack, jsii.String(id+"Dashboard"), &infra.IdempotencyDashboardProps{
-		Namespace: props.Namespace, Operations: props.Operations,
+		Namespace: props.Namespace, Operations: jsii.Strings(operation),
 		Alarms: infra.NewIdempotencyAlarms(s.Stack, jsii.String(id+"Alarms"), props),
 	})
 }

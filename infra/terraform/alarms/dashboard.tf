@@ -6,7 +6,7 @@ locals {
   region = data.aws_region.current.region
 
   alarms = { for severity in keys(local.topics) : severity => concat(
-    [for id, alarm in merge(local.of_operations, local.of_the_table) : aws_cloudwatch_metric_alarm.expressions[id].arn if alarm.severity == severity],
+    [for id, alarm in local.expressions : aws_cloudwatch_metric_alarm.expressions[id].arn if alarm.severity == severity],
     [for id, alarm in merge(local.of_the_reconciler, local.of_queues) : aws_cloudwatch_metric_alarm.metrics[id].arn if alarm.severity == severity],
   ) }
 
@@ -32,6 +32,14 @@ resource "aws_cloudwatch_dashboard" "dashboard" {
   for_each = toset(var.dashboard_name[*])
 
   dashboard_name = each.value
+
+  lifecycle {
+    precondition {
+      condition     = length(var.dashboard_operations) > 0
+      error_message = "Set dashboard_operations to the operations that the dashboard shows."
+    }
+  }
+
   dashboard_body = jsonencode({ widgets = concat(
     [{
       type       = "alarm", x = 0, y = 0, width = 24, height = local.header
@@ -43,7 +51,7 @@ resource "aws_cloudwatch_dashboard" "dashboard" {
         title  = graph.title
         view   = "timeSeries"
         region = local.region
-        metrics = [for operation in graph.all ? ["all"] : var.operations :
+        metrics = [for operation in graph.all ? ["all"] : var.dashboard_operations :
           [var.namespace, graph.metric, "operation", operation, merge({ period = local.minute, stat = graph.stat }, graph.all ? {} : { label = operation })]
         ]
         yAxis = {}

@@ -2,6 +2,7 @@
 
 locals {
   minute = 60
+  slow   = 600 # for services with few requests
   hour   = 3600
   runs   = 3 # of the reconciler
 
@@ -11,13 +12,23 @@ locals {
     look   = var.look_topic_arn
   }
 
-  # The alarms of each operation. They count events of these kinds, for each 100 requests if per_request is true, and ring
+  # The alarms on requests, of all operations or of each. They count events of these kinds, for each 100 requests if per_request is true, and ring
   # if there are too many in `breaching` of `periods` periods.
   kinds_of_alarms = {
     StoreErrors = {
       severity    = "page", kinds = ["store_error"], per_request = true, threshold = var.store_error_rate
       period      = local.minute, periods = 5, breaching = 3
       description = "Too many calls to the table fail. Requests are refused, not run unguarded."
+    }
+    StoreErrorsLong = {
+      severity    = "page", kinds = ["store_error"], per_request = true, threshold = 20
+      period      = local.slow, periods = 12, breaching = 3
+      description = "Calls to the table fail again and again. Requests are refused, not run unguarded."
+    }
+    NoOutcome = {
+      severity    = "page", kinds = ["no_outcome"], per_request = true, threshold = 90
+      period      = local.slow, periods = 12, breaching = 3
+      description = "Nearly no request gets an outcome: no handler runs, and nothing is replayed."
     }
     ContradictedOften = {
       severity    = "page", kinds = ["contradicted"], per_request = true, threshold = 0.1
@@ -28,6 +39,11 @@ locals {
       severity    = "ticket", kinds = ["contradicted"], per_request = false, threshold = 0
       period      = local.hour, periods = 1, breaching = 1
       description = "Evidence contradicts a record: an effect may have happened twice, or a resolver is wrong."
+    }
+    ReplayFailed = {
+      severity    = "ticket", kinds = ["replay_failed"], per_request = false, threshold = 0
+      period      = local.hour, periods = 1, breaching = 1
+      description = "A stored outcome could not be returned: the code cannot read what it stored."
     }
     NotStored = {
       severity    = "ticket", kinds = ["completion_failed"], per_request = true, threshold = 0.1
@@ -59,37 +75,64 @@ locals {
     }
   }
 
-  of_operations = { for pair in setproduct(var.operations, keys(local.kinds_of_alarms)) : "${pair[1]}-${pair[0]}" => merge(
+  # Without operations there is one set for all: the counts without a dimension.
+  sets = length(var.operations) > 0 ? var.operations : [""]
+  of_operations = { for pair in setproduct(local.sets, keys(local.kinds_of_alarms)) : pair[0] == "" ? pair[1] : "${pair[1]}-${pair[0]}" => merge(
     local.kinds_of_alarms[pair[1]],
     {
       name        = pair[1]
-      description = "${pair[0]}: ${local.kinds_of_alarms[pair[1]].description}"
-      part        = local.kinds_of_alarms[pair[1]].kinds
-      whole       = local.kinds_of_alarms[pair[1]].per_request ? "request_ended" : null
+      description = "${pair[0] == "" ? "" : "${pair[0]}: "}${local.kinds_of_alarms[pair[1]].description}"
+      expression = (local.kinds_of_alarms[pair[1]].per_request
+        ? format(local.share, local.sums[pair[1]], "FILL(request_ended, 0)")
+        : local.sums[pair[1]]
+      )
       metrics = { for kind in concat(local.kinds_of_alarms[pair[1]].kinds, local.kinds_of_alarms[pair[1]].per_request ? ["request_ended"] : []) : kind => {
-        namespace = var.namespace, name = "once.${kind}", dimensions = { operation = pair[0] }, label = pair[0]
+        namespace = var.namespace, name = "once.${kind}", label = pair[0] == "" ? null : pair[0], dimensions = pair[0] == "" ? null : { operation = pair[0] }
       } }
     }
   ) if pair[1] != "Exhausted" || var.reconciler != null }
 
+  sums = { for name, alarm in local.kinds_of_alarms : name =>
+    length(alarm.kinds) == 1 ? "FILL(${alarm.kinds[0]}, 0)" : "(${join(" + ", [for id in alarm.kinds : "FILL(${id}, 0)"])})"
+  }
+  # Without requests, each event counts as 100 %: the reconciler reports events too, when no request comes.
+  share = "IF(%[2]s > 0, 100 * %[1]s / %[2]s, 100 * %[1]s)"
+
+  # Lambda reports an error after the invocation has ended, with the time at which it began. So an alarm must look further
+  # back than an invocation can last, and five minutes more for the report to arrive.
+  kinds_of_function_alarms = {
+    FunctionFails     = { least = 2, period = 300, periods = 3, breaching = 2 } # one message with a few deliveries is no page
+    FunctionFailsLong = { least = 0, period = local.slow, periods = 12, breaching = 3 }
+  }
+  of_functions = { for pair in setproduct(range(length(var.functions)), keys(local.kinds_of_function_alarms)) :
+    "${pair[1]}-${var.functions[pair[0]].function_name}" => merge(local.kinds_of_function_alarms[pair[1]], {
+      name        = pair[1], severity = "page", threshold = 50
+      description = "Most invocations of the function ${var.functions[pair[0]].function_name} fail: they crash, time out, or return an error."
+      expression = format(
+        local.kinds_of_function_alarms[pair[1]].least == 0 ? "%s" : "IF(FILL(errors, 0) > ${local.kinds_of_function_alarms[pair[1]].least}, %s, 0)",
+        format(local.share, "FILL(errors, 0)", "FILL(invocations, 0)"),
+      )
+      metrics = { for id, metric in { errors = "Errors", invocations = "Invocations" } : id => {
+        namespace = "AWS/Lambda", name = metric, dimensions = { FunctionName = var.functions[pair[0]].function_name }, label = null
+      } }
+    })
+    if pair[1] == "FunctionFailsLong" || var.functions[pair[0]].timeout + 300 < 900
+  }
+
   of_the_table = { for name, index in { Throttles = {}, IndexThrottles = { GlobalSecondaryIndexName = "recovery" } } : name => {
     name        = name, severity = "ticket", threshold = 1, period = local.hour, periods = 1, breaching = 1
     description = "DynamoDB throttles too many writes of records."
-    part        = ["throttles"]
-    whole       = "units"
+    expression  = format(local.share, "FILL(throttles, 0)", "FILL(units, 0)")
     metrics = { for id, metric in { throttles = "WriteThrottleEvents", units = "ConsumedWriteCapacityUnits" } : id => {
       namespace = "AWS/DynamoDB", name = metric, dimensions = merge({ TableName = var.table.name }, index), label = null
     } }
   } }
 
-  sum = { for id, alarm in merge(local.of_operations, local.of_the_table) : id =>
-    length(alarm.part) == 1 ? "FILL(${alarm.part[0]}, 0)" : "(${join(" + ", [for id in alarm.part : "FILL(${id}, 0)"])})"
-  }
+  expressions = merge(local.of_operations, local.of_functions, local.of_the_table)
 }
 
-# Without requests, each event counts as 100 %: the reconciler reports events too, when no request comes.
 resource "aws_cloudwatch_metric_alarm" "expressions" {
-  for_each = merge(local.of_operations, local.of_the_table)
+  for_each = local.expressions
 
   alarm_name          = "${var.name}-${each.key}"
   alarm_description   = "${each.value.description} ${var.runbook_url}#${lower(each.value.name)}"
@@ -105,10 +148,7 @@ resource "aws_cloudwatch_metric_alarm" "expressions" {
   metric_query {
     id          = "expr_1"
     return_data = true
-    expression = (each.value.whole == null
-      ? local.sum[each.key]
-      : format("IF(%[2]s > 0, 100 * %[1]s / %[2]s, 100 * %[1]s)", local.sum[each.key], "FILL(${each.value.whole}, 0)")
-    )
+    expression  = each.value.expression
   }
 
   dynamic "metric_query" {
@@ -192,5 +232,19 @@ check "notifications" {
   assert {
     condition     = var.page_topic_arn != null && var.ticket_topic_arn != null
     error_message = "Without page_topic_arn and ticket_topic_arn no one is notified of conditions that need an operator."
+  }
+}
+
+check "metrics" {
+  assert {
+    condition     = length(var.functions) > 0
+    error_message = "Without functions there are no alarms on functions that crash or time out."
+  }
+}
+
+check "log_level" {
+  assert {
+    condition     = alltrue([for f in var.functions : alltrue([for c in f.logging_config : !contains(["WARN", "ERROR", "FATAL"], coalesce(c.application_log_level, "INFO"))])])
+    error_message = "A function has an application log level above INFO: package telemetry writes each line of the metrics and of the audit with that level, so that Lambda does not drop it, and what looks for errors in the log finds these lines. Set application_log_level to INFO."
   }
 }

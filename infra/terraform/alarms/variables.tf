@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 variable "name" {
-  description = "With this the names of the alarms begin, such as `charges-StoreErrors-POST /charges`."
+  description = "With this the names of the alarms begin, such as `charges-StoreErrors`."
   type        = string
 }
 
@@ -16,12 +16,33 @@ variable "namespace" {
 }
 
 variable "operations" {
-  description = "The functions' operations. Each operation has its own alarms, so that an alarm shows where to look."
+  description = "Operations that get a set of alarms on their requests each, so that an alarm names the operation and has its own shares. Default: one set for all operations of the namespace."
   type        = list(string)
+  default     = []
 
   validation {
-    condition     = length(var.operations) > 0 && !contains(var.operations, "") && length(distinct(var.operations)) == length(var.operations)
+    condition     = !contains(var.operations, "") && length(distinct(var.operations)) == length(var.operations)
     error_message = "List the name of each operation once. Record ids begin with it."
+  }
+}
+
+variable "functions" {
+  description = "The functions whose code prints the metrics: the resources, or objects with their names and time-outs in seconds. Each has alarms on its own errors, which also ring if its code does not start. A plan warns if a function's application log level is above INFO. The function of the reconciler need not be listed."
+  type = list(object({
+    function_name  = string
+    timeout        = optional(number, 3) # Lambda's default
+    logging_config = optional(list(object({ application_log_level = optional(string) })), [])
+  }))
+  default = []
+
+  validation {
+    condition     = length(distinct(var.functions[*].function_name)) == length(var.functions)
+    error_message = "List each function once."
+  }
+
+  validation {
+    condition     = alltrue([for f in var.functions : f.timeout + 300 < 7200])
+    error_message = "FunctionFailsLong looks back two hours. It would not see the errors of a function with this time-out: they are reported up to five minutes after it."
   }
 }
 
@@ -93,6 +114,12 @@ variable "dashboard_name" {
   description = "The name of a dashboard of the alarms and the metrics. Default: no dashboard."
   type        = string
   default     = null
+}
+
+variable "dashboard_operations" {
+  description = "The operations that the dashboard shows. Required with dashboard_name."
+  type        = list(string)
+  default     = []
 }
 
 variable "tags" {

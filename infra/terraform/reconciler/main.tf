@@ -129,3 +129,11 @@ resource "aws_lambda_function_event_invoke_config" "function" {
   maximum_retry_attempts       = 0
   maximum_event_age_in_seconds = 60
 }
+
+# A warning, as of the module alarms for the other functions.
+check "log_level" {
+  assert {
+    condition     = alltrue([for c in var.function.logging_config : !contains(["WARN", "ERROR", "FATAL"], coalesce(c.application_log_level, "INFO"))])
+    error_message = "The function's application log level is above INFO: set it to INFO, or the lines of the metrics have the level of errors."
+  }
+}

@@ -13,8 +13,9 @@ variable "name" {
 variable "function" {
   description = "The function that runs idempotent.Reconciler: the resource `aws_lambda_function`. Set the variables of the output `environment` for it. Its `OnExhausted` must send the records that it gives up to the queue whose URL is in `ONCE_EXHAUSTED_QUEUE_URL`."
   type = object({
-    arn           = string
-    function_name = string
+    arn            = string
+    function_name  = string
+    logging_config = optional(list(object({ application_log_level = optional(string) })), [])
   })
 }
 

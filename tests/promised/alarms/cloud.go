@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Cloud holds metrics, with a point for each minute. Values are put in the order
-// of their time. It is not safe for concurrent use.
+// Cloud holds metrics, with a point for each minute. It is not safe for concurrent
+// use.
 type Cloud struct {
 	start  time.Time
 	points map[Metric][]point
@@ -28,7 +28,9 @@ func NewCloud(start time.Time) *Cloud {
 	return &Cloud{start.Truncate(time.Minute), map[Metric][]point{}}
 }
 
-// Put adds a value to a metric.
+// Put adds a value to a metric. Its time can be in the past: Lambda reports an
+// invocation after its end, with the time of its start (Lambda developer guide, "Types
+// of metrics for Lambda functions").
 func (c *Cloud) Put(m Metric, at time.Time, v float64) {
 	points, i := c.points[m], c.minute(at)
 	for len(points) <= i {
@@ -38,14 +40,14 @@ func (c *Cloud) Put(m Metric, at time.Time, v float64) {
 		}
 		points = append(points, point{sumUntil: last.sumUntil, nUntil: last.nUntil})
 	}
-	if len(points) > i+1 {
-		panic("alarms: a value from the past")
-	}
-	p := &points[i]
-	if p.n == 0 || v > p.max {
+	if p := &points[i]; p.n == 0 || v > p.max {
 		p.max = v
 	}
-	p.n, p.nUntil, p.sumUntil = p.n+1, p.nUntil+1, p.sumUntil+v
+	points[i].n++
+	for later := i; later < len(points); later++ {
+		points[later].nUntil++
+		points[later].sumUntil += v
+	}
 	c.points[m] = points
 }
 

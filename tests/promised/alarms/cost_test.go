@@ -33,7 +33,15 @@ func (m *meter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// The part of docs/cost.md about CloudWatch: list prices of us-east-1, times what a
+// set is a set of alarms, and how many metrics they read: CloudWatch charges each.
+type set struct{ alarms, metrics int }
+
+func (s *set) add(a *Alarm) {
+	s.alarms++
+	s.metrics += len(a.Queries)
+}
+
+// The parts of docs/cost.md and docs/alarms.md about CloudWatch: list prices of us-east-1, times what a
 // service with one operation publishes.
 func TestCostOfWatching(t *testing.T) {
 	t.Parallel()
@@ -66,13 +74,42 @@ func TestCostOfWatching(t *testing.T) {
 	if err := output.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	alarms, metrics := 0, 0
+	of := map[string]*set{}
+	service := &set{}
 	for _, a := range golden(t) {
-		if strings.HasPrefix(a.ID, "Charges") {
-			alarms++
-			metrics += len(a.Queries)
+		name := id.FindStringSubmatch(a.ID)
+		part := name[1] + " " + name[3] // the requests of Charges, or of an operation of Orders; or a function
+		switch {
+		case strings.HasPrefix(name[2], "Reconciler"), name[2] == "OldestUnknown":
+			part = "reconciler"
+		case strings.HasSuffix(name[2], "Throttles"):
+			part = name[1] + " table"
+		case name[2] == "DeadLetters":
+			part = name[1] + " queues"
+		}
+		if of[part] == nil {
+			of[part] = &set{}
+		}
+		of[part].add(a)
+		if name[1] == "Charges" {
+			service.add(a)
 		}
 	}
+	var prices strings.Builder
+	prices.WriteString("| alarms on | alarms | metrics in them | a month |\n| --- | --: | --: | --: |\n")
+	for _, row := range [][2]string{
+		{"the requests of all operations", "Charges "}, {"or of each operation, without a reconciler", "Orders order"},
+		{"each function", "Charges ChargeFunction"}, {"the reconciler", "reconciler"}, {"the table and its index", "Charges table"}, {"each queue", "Orders queues"},
+	} {
+		s := of[row[1]]
+		if s == nil {
+			t.Fatalf("there are no alarms on %s", row[0])
+		}
+		fmt.Fprintf(&prices, "| %s | %d | %d | $%.2f |\n", row[0], s.alarms, s.metrics, float64(s.metrics)*alarmUSD)
+	}
+	fmt.Fprintf(&prices, "| a service with a function, a reconciler and its two queues | %d | %d | $%.2f |\n", service.alarms, service.metrics, float64(service.metrics)*alarmUSD)
+	kit.Part(t, "../../../docs/alarms.md", "price", prices.String(), *update)
+	alarms, metrics := service.alarms, service.metrics
 	if first < 200 || first > 2000 || replay < 100 || replay > first || len(m.points) < 8 || alarms < 10 || metrics < alarms {
 		t.Fatalf("%d and %d bytes, %d metrics, %d alarms with %d metrics", first, replay, len(m.points), alarms, metrics)
 	}

@@ -31,7 +31,7 @@ import (
 // and their own clock, and evaluate the alarms that package infra
 // synthesises.
 
-var update = flag.Bool("update", false, "write the table of docs/recovery.md")
+var update = flag.Bool("update", false, "write the generated parts of the documents")
 
 // golden are the alarms of a service with the defaults.
 func golden(t *testing.T) []*Alarm {
@@ -43,8 +43,9 @@ func golden(t *testing.T) []*Alarm {
 	return all
 }
 
-// id is a logical id: the construct, the alarm, the operation, and a hash.
-var id = regexp.MustCompile(`^(Charges|Orders)([A-Z][A-Za-z]*?)(charge|refund|order)?\d*[0-9A-F]{8}$`)
+// id is a logical id: the construct, the alarm, the operation or the function, and a
+// hash.
+var id = regexp.MustCompile(`^(Charges|Orders)([A-Z][A-Za-z]*?)(order|return|ChargeFunction|OrderFunction)?\d*[0-9A-F]{8}$`)
 
 // fixture is a service: its store, its reconciler on Lambda, and CloudWatch.
 type fixture struct {
@@ -160,7 +161,7 @@ func newFixture(t *testing.T, e *Evaluator) *fixture {
 		t.Fatal(err)
 	}
 	if w.guard, err = idempotent.New(w.store, func(o *idempotent.Options) {
-		o.Now, o.Observer, o.Logger = clock, w.output, slog.New(slog.DiscardHandler)
+		o.Now, o.Observer, o.Logger = clock, unless{w.output, &w.mode}, slog.New(slog.DiscardHandler)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,6 +175,18 @@ func newFixture(t *testing.T, e *Evaluator) *fixture {
 		o.Concurrency = 1
 	})
 	return w
+}
+
+// unless is an observer that receives no reports while the mode is silent.
+type unless struct {
+	*emf.Observer
+	mode *mode
+}
+
+func (u unless) Reconciled(ctx context.Context, r idempotent.Report) {
+	if *u.mode != silent {
+		u.Observer.Reconciled(ctx, r)
+	}
 }
 
 // unknown leaves n records with an unknown outcome.
@@ -191,12 +204,13 @@ func (w *fixture) unknown(n int) {
 
 // event counts events that the simulation does not run for real.
 func (w *fixture) event(kind event.Kind, n float64) {
-	w.cloud.Put(MetricOf("Charges", "once."+string(kind), "operation", "charge"), w.now, n)
+	w.cloud.Put(MetricOf("Charges", "once."+string(kind)), w.now, n)
 }
 
-// lambda counts what Lambda reports of the reconciler's function.
-func (w *fixture) lambda(name string, n float64) {
-	w.cloud.Put(Metric{"AWS/Lambda", name, w.function}, w.now, n)
+// lambda counts what Lambda reports of an invocation of the reconciler's function that
+// began at that time.
+func (w *fixture) lambda(name string, at time.Time, n float64) {
+	w.cloud.Put(Metric{"AWS/Lambda", name, w.function}, at, n)
 }
 
 // minute runs one minute, and evaluates the alarms at its end.
@@ -204,20 +218,18 @@ func (w *fixture) minute() {
 	w.t.Helper()
 	end := w.now.Truncate(time.Minute).Add(time.Minute)
 	w.every()
+	began := w.now
 	switch w.mode {
 	case never:
 	case throttled:
-		w.lambda("Throttles", 1)
+		w.lambda("Throttles", began, 1)
 	default:
-		report, err := w.reconcile(invocation{w.t.Context(), w.now.Add(time.Minute)})
-		if w.mode != silent {
-			w.output.Reconciled(w.t.Context(), report)
-		}
-		w.lambda("Invocations", 1)
-		w.lambda("Throttles", 0)
-		w.lambda("Errors", 0)
+		_, err := w.reconcile(invocation{w.t.Context(), w.now.Add(time.Minute)})
+		w.lambda("Invocations", began, 1)
+		w.lambda("Throttles", began, 0)
+		w.lambda("Errors", began, 0)
 		if err != nil {
-			w.lambda("Errors", 1)
+			w.lambda("Errors", began, 1)
 		}
 	}
 	if err := w.output.Flush(); err != nil {
@@ -513,6 +525,11 @@ func TestShares(t *testing.T) {
 		{event.Contradicted, "ContradictedOften", 6000, 12, true},
 		{event.Contradicted, "Contradicted", 6000, 1, true},
 		{event.ReconcileExhausted, "Exhausted", 6000, 1, true},
+		{event.ReplayFailed, "ReplayFailed", 6000, 1, true},
+		{event.StoreError, "StoreErrorsLong", 6000, 1200, false},
+		{event.StoreError, "StoreErrorsLong", 6000, 1230, true},
+		{event.NoOutcome, "NoOutcome", 6000, 5400, false},
+		{event.NoOutcome, "NoOutcome", 6000, 5430, true},
 	} {
 		for _, setting := range []string{"at once", "two minutes late"} {
 			w := newFixture(t, evaluators[setting]())
@@ -531,11 +548,11 @@ func TestShares(t *testing.T) {
 				t.Errorf("%v %s of %v requests a minute, data %s: %s rings is %v", c.events, c.kind, c.requests, setting, c.alarm, rang)
 			}
 			w.every = func() { w.event(event.RequestEnded, c.requests) }
-			for range 70 {
+			for range 130 {
 				w.minute()
 			}
 			if names := w.ringing(); len(names) != 0 {
-				t.Errorf("%v %s of %v requests a minute, data %s: an hour later these ring: %v", c.events, c.kind, c.requests, setting, names)
+				t.Errorf("%v %s of %v requests a minute, data %s: two hours later these ring: %v", c.events, c.kind, c.requests, setting, names)
 			}
 		}
 	}
@@ -642,8 +659,9 @@ func TestEveryAlarmIsSimulated(t *testing.T) {
 		names[m[2]] = true
 	}
 	want := []string{
-		"Contradicted", "ContradictedOften", "DeadLetters", "Exhausted", "IndexThrottles", "Late", "Misuse", "NotStored", "OldestUnknown",
-		"ReconcilerErrors", "ReconcilerSilent", "ReconcilerThrottled", "StoreErrors", "Throttles", "Unknown",
+		"Contradicted", "ContradictedOften", "DeadLetters", "Exhausted", "FunctionFails", "FunctionFailsLong", "IndexThrottles", "Late", "Misuse",
+		"NoOutcome", "NotStored", "OldestUnknown", "ReconcilerErrors", "ReconcilerSilent", "ReconcilerThrottled", "ReplayFailed", "StoreErrors",
+		"StoreErrorsLong", "Throttles", "Unknown",
 	}
 	for _, name := range want {
 		if !names[name] {

@@ -160,13 +160,13 @@ func TestEMFIsValid(t *testing.T) {
 func TestEMFRulesNotice(t *testing.T) {
 	t.Parallel()
 	s := schema(t)
-	const good = `{"_aws":{"Timestamp":1,"CloudWatchMetrics":[{"Namespace":"n","Dimensions":[["operation"]],"Metrics":[{"Name":"m","Unit":"Count"}]}]},"operation":"charge","m":1}`
+	const good = `{"_aws":{"Timestamp":1,"CloudWatchMetrics":[{"Namespace":"n","Dimensions":[["operation"],[]],"Metrics":[{"Name":"m","Unit":"Count"}]}]},"operation":"charge","m":1}`
 	if err := valid(s, []byte(good)); err != nil {
 		t.Fatal(err)
 	}
 	for _, change := range [][2]string{
 		{`"Timestamp":1`, `"Timestamp":"1"`}, {`"Timestamp":1,`, ``}, {`"Timestamp":1`, `"Timestamp":1.5`},
-		{`"Namespace":"n"`, `"Namespace":""`}, {`"Namespace":"n",`, ``}, {`[["operation"]]`, `["operation"]`}, {`[["operation"]]`, `[[""]]`}, {`[["operation"]]`, `[]`},
+		{`"Namespace":"n"`, `"Namespace":""`}, {`"Namespace":"n",`, ``}, {`[["operation"],[]]`, `["operation"]`}, {`[["operation"],[]]`, `[[""]]`}, {`[["operation"],[]]`, `[]`},
 		{`"Unit":"Count"`, `"Unit":"count"`}, {`"Unit":"Count"`, `"Value":1`}, {`"Name":"m"`, `"Name":""`}, {`"Name":"m",`, ``},
 		{`"m":1`, `"m":"1"`}, {`"m":1`, `"k":1`}, {`"m":1`, `"m":["1"]`}, {`"m":1`, `"m":[` + strings.Repeat("1,", 100) + `1]`}, {`"operation":"charge"`, `"operation":""`}, {`"operation":"charge",`, ``}, {`"_aws"`, `"aws"`},
 		{`{"Name":"m","Unit":"Count"}`, `{"Name":"m"},{"Name":"m"}`}, {`"m":1`, `"m":1,"x":"` + strings.Repeat("x", maxLine) + `"`},

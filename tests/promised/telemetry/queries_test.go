@@ -13,8 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -38,9 +40,13 @@ var (
 
 // vocabulary has the words of the query language.
 var vocabulary = map[string]bool{
-	"fields": true, "filter": true, "stats": true, "sort": true, "by": true, "as": true, "and": true, "or": true, "like": true,
-	"asc": true, "desc": true, "count(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true,
+	"fields": true, "filter": true, "stats": true, "sort": true, "by": true, "as": true, "and": true, "or": true, "not": true, "like": true,
+	"asc": true, "desc": true, "count(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true, "@message": true,
 }
+
+// platform are texts that Lambda itself writes to the log of a function (developer guide,
+// "Troubleshoot execution issues in Lambda").
+var platform = []string{"Task timed out", "Runtime.ExitError", "signal: killed"}
 
 // asFunction makes the test binary a function that prints its log and ends.
 const asFunction = "ONCE_TEST_PRINTS_ITS_LOG"
@@ -93,22 +99,64 @@ func function() error {
 // logged returns the lines that the function writes.
 func logged(t *testing.T) (lines []map[string]any, text string) {
 	t.Helper()
+	text = printed(t, "JSON", "DEBUG")
+	for line := range strings.Lines(text) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		lines = append(lines, m)
+	}
+	return lines, text
+}
+
+// printed returns what the function prints with these settings of its log.
+func printed(t *testing.T, format, level string) string {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), asFunction+"=1", "AWS_LAMBDA_LOG_FORMAT=JSON", "AWS_LAMBDA_LOG_LEVEL=DEBUG")
+	cmd.Env = append(os.Environ(), asFunction+"=1", "AWS_LAMBDA_LOG_FORMAT="+format, "AWS_LAMBDA_LOG_LEVEL="+level)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	for line := range bytes.Lines(out) {
-		var m map[string]any
-		if err := json.Unmarshal(line, &m); err != nil {
-			t.Fatalf("%v in %s", err, line)
+	return string(out)
+}
+
+// Lambda drops no line of the metrics and of the audit, whatever the settings of a
+// function's log are. Its rules are those of the developer guide, "Log-level
+// filtering": it filters only with the format JSON, and a line counts as INFO if it
+// has no valid level, or no time in RFC 3339.
+func TestNoMetricIsDropped(t *testing.T) {
+	t.Parallel()
+	levels := []string{"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"}
+	for _, format := range []string{"JSON", "Text", ""} {
+		for _, filter := range append([]string{""}, levels...) {
+			kinds := map[any]int{}
+			for line := range strings.Lines(printed(t, format, filter)) {
+				var m map[string]any
+				if json.Unmarshal([]byte(line), &m) != nil || m["kind"] == nil {
+					continue // another line of the log, which the filter is for
+				}
+				kinds[m["kind"]]++
+				stamp, _ := m["timestamp"].(string)
+				level := slices.Index(levels, fmt.Sprint(m["level"]))
+				if _, err := time.Parse(time.RFC3339, stamp); err != nil || level < 0 {
+					level = slices.Index(levels, "INFO")
+				}
+				if dropped := format == "JSON" && level < slices.Index(levels, filter); dropped {
+					t.Errorf("format %q, level %q: Lambda drops %s", format, filter, line)
+				}
+				if want := slices.Index(levels, filter); level > slices.Index(levels, "INFO") && (format != "JSON" || level != want) {
+					t.Errorf("format %q, level %q: the level is higher than needed: %s", format, filter, line)
+				}
+			}
+			if kinds["metric"] == 0 || kinds["audit"] == 0 {
+				t.Errorf("format %q, level %q: the lines are %v", format, filter, kinds)
+			}
 		}
-		lines = append(lines, m)
 	}
-	return lines, string(out)
 }
 
 // Each line of the log has the id of Lambda's invocation, and the text of an error
@@ -167,7 +215,7 @@ func TestQueriesFindSomething(t *testing.T) {
 			}
 			for _, value := range quoted.FindAllString(q[1], -1) {
 				value = strings.Trim(value, `"`)
-				if len(value) != 12 && value != "ERROR" && !isEvent(value) && !strings.Contains(text, value) { // 12: a key's hash
+				if len(value) != 12 && value != "ERROR" && !isEvent(value) && !slices.Contains(platform, value) && !strings.Contains(text, value) { // 12: a key's hash
 					t.Errorf("no line has %q of the query\n%s", value, q[1])
 				}
 			}

@@ -101,12 +101,14 @@ module "charge_alarms" {
 
   name             = "charges"
   namespace        = "Charges"
-  operations       = ["POST /charges"]
+  functions        = [aws_lambda_function.function["charges"]]
   table            = module.records
   reconciler       = module.reconciler
   page_topic_arn   = aws_sns_topic.alarms["pager"].arn
   ticket_topic_arn = aws_sns_topic.alarms["tickets"].arn
-  dashboard_name   = "charges"
+
+  dashboard_name       = "charges"
+  dashboard_operations = ["POST /charges"]
 }
 
 module "order_alarms" { # without a reconciler: the next delivery continues an order
@@ -114,12 +116,14 @@ module "order_alarms" { # without a reconciler: the next delivery continues an o
 
   name               = "orders"
   namespace          = "OrderQueue"
-  operations         = ["take-order"]
+  functions          = [aws_lambda_function.function["orders"]]
   table              = module.records
   dead_letter_queues = [module.orders.dead_letter_queue.name]
   page_topic_arn     = aws_sns_topic.alarms["pager"].arn
   ticket_topic_arn   = aws_sns_topic.alarms["tickets"].arn
-  dashboard_name     = "orders"
+
+  dashboard_name       = "orders"
+  dashboard_operations = ["take-order"]
 }
 
 # --- the service ----------------------------------------------------------------

@@ -5,7 +5,7 @@ mock_provider "aws" {}
 variables {
   name             = "charges"
   namespace        = "Charges"
-  operations       = ["charge"]
+  functions        = [{ function_name = "charge", timeout = 10 }]
   table            = { name = "records" }
   page_topic_arn   = "arn:aws:sns:eu-west-1:123456789012:pager"
   ticket_topic_arn = "arn:aws:sns:eu-west-1:123456789012:tickets"
@@ -15,7 +15,7 @@ run "without_a_reconciler" {
   command = plan
 
   assert {
-    condition     = length(aws_cloudwatch_metric_alarm.metrics) == 0 && !contains(keys(aws_cloudwatch_metric_alarm.expressions), "Exhausted-charge")
+    condition     = length(aws_cloudwatch_metric_alarm.metrics) == 0 && !contains(keys(aws_cloudwatch_metric_alarm.expressions), "Exhausted")
     error_message = "There are alarms on a reconciler."
   }
 
@@ -50,19 +50,83 @@ run "a_rare_reconciler" {
   }
 
   assert {
-    condition     = aws_cloudwatch_metric_alarm.expressions["StoreErrors-charge"].threshold == 2 && aws_cloudwatch_metric_alarm.expressions["Misuse-charge"].threshold == 3
+    condition     = aws_cloudwatch_metric_alarm.expressions["StoreErrors"].threshold == 2 && aws_cloudwatch_metric_alarm.expressions["Misuse"].threshold == 3
     error_message = "The alarms do not have the thresholds that were set."
   }
 }
 
-run "no_operation" {
+run "a_set_for_each_operation" {
   command = plan
 
   variables {
-    operations = []
+    operations = ["charge", "refund"]
   }
 
-  expect_failures = [var.operations]
+  assert {
+    condition     = contains(keys(aws_cloudwatch_metric_alarm.expressions), "StoreErrors-refund") && !contains(keys(aws_cloudwatch_metric_alarm.expressions), "StoreErrors")
+    error_message = "There is not one set for each operation."
+  }
+}
+
+run "a_slow_function" {
+  command = plan
+
+  variables {
+    functions = [{ function_name = "charge", timeout = 600 }]
+  }
+
+  assert {
+    condition     = contains(keys(aws_cloudwatch_metric_alarm.expressions), "FunctionFailsLong-charge") && !contains(keys(aws_cloudwatch_metric_alarm.expressions), "FunctionFails-charge")
+    error_message = "An alarm looks back less than an invocation can last."
+  }
+}
+
+run "a_function_that_takes_hours" {
+  command = plan
+
+  variables {
+    functions = [{ function_name = "charge", timeout = 6900 }]
+  }
+
+  expect_failures = [var.functions]
+}
+
+run "a_log_filter_at_info" {
+  command = plan
+
+  variables {
+    functions = [{ function_name = "charge", logging_config = [{ application_log_level = "INFO" }] }]
+  }
+}
+
+run "a_log_filter_above_info" {
+  command = plan
+
+  variables {
+    functions = [{ function_name = "charge", logging_config = [{ application_log_level = "WARN" }] }]
+  }
+
+  expect_failures = [check.log_level]
+}
+
+run "no_function" {
+  command = plan
+
+  variables {
+    functions = []
+  }
+
+  expect_failures = [check.metrics]
+}
+
+run "a_dashboard_of_nothing" {
+  command = plan
+
+  variables {
+    dashboard_name = "charges"
+  }
+
+  expect_failures = [aws_cloudwatch_dashboard.dashboard]
 }
 
 run "an_operation_twice" {

@@ -131,3 +131,13 @@ run "half_a_segment" {
 
   expect_failures = [var.scan_segments]
 }
+
+run "a_log_filter_above_info" {
+  command = plan
+
+  variables {
+    function = { arn = "arn:aws:lambda:eu-west-1:123456789012:function:reconciler", function_name = "reconciler", logging_config = [{ application_log_level = "ERROR" }] }
+  }
+
+  expect_failures = [check.log_level]
+}

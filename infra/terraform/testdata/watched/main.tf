@@ -85,20 +85,23 @@ module "charges" {
   source           = "../../alarms"
   name             = "charges"
   namespace        = "Charges"
-  operations       = ["charge", "refund"]
+  functions        = [{ function_name = "charge-function", timeout = 10 }]
   table            = module.records
   reconciler       = module.reconciler
   page_topic_arn   = "Pager"
   ticket_topic_arn = "Tickets"
   look_topic_arn   = "Looks"
   dashboard_name   = "charges"
+
+  dashboard_operations = ["charge", "refund"]
 }
 
 module "order_alarms" {
   source             = "../../alarms"
   name               = "orders"
   namespace          = "Orders"
-  operations         = ["order"]
+  operations         = ["order", "return"]
+  functions          = [{ function_name = "order-function", timeout = 900 }]
   table              = module.records
   dead_letter_queues = [module.orders.dead_letter_queue.name]
   page_topic_arn     = "Pager"
