@@ -282,6 +282,10 @@ func (a *IdempotencyAlarms) reconciler(m metrics, r *Reconciler) {
 	a.add(page, "OldestUnknown", "", condition{
 		metric: m.gauge(telemetry.UnknownOldestAge, every), threshold: oldest.Seconds(), periods: runs, missing: awscloudwatch.TreatMissingData_BREACHING,
 	}, "An outcome has been unknown for too long, or the reconciler does not report ages.")
+	if r.scan != nil && !r.scan.off() {
+		a.add(page, "ScanLate", "", condition{metric: m.gauge(telemetry.ScanAge, every), threshold: 2 * r.scan.every.Seconds(), periods: runs},
+			"No scan for abandoned runs has ended for too long: they wait, and nothing settles them.")
+	}
 	a.add(page, "ReconcilerErrors", "", condition{metric: r.Function.MetricErrors(options), periods: runs},
 		"The reconciler fails in every run: it cannot list records, or cannot settle any of them.")
 	a.add(page, "ReconcilerThrottled", "", condition{metric: r.Function.MetricThrottles(options), periods: runs},

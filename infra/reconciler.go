@@ -48,6 +48,7 @@ type Reconciler struct {
 	Undelivered awssqs.Queue
 
 	every length // the interval between two runs
+	scan  *scan  // nil if the table or the function is missing
 }
 
 // NewReconciler creates the schedule and the queues, and grants the function the
@@ -77,9 +78,9 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if every == nil {
 		every = lasting(r.every.Duration)
 	}
-	scan := newScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
-	props.Table.grantReconciler(props.Function, !scan.off())
-	scan.schedule()
+	r.scan = newScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
+	props.Table.grantReconciler(props.Function, !r.scan.off())
+	r.scan.schedule()
 	r.Exhausted.GrantSendMessages(props.Function)
 	if !setVariable(props.Function, "ONCE_EXHAUSTED_QUEUE_URL", r.Exhausted.QueueUrl()) {
 		others := ""

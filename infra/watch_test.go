@@ -87,7 +87,7 @@ func TestAlarmsAreGolden(t *testing.T) {
 // place of the default policy, and no alarm would reach anyone.
 func TestAlarmsReachTheirTopics(t *testing.T) {
 	stack, _ := watched()
-	wantReachable(t, stack, map[string]int{"Pager": 19, "Tickets": 23, "Looks": 1}, 2)
+	wantReachable(t, stack, map[string]int{"Pager": 20, "Tickets": 23, "Looks": 1}, 2)
 }
 
 // wantReachable walks from each alarm over its action and the topic to the
@@ -259,6 +259,8 @@ func TestAlarmsOfARareReconciler(t *testing.T) {
 		switch id := alarm.id; {
 		case strings.Contains(id, "OldestUnknown"):
 			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 10800, "EvaluationPeriods": 3}`)
+		case strings.Contains(id, "ScanLate"):
+			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 172800, "EvaluationPeriods": 3}`)
 		case strings.Contains(id, "ReconcilerErrors"), strings.Contains(id, "ReconcilerThrottled"):
 			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`)
 		case strings.Contains(id, "ReconcilerSilent"):
@@ -279,7 +281,7 @@ func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack, _ := watched()
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
 	known := map[string]bool{
-		telemetry.UnknownRecords: true, telemetry.UnknownOldestAge: true, telemetry.ReleasedRecords: true, telemetry.ReleasedOldestAge: true,
+		telemetry.ScanAge: true, telemetry.UnknownRecords: true, telemetry.UnknownOldestAge: true, telemetry.ReleasedRecords: true, telemetry.ReleasedOldestAge: true,
 		telemetry.ClaimDuration: true, telemetry.HandlerDuration: true, telemetry.SettleDuration: true,
 	}
 	for _, m := range telemetry.Metrics() {

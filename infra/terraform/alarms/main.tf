@@ -180,6 +180,11 @@ locals {
       comparison  = "GreaterThanThreshold", threshold = local.oldest_unknown, missing = "breaching"
       description = "An outcome has been unknown for too long, or the reconciler does not report ages."
     }
+    ScanLate = {
+      namespace   = var.namespace, metric = "once.scan.age", statistic = "Maximum", dimensions = { operation = "all" }
+      comparison  = "GreaterThanThreshold", threshold = try(120 * var.reconciler.scan_minutes, 0), missing = "notBreaching"
+      description = "No scan for abandoned runs has ended for too long: they wait, and nothing settles them."
+    }
     ReconcilerErrors = {
       namespace   = "AWS/Lambda", metric = "Errors", statistic = "Sum", dimensions = { FunctionName = try(var.reconciler.function_name, "") }
       comparison  = "GreaterThanThreshold", threshold = 0, missing = "notBreaching"
@@ -195,7 +200,8 @@ locals {
       comparison  = "LessThanThreshold", threshold = 1, missing = "breaching"
       description = "The reconciler does not run. After the first deployment this rings until its first run."
     }
-  } : name => merge(alarm, { severity = "page", period = local.every, periods = local.runs, runbook = name }) if var.reconciler != null }
+  } : name => merge(alarm, { severity = "page", period = local.every, periods = local.runs, runbook = name })
+  if try(name != "ScanLate" || var.reconciler.scan_minutes > 0, false) }
 
   # The keys are known before the queues exist.
   dead_letters = concat(var.reconciler == null ? [] : [var.reconciler.exhausted_queue.name, var.reconciler.undelivered_queue.name], var.dead_letter_queues)

@@ -56,6 +56,7 @@ variable "reconciler" {
   type = object({
     function_name     = string
     every_minutes     = number
+    scan_minutes      = number
     exhausted_queue   = object({ name = string })
     undelivered_queue = object({ name = string })
   })

@@ -28,6 +28,11 @@ output "every_minutes" {
   value       = var.every_minutes
 }
 
+output "scan_minutes" {
+  description = "The longest pause between two scans, for the module `alarms`. 0: no scans."
+  value       = local.scan_minutes
+}
+
 output "environment" {
   description = "The variables of the function: the URL of the queue for records that are given up, and the settings of the scan that are not the defaults of dynamostore."
   value       = merge({ ONCE_EXHAUSTED_QUEUE_URL = aws_sqs_queue.exhausted.url }, local.scan)

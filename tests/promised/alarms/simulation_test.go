@@ -84,6 +84,17 @@ type lister struct {
 	err     error
 	due     []driver.Listed
 	changed map[idempotent.RecordID]bool // since due was made
+	scan    driver.Scanned               // the last scan for abandoned runs
+}
+
+// Running lists nothing, because Due lists the records in progress.
+func (l *lister) Running(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(func(driver.Listed, error) bool) {}
+}
+
+// Abandoned reports the last scan.
+func (l *lister) Abandoned(context.Context, time.Time, func([]driver.Listed) bool) (driver.Scanned, error) {
+	return l.scan, nil
 }
 
 func (l *lister) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
@@ -632,6 +643,19 @@ func TestTableAndQueues(t *testing.T) {
 	}
 }
 
+// The scan for abandoned runs does not end: the alarm rings two days after the end of
+// the last one, and ends when the scan does.
+func TestScanLateRings(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
+	w.quiet(5)
+	w.store.scan = driver.Scanned{Began: w.now.Add(-time.Hour), Ended: w.now.Add(-48*time.Hour + 10*time.Minute)}
+	w.quiet(5)
+	w.first("ScanLate", 10)
+	w.store.scan.Ended = w.now
+	w.quiet(10)
+}
+
 // A service that is deployed for the first time: the alarms on silence ring until
 // the reconciler's first run, and end by themselves.
 func TestFirstDeployment(t *testing.T) {
@@ -660,8 +684,8 @@ func TestEveryAlarmIsSimulated(t *testing.T) {
 	}
 	want := []string{
 		"Contradicted", "ContradictedOften", "DeadLetters", "Exhausted", "FunctionFails", "FunctionFailsLong", "IndexThrottles", "Late", "Misuse",
-		"NoOutcome", "NotStored", "OldestUnknown", "ReconcilerErrors", "ReconcilerSilent", "ReconcilerThrottled", "ReplayFailed", "StoreErrors",
-		"StoreErrorsLong", "Throttles", "Unknown",
+		"NoOutcome", "NotStored", "OldestUnknown", "ReconcilerErrors", "ReconcilerSilent", "ReconcilerThrottled", "ReplayFailed", "ScanLate",
+		"StoreErrors", "StoreErrorsLong", "Throttles", "Unknown",
 	}
 	for _, name := range want {
 		if !names[name] {

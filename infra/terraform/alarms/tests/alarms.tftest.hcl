@@ -34,6 +34,7 @@ run "a_rare_reconciler" {
     reconciler = {
       function_name     = "reconciler"
       every_minutes     = 60
+      scan_minutes      = 0
       exhausted_queue   = { name = "exhausted" }
       undelivered_queue = { name = "undelivered" }
     }
