@@ -200,8 +200,8 @@ locals {
       comparison  = "LessThanThreshold", threshold = 1, missing = "breaching"
       description = "The reconciler does not run. After the first deployment this rings until its first run."
     }
-  } : name => merge(alarm, { severity = "page", period = local.every, periods = local.runs, runbook = name })
-  if try(name != "ScanLate" || var.reconciler.scan_minutes > 0, false) }
+    } : name => merge(alarm, { severity = "page", period = local.every, periods = local.runs, runbook = name })
+  if var.reconciler != null && (name != "ScanLate" || try(var.reconciler.scan_minutes, 0) > 0) }
 
   # The keys are known before the queues exist.
   dead_letters = concat(var.reconciler == null ? [] : [var.reconciler.exhausted_queue.name, var.reconciler.undelivered_queue.name], var.dead_letter_queues)

@@ -27,10 +27,10 @@ variable "role" {
 variable "table" {
   description = "The table to reconcile: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records."
   type = object({
-    arn           = string
-    kms_key_arn   = optional(string)
-    chunks        = optional(object({ arn = string }))
-    prefix        = optional(string, "")
+    arn         = string
+    kms_key_arn = optional(string)
+    chunks      = optional(object({ arn = string }))
+    prefix      = optional(string, "")
   })
 }
 

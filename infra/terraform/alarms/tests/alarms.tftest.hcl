@@ -51,6 +51,11 @@ run "a_rare_reconciler" {
   }
 
   assert {
+    condition     = !contains(keys(aws_cloudwatch_metric_alarm.metrics), "ScanLate")
+    error_message = "There is an alarm on scans, although there are none."
+  }
+
+  assert {
     condition     = aws_cloudwatch_metric_alarm.expressions["StoreErrors"].threshold == 2 && aws_cloudwatch_metric_alarm.expressions["Misuse"].threshold == 3
     error_message = "The alarms do not have the thresholds that were set."
   }
