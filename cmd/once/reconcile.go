@@ -93,10 +93,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
-	var resolve idempotent.ResolveFunc
-	if c.exec != "" {
-		resolve = (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
-	}
+	resolve := (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
 		opts.GiveUpAfter, opts.Timeout, opts.Concurrency = c.giveUpAfter, c.timeout, c.concurrency
 		opts.Operations = c.operations
