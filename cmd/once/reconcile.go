@@ -83,8 +83,11 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	if !c.noScan {
+	switch {
+	case !c.noScan:
 		o.records = o.whole
+	case c.dryRun:
+		o = o.rehearse() // a dry run over the store itself would scan the table
 	}
 	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
 	if !c.dryRun && c.exec != "" {
