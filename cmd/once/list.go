@@ -140,7 +140,11 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 			all = o.records
 		}
 		due := func(yield func(driver.Listed, error) bool) {
-			all.Due(ctx)(func(e driver.Listed, err error) bool { return !e.Due.After(now) && yield(e, err) })
+			for e, err := range all.Due(ctx) {
+				if e.Due.After(now) || !yield(e, err) {
+					return
+				}
+			}
 		}
 		return o.read(ctx, due, c.operations, func(r *driver.Record) bool { return r.DueBy(now) })
 	case c.exhausted:

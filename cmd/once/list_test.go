@@ -23,7 +23,7 @@ func TestOldest(t *testing.T) {
 		for i := range many {
 			age := time.Duration((i*37)%many) * time.Minute
 			o.add(&driver.Record{ID: idempotent.Key{Operation: "charge", Scope: "acme", ID: fmt.Sprint(i)}.RecordID(), Created: night.Add(-age)})
-			if len(o.views) >= 2*limit {
+			if len(o.views) >= 2*limit || i+1 < 2*limit && len(o.views) != i+1 {
 				t.Fatalf("%d records of %d are held for a limit of %d", len(o.views), i+1, limit)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -104,10 +103,7 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.
 
 // newGuard returns a guard over the store. Only the guard decides what may be written.
 func (e *env) newGuard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
-	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
-		opts.Now = e.now
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}}, optFns...)...)
+	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) { opts.Now = e.now }}, optFns...)...)
 }
 
 // rehearse returns the store without its writes: each one succeeds and changes
