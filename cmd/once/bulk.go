@@ -29,7 +29,7 @@ that was settled meanwhile, or whose lease is live, is refused and does not stop
 the others. It is safe to repeat the command. The exit code is 1 if a write
 failed or was not tried, and otherwise 4 if a record was refused.`
 
-// maxFile limits a file of evidence, in bytes: it is checked in memory.
+// maxFile limits a file of evidence, or of one result, in bytes: it is held in memory.
 const maxFile = 64 << 20
 
 // bulkLine is a line of a file of evidence.
@@ -95,7 +95,7 @@ func (c *bulk) run(ctx context.Context) error {
 
 // tasks reads the file. It returns an error that names every malformed line.
 func (c *bulk) tasks() (tasks []*task, err error) {
-	data, err := c.readFile()
+	data, err := c.readFile(c.from)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
@@ -133,10 +133,11 @@ func (c *bulk) tasks() (tasks []*task, err error) {
 	return tasks, nil
 }
 
-func (c *bulk) readFile() ([]byte, error) {
-	from := c.stdin
-	if c.from != "-" {
-		file, err := os.Open(c.from)
+// readFile returns the content of a file, or of standard input if its name is -.
+func (e *env) readFile(name string) ([]byte, error) {
+	from := e.stdin
+	if name != "-" {
+		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +146,7 @@ func (c *bulk) readFile() ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	if len(data) > maxFile {
-		err = fmt.Errorf("%s is larger than %s; split it", c.from, size(maxFile))
+		err = fmt.Errorf("%s is larger than %s", name, size(maxFile))
 	}
 	return data, err
 }

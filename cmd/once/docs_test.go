@@ -97,7 +97,7 @@ func TestPagesShowScripts(t *testing.T) {
 			}
 		}
 	}
-	if commands < 40 || samples < 11 {
+	if commands < 40 || samples < 7 {
 		t.Errorf("found %d commands and %d samples", commands, samples)
 	}
 }

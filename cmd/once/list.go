@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/view"
 )
@@ -134,19 +133,24 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 // candidates returns the shortest list that contains all matching records.
 func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Record, error] {
 	now := c.now()
-	never := func(driver.Listed) bool { return false }
 	switch {
 	case c.due:
-		later := func(e driver.Listed) bool { return e.Due.After(now) }
 		all := o.whole
 		if c.noScan {
 			all = o.records
 		}
-		return o.read(ctx, all.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool { return r.DueBy(now) })
+		due := func(yield func(driver.Listed, error) bool) {
+			for e, err := range all.Due(ctx) {
+				if e.Due.After(now) || !yield(e, err) {
+					return
+				}
+			}
+		}
+		return o.read(ctx, due, c.operations, func(r *driver.Record) bool { return r.DueBy(now) })
 	case c.exhausted:
-		return o.read(ctx, o.Exhausted(ctx), never, c.mayMatch, func(r *driver.Record) bool { return r.Exhausted })
+		return o.exhausted(ctx, c.operations)
 	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != view.StateResumable && s != driver.StateUnknown.String() }):
-		return o.read(ctx, o.waiting(ctx), never, c.mayMatch, func(*driver.Record) bool { return true })
+		return o.read(ctx, o.waiting(ctx), c.operations, func(*driver.Record) bool { return true })
 	}
 	return func(yield func(driver.Record, error) bool) {
 		m := c.meter("reading the table", o.items(ctx))
@@ -155,14 +159,8 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 	}
 }
 
-// mayMatch reports whether the record of an entry has to be read.
-func (c *listCmd) mayMatch(e driver.Listed) bool {
-	return len(c.operations) == 0 || slices.Contains(c.operations, e.ID.Operation())
-}
-
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) &&
-		(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
+	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) && selects(c.operations, r.ID)
 }
 
 // oldest holds the oldest records of a list, and at most twice as many as its
@@ -170,27 +168,19 @@ func (c *listCmd) matches(r *driver.Record) bool {
 type oldest struct {
 	limit int
 	views []*view.Record
-	full  bool // the first limit views are the oldest so far, and sorted
 }
 
 func (o *oldest) add(r *driver.Record) {
-	if o.full && older(r.Created, r.ID, o.views[o.limit-1]) >= 0 {
-		return
-	}
 	if o.views = append(o.views, view.Of(r)); len(o.views) == 2*o.limit {
-		o.views, o.full = o.sorted(), true
+		o.views = o.sorted()
 	}
-}
-
-// older compares a record with v: a negative result means that the record is
-// older.
-func older(created time.Time, id idempotent.RecordID, v *view.Record) int {
-	return cmp.Or(created.Compare(v.Created.Time), cmp.Compare(id, v.Record))
 }
 
 // sorted returns at most limit records, the oldest first.
 func (o *oldest) sorted() []*view.Record {
-	slices.SortFunc(o.views, func(a, b *view.Record) int { return older(a.Created.Time, a.Record, b) })
+	slices.SortFunc(o.views, func(a, b *view.Record) int {
+		return cmp.Or(a.Created.Compare(b.Created.Time), cmp.Compare(a.Record, b.Record))
+	})
 	return o.views[:min(o.limit, len(o.views))]
 }
 

@@ -56,8 +56,8 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 	} else {
 		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
 	}
-	if code := stateExit(r); err == nil && code != exitOK {
-		err = &coded{errors.New(""), code}
+	if err == nil {
+		err = &coded{errors.New(""), stateExit(r)}
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -80,10 +81,8 @@ to a table uses the AWS configuration of the environment.
 
 // version returns the version of the module that the binary was built from.
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(unknown)"
+	info, _ := debug.ReadBuildInfo() // nil if the binary was built without modules
+	return cmp.Or(cmp.Or(info, &debug.BuildInfo{}).Main.Version, "(unknown)")
 }
 
 // versionCommand returns the command once version, for scripts and error reports.

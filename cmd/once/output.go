@@ -155,9 +155,6 @@ func (m *meter) end() dynamostore.ScanProgress {
 // plain makes text safe for a terminal: text of clients and handlers in a record
 // must not move the cursor. Newlines and tabs stay.
 func plain(s string) string {
-	if !strings.ContainsFunc(s, hidden) {
-		return s
-	}
 	var b strings.Builder
 	for _, r := range s {
 		if hidden(r) {
@@ -190,7 +187,7 @@ func span(d time.Duration) string {
 
 // when returns a time with its distance from now.
 func when(t, now time.Time) string {
-	at := t.UTC().Format("2006-01-02 15:04:05Z")
+	at := t.Format("2006-01-02 15:04:05Z")
 	if t.After(now) {
 		return fmt.Sprintf("%s (in %s)", at, span(t.Sub(now)))
 	}

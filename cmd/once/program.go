@@ -78,9 +78,7 @@ func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, 
 		return nil, err
 	}
 	var question bytes.Buffer
-	if err := json.NewEncoder(&question).Encode(v); err != nil {
-		return nil, err
-	}
+	json.NewEncoder(&question).Encode(v) // its types can be encoded
 	cmd := exec.CommandContext(ctx, "sh", "-c", p.command)
 	stopWithChildren(cmd)
 	cmd.WaitDelay = killDelay

@@ -83,8 +83,11 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	if !c.noScan {
+	switch {
+	case !c.noScan:
 		o.records = o.whole
+	case c.dryRun:
+		o = o.rehearse() // a dry run over the store itself would scan the table
 	}
 	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
 	if !c.dryRun && c.exec != "" {
@@ -93,10 +96,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
-	var resolve idempotent.ResolveFunc
-	if c.exec != "" {
-		resolve = (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
-	}
+	resolve := (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
 		opts.GiveUpAfter, opts.Timeout, opts.Concurrency = c.giveUpAfter, c.timeout, c.concurrency
 		opts.Operations = c.operations

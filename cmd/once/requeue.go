@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -114,20 +113,13 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 
 // given returns the records that reconciliation has given up.
 func (c *requeueCmd) given(ctx context.Context, o *opened) (list []*driver.Record, err error) {
-	every := func(e driver.Listed) bool {
-		return len(c.operations) == 0 || slices.Contains(c.operations, e.ID.Operation())
-	}
-	never := func(driver.Listed) bool { return false }
-	for r, err := range o.read(ctx, o.Exhausted(ctx), never, every, func(r *driver.Record) bool { return r.Exhausted }) {
+	for r, err := range o.exhausted(ctx, c.operations) {
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, &r)
 	}
-	if len(list) == 0 {
-		err = o.alien(ctx)
-	}
-	return list, err
+	return list, o.alien(ctx)
 }
 
 // question returns what will be requeued. The answer is the number of records.

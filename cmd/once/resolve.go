@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/textproto"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -223,13 +221,10 @@ func (c *resolveCmd) value(text string) (data []byte, file bool, err error) {
 	switch {
 	case !file:
 		return []byte(text), false, nil
-	case name != "-":
-		data, err = os.ReadFile(name)
-	case !c.yes:
-		err = errors.New("@- reads standard input, which the confirmation needs; use --yes to write without asking")
-	default:
-		data, err = io.ReadAll(c.stdin)
+	case name == "-" && !c.yes:
+		return nil, true, errors.New("@- reads standard input, which the confirmation needs; use --yes to write without asking")
 	}
+	data, err = c.readFile(name)
 	return data, true, err
 }
 

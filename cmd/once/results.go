@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -56,7 +55,6 @@ type results struct {
 	all     int
 	// problems are the first results with an error.
 	problems []result
-	failed   error // of the encoder
 }
 
 // results returns a printer of results. With lines they are those of a file.
@@ -77,7 +75,7 @@ func (r *results) add(one result) {
 		r.problems = append(r.problems, one)
 	}
 	if r.env.json {
-		r.failed = errors.Join(r.failed, r.encoder.Encode(one))
+		r.encoder.Encode(one) // the encoder repeats its first error in end
 		return
 	}
 	if one.Error != "" {
@@ -121,9 +119,9 @@ func (r *results) summary() summary {
 // end prints the summary and returns the error of the whole command.
 func (r *results) end() error {
 	s := r.summary()
-	err := r.failed
+	var err error
 	if r.env.json {
-		err = errors.Join(err, r.encoder.Encode(map[string]summary{"summary": s}))
+		err = r.encoder.Encode(map[string]summary{"summary": s})
 	} else if err = r.table.flush(); err == nil {
 		_, err = fmt.Fprintln(r.env.stdout, s.text())
 	}

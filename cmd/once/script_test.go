@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -67,7 +68,7 @@ import (
 //	calls OPERATION[+N] CODE   calls of DynamoDB fail with an error code, after the first N;
 //	                           * is any operation
 //	races OPERATION FILE       another writer puts the records before the next call
-//	table NAME KEY...          creates a table with these keys and without the index
+//	table NAME KEY...          creates a table with these keys and another index
 //	scans [stops]              a reconciler scans for abandoned runs, or stops at the first one
 //	later RECORD [CHANGE]      gives a record the format of a later version, or changes its item
 //	console, http, order       see console_test.go
@@ -629,7 +630,7 @@ func (db *database) call(ctx context.Context, c *dynamotest.Call) {
 	}
 }
 
-// create creates a table with string keys and without the index.
+// create creates a table with string keys and an index that is not that of once.
 func (db *database) create(name string, keys []string) error {
 	in := &dynamodb.CreateTableInput{TableName: &name, BillingMode: types.BillingModePayPerRequest}
 	for i, key := range keys {
@@ -637,6 +638,7 @@ func (db *database) create(name string, keys []string) error {
 		in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS})
 		in.KeySchema = append(in.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: kind})
 	}
+	in.GlobalSecondaryIndexes = []types.GlobalSecondaryIndex{{IndexName: aws.String("other"), KeySchema: in.KeySchema, Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll}}}
 	_, err := db.CreateTable(context.Background(), in)
 	return err
 }
@@ -671,6 +673,7 @@ func TestMain(m *testing.M) {
 	} {
 		os.Setenv(name, value)
 	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(struct{ io.Writer }{}, nil))) // whose Write panics: no command logs
 	code := m.Run()
 	caller.Close()
 	os.Exit(code)

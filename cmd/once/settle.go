@@ -62,10 +62,10 @@ func (c *settler) question(o *opened, p piece) question {
 func (c *settler) settle(ctx context.Context, o *opened, shown piece, reason string, a *auditor) (auditLine, error) {
 	written := false
 	current, err := o.Get(ctx, shown.record.ID)
-	switch {
-	case err == nil && current.Version != shown.record.Version:
+	if err == nil && current.Version != shown.record.Version {
 		err = changed(current)
-	case err == nil:
+	}
+	if err == nil {
 		written, err = c.write(ctx, o, shown.record.ID, shown.ev)
 	}
 	line := shown.wrote(ctx, o, "resolve", reason, written, err)

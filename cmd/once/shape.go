@@ -59,10 +59,7 @@ func (s subject) String() string {
 // returns false for evidence without a result in JSON.
 func (p piece) subject() (s subject, result []byte, ok bool) {
 	s.operation = p.record.ID.Operation()
-	if p.ev.kind != kindCompleted {
-		return s, nil, false
-	}
-	switch p.ev.codec {
+	switch p.ev.codec { // "" without a result
 	case driver.DefaultCodec:
 		return s, p.ev.data, true
 	case lambdahttp.Encoding:
@@ -93,12 +90,9 @@ func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error
 		return nil
 	}
 	read, err := c.learn(ctx, o, samples)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
+	if err != nil {
 		fmt.Fprintf(c.stderr, "once: results are not compared with stored ones: %s\n", oneLine(err.Error()))
-		return nil
+		return ctx.Err()
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
 		if samples[s].seen == 0 {
@@ -136,25 +130,22 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 		}
 		return false
 	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
 	pages := 0
 	limit := func(dynamostore.ScanProgress) {
 		if pages++; pages == shapePages {
-			stop()
+			cancel()
 		}
 	}
 	for r, err := range o.some(reading, limit) {
-		switch {
-		case r.ID == "" && reading.Err() != nil:
-			return read, ctx.Err()
-		case r.ID == "":
+		if r.ID == "" {
+			if reading.Err() != nil { // after enough pages, or an interruption
+				err = ctx.Err()
+			}
 			return read, err
-		case err == nil:
-			err = sample(ctx, g, &r, samples)
-		default: // this record cannot be read
-			err = nil
 		}
+		err = sample(ctx, g, &r, samples)
 		if read++; err != nil || read == shapeReads || !missing() {
 			return read, err
 		}
@@ -171,7 +162,7 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 	if errors.As(err, new(*idempotent.StoreError)) {
 		return err
 	}
-	if err != nil { // a record without a result, or with a sealed or damaged one, is no example
+	if err != nil { // an unreadable record, or one without a readable result, is no example
 		return nil
 	}
 	s, result := subject{operation: r.ID.Operation()}, []byte(stored.Result)
@@ -263,29 +254,23 @@ func (s *shape) compare(path string, v any, depth int, found []string) []string 
 	if depth == shapeDepth {
 		return found
 	}
-	within := func(name string) string {
-		if name = oneLine(name); path != "it" {
-			name = path + "." + name
-		}
-		return name
-	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if member := s.members[name]; member != nil {
-				found = member.compare(within(name), v[name], depth+1, found)
+				found = member.compare(memberOf(path, name), v[name], depth+1, found)
 			} else {
-				found = append(found, "a member "+within(name)+" is new")
+				found = append(found, "a member "+memberOf(path, name)+" is new")
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.members)) {
 			if _, has := v[name]; !has && s.members[name].seen == s.objects {
-				found = append(found, "the member "+within(name)+" is missing")
+				found = append(found, "the member "+memberOf(path, name)+" is missing")
 			}
 		}
 	case []any:
 		for _, item := range v {
-			if s.items == nil || s.items.seen == 0 {
+			if s.items.seen == 0 {
 				break // the stored arrays are empty
 			}
 			if found = s.items.compare(path+"[]", item, depth+1, found); len(found) > 0 {
@@ -294,4 +279,12 @@ func (s *shape) compare(path string, v any, depth int, found []string) []string 
 		}
 	}
 	return found
+}
+
+// memberOf returns the path of a member of the value at path.
+func memberOf(path, name string) string {
+	if name = oneLine(name); path != "it" {
+		name = path + "." + name
+	}
+	return name
 }

@@ -74,7 +74,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 	}
 	o.some = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) {
-			for i := 0; yield(driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: fmt.Sprint(i)}.RecordID()}, nil); i++ {
+			for i := 0; i < 2*shapeReads && yield(driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: fmt.Sprint(i)}.RecordID()}, nil); i++ {
 			}
 		}
 	}
@@ -91,5 +91,18 @@ func TestResolve_ShapeReads(t *testing.T) {
 	cancel()
 	if _, err := c.learn(ctx, o, map[subject]*shape{{}: {}}); err == nil {
 		t.Error("an interruption is not an error")
+	}
+}
+
+// A stored result of more than 256 KB is no example.
+func TestSample_Large(t *testing.T) {
+	t.Parallel()
+	g := (&env{environment: nightEnvironment()}).guard(&opened{records: tableOf(t, dynamotest.New(tableName))})
+	for bytes, seen := range map[int]int{256 << 10: 1, 256<<10 + 1: 0} {
+		r := driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: "m"}.RecordID(), State: driver.StateCompleted, Encoding: "json", Result: []byte(fmt.Sprintf(`"%0*d"`, bytes-2, 0))}
+		s := &shape{}
+		if err := sample(t.Context(), g, &r, map[subject]*shape{{operation: "mail"}: s}); err != nil || s.seen != seen {
+			t.Errorf("%d bytes: %d examples, %v", bytes, s.seen, err)
+		}
 	}
 }

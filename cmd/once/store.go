@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -88,14 +87,13 @@ func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ct
 // openStore opens the selected store. With create a file may be missing.
 func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	table, file, err := e.store.choose(e.getenv)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case file != "":
-		return openFile(file, create)
-	default:
-		return e.openTable(ctx, table)
 	}
+	if file != "" {
+		return openFile(file, create)
+	}
+	return e.openTable(ctx, table)
 }
 
 // guard returns a guard over the store, with options that are valid.
@@ -106,10 +104,7 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.
 
 // newGuard returns a guard over the store. Only the guard decides what may be written.
 func (e *env) newGuard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
-	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
-		opts.Now = e.now
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}}, optFns...)...)
+	return idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) { opts.Now = e.now }}, optFns...)...)
 }
 
 // rehearse returns the store without its writes: each one succeeds and changes
@@ -117,34 +112,16 @@ func (e *env) newGuard(o *opened, optFns ...func(*idempotent.Options)) (*idempot
 func (o *opened) rehearse() *opened {
 	dry := *o
 	dry.records = rehearsal{o.records}
-	if chunks, ok := o.records.(driver.ChunkStore); ok {
-		dry.records = chunkRehearsal{rehearsal{o.records}, chunks}
-	}
 	return &dry
 }
 
-// rehearsal is a store that writes nothing.
+// rehearsal is a store that writes nothing. A guard leaves large results in their
+// records, because it is no [driver.ChunkStore].
 type rehearsal struct{ records }
 
 // Replace reports success.
 func (rehearsal) Replace(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 	return nil, nil
-}
-
-// chunkRehearsal is a rehearsal of a store of large results.
-type chunkRehearsal struct {
-	rehearsal
-	chunks driver.ChunkStore
-}
-
-// PutChunks reports success.
-func (chunkRehearsal) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
-	return 1, nil
-}
-
-// GetChunks reads a stored result.
-func (s chunkRehearsal) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	return s.chunks.GetChunks(ctx, id, v, count)
 }
 
 // waiting lists the records that wait for reconciliation, due or not, and those
@@ -155,11 +132,11 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 		seen := map[idempotent.RecordID]bool{}
 		for _, list := range []iter.Seq2[driver.Listed, error]{o.Due(ctx), o.Exhausted(ctx)} {
 			for e, err := range list {
-				if e.ID != "" && seen[e.ID] {
+				if seen[e.ID] {
 					continue
 				}
 				seen[e.ID] = true
-				if !yield(e, err) || e.ID == "" {
+				if !yield(e, err) {
 					return
 				}
 			}
@@ -170,11 +147,21 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // readParallel is how many records of a list are read at the same time.
 const readParallel = 16
 
-// read yields the records that a list names, in its order, if match holds for the
-// entry and then for the record. The list ends at the first entry that reaches its
-// end. An entry may be outdated, and its record may be gone.
+// selects reports whether id belongs to one of the operations. No operations select
+// every id.
+func selects(operations []string, id idempotent.RecordID) bool {
+	return len(operations) == 0 || slices.Contains(operations, id.Operation())
+}
+
+// exhausted yields the records of the operations that reconciliation has given up.
+func (o *opened) exhausted(ctx context.Context, operations []string) iter.Seq2[driver.Record, error] {
+	return o.read(ctx, o.Exhausted(ctx), operations, func(r *driver.Record) bool { return r.Exhausted })
+}
+
+// read yields the records of the operations that a list names, in its order, if still
+// holds for the record. An entry may be outdated, and its record may be gone.
 func (o *opened) read(
-	ctx context.Context, list iter.Seq2[driver.Listed, error], end, match func(driver.Listed) bool, still func(*driver.Record) bool,
+	ctx context.Context, list iter.Seq2[driver.Listed, error], operations []string, still func(*driver.Record) bool,
 ) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		var batch []driver.Listed
@@ -206,13 +193,10 @@ func (o *opened) read(
 					yield(driver.Record{}, err)
 				}
 				return
-			case err == nil && end(e):
-				flush()
-				return
-			case err == nil && !match(e):
-				continue
+			case selects(operations, e.ID):
+				batch = append(batch, e)
 			}
-			if batch = append(batch, e); len(batch) == readParallel && !flush() {
+			if len(batch) == readParallel && !flush() {
 				return
 			}
 		}
@@ -275,22 +259,23 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	}
 	scheduled, _ := dynamostore.New(client, table, settings) // as valid as the other
 	meter := e.meter("reading the table for a list", 0)
+	scan := func(segments int) func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, segments })
+		}
+	}
 	o := &opened{
 		records: s,
 		name:    fmt.Sprintf("table %s in %s", table, cfg.Region),
-		all: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
-			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress = progress })
-		},
-		items: func(ctx context.Context) int { items, _ := tableSize(ctx, client, table); return items },
-		bytes: func(ctx context.Context) int { _, bytes := tableSize(ctx, client, table); return bytes },
-		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
-		check: scheduled.Check,
-		scans: scheduled,
-		alien: func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
-		some: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
-			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, 1 })
-		},
-		close: func() error { return nil },
+		all:     scan(0), // the default
+		some:    scan(1),
+		items:   func(ctx context.Context) int { items, _ := tableSize(ctx, client, table); return items },
+		bytes:   func(ctx context.Context) int { _, bytes := tableSize(ctx, client, table); return bytes },
+		who:     func(ctx context.Context) string { return callerOf(ctx, cfg) },
+		check:   scheduled.Check,
+		scans:   scheduled,
+		alien:   func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
+		close:   func() error { return nil },
 		purgeChunks: func(ctx context.Context, before time.Time, operations []string, dryRun bool) (int, error) {
 			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.DryRun = operations, dryRun })
 		},
@@ -352,7 +337,7 @@ func isLocal(endpoint string) bool {
 		return false
 	}
 	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return u.Hostname() == "localhost" || ip.IsLoopback()
 }
 
 // tableSize returns the approximate number of items of the table and their size,
@@ -396,7 +381,7 @@ func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, 
 func callerOf(ctx context.Context, cfg aws.Config) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	out, err := sts.NewFromConfig(cfg, func(o *sts.Options) { o.RetryMaxAttempts = 1 }).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	out, err := sts.NewFromConfig(cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return ""
 	}

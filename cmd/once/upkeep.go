@@ -59,6 +59,8 @@ type stats struct {
 	Items     int     `json:"items_read,omitempty"` // including the chunks of large results
 	ReadUnits float64 `json:"read_units,omitempty"`
 	USD       float64 `json:"read_usd,omitempty"`
+
+	groups map[[2]string]*group // by operation and state
 }
 
 // group counts the records of one operation in one state.
@@ -85,8 +87,8 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 	} else {
 		err = c.print(s, o.scans != nil)
 	}
-	if err == nil && s.Unreadable > 0 {
-		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
+	if s.Unreadable > 0 {
+		err = errors.Join(err, fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record")))
 	}
 	return err
 }
@@ -94,8 +96,7 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 // count reads the store.
 func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	m := c.meter("reading the table", o.items(ctx))
-	s := &stats{Groups: []*group{}}
-	groups := map[[2]string]*group{}
+	s := &stats{Groups: []*group{}, groups: map[[2]string]*group{}}
 	var failed error
 	for r, err := range o.all(ctx, m.read) {
 		switch {
@@ -104,7 +105,7 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 		case err != nil:
 			s.Unreadable++
 		default:
-			s.add(groups, &r, c.now())
+			s.add(&r, c.now())
 		}
 	}
 	if s.cost(m.end()); failed != nil {
@@ -126,12 +127,12 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 	return s, nil
 }
 
-func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {
+func (s *stats) add(r *driver.Record, now time.Time) {
 	key := [2]string{r.ID.Operation(), view.StateOf(r)}
-	g := groups[key]
+	g := s.groups[key]
 	if g == nil {
 		g = &group{Operation: key[0], State: key[1], Oldest: view.Time{Time: r.Created}}
-		groups[key] = g
+		s.groups[key] = g
 		s.Groups = append(s.Groups, g)
 	}
 	n := view.ResultBytes(r)
@@ -316,8 +317,7 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 	}
 	m := c.meter("reading the table", o.items(ctx))
 	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
-		return purgeable(r, c.now()) && r.Since.Before(before) &&
-			(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
+		return purgeable(r, c.now()) && r.Since.Before(before) && selects(c.operations, r.ID)
 	})
 	m.end()
 	if err == nil {
@@ -379,15 +379,15 @@ func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) b
 		switch {
 		case r.ID == "":
 			failure = err
-		case err != nil || !match(&r): // an unreadable record stays
-		case p.from == nil:
-			p.count(&r)
-		default:
+		case !match(&r): // an unreadable record has no state, and stays
+		case p.from != nil:
 			slots <- struct{}{}
 			workers.Go(func() {
 				defer func() { <-slots }()
 				p.remove(ctx, &r)
 			})
+		default:
+			p.count(&r)
 		}
 	}
 	workers.Wait()
@@ -398,7 +398,7 @@ func (p *purge) remove(ctx context.Context, r *driver.Record) {
 	current, err := p.from.Delete(ctx, r.ID, r.Version)
 	p.mu.Lock()
 	switch {
-	case errors.Is(err, idempotent.ErrNoRecord) || err == nil && current != nil:
+	case errors.Is(err, idempotent.ErrNoRecord) || current != nil:
 		p.moved++
 	case err != nil:
 		p.failed = fmt.Errorf("%s: %w", short(r.ID), err)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -23,15 +24,11 @@ func describeStep(s *view.Step) string {
 	name := oneLine(s.Name)
 	switch s.State {
 	case "finished":
-		by := ""
-		if s.FinishedBy != "" {
-			by = " by " + s.FinishedBy
-		}
 		kept := "kept"
 		if s.Sealed {
 			kept = "kept, sealed"
 		}
-		return fmt.Sprintf("%s: finished%s at %s, %s %s", name, by, s.At.Format(time.TimeOnly+"Z"), size(s.ResultBytes), kept)
+		return fmt.Sprintf("%s: finished by %s at %s, %s %s", name, cmp.Or(s.FinishedBy, "an unknown source"), s.At.Format(time.TimeOnly+"Z"), size(s.ResultBytes), kept)
 	case "begun":
 		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.Format(time.TimeOnly+"Z"), s.Mode)
 	}
@@ -79,9 +76,7 @@ func outcomeText(o *view.Outcome) string {
 		return b.String() + "\n" + ended(r.Body+binary(r.BodyBase64))
 	case o.Result != nil:
 		var b bytes.Buffer
-		if json.Indent(&b, o.Result, "", "  ") != nil {
-			return ended(string(o.Result))
-		}
+		json.Indent(&b, o.Result, "", "  ") // it is valid
 		return ended(b.String())
 	case utf8.Valid(o.Bytes):
 		return ended(string(o.Bytes))

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -128,17 +129,17 @@ func (w *waiting) read(entries iter.Seq2[driver.Listed, error], exhausted bool) 
 			return err
 		case err != nil:
 			w.damaged++
-			continue
 		case read == listedAtMost:
 			w.complete = false
 			return nil
+		default:
+			read++
+			r := driver.Record{State: e.State, Due: e.Due}
+			w.rows = append(w.rows, row{
+				Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r),
+				Exhausted: exhausted, Since: view.Time{Time: e.Since}, Due: view.Time{Time: e.Due},
+			})
 		}
-		read++
-		r := driver.Record{State: e.State, Due: e.Due}
-		w.rows = append(w.rows, row{
-			Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r),
-			Exhausted: exhausted, Since: view.Time{Time: e.Since}, Due: view.Time{Time: e.Due},
-		})
 	}
 	return nil
 }
@@ -205,7 +206,7 @@ type ageCount struct {
 var ageBounds = []struct {
 	text  string
 	under time.Duration
-}{{"5m", 5 * time.Minute}, {"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}}
+}{{"5m", 5 * time.Minute}, {"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}, {"", math.MaxInt64}}
 
 // counts returns the first screen of the rows.
 func (w *waiting) counts() *counts {
@@ -213,7 +214,6 @@ func (w *waiting) counts() *counts {
 	for _, b := range ageBounds {
 		c.Ages = append(c.Ages, ageCount{Under: b.text})
 	}
-	c.Ages = append(c.Ages, ageCount{})
 	groups := map[[2]string]*countedAs{}
 	for i := range w.rows {
 		r := &w.rows[i]
@@ -239,9 +239,8 @@ func (w *waiting) counts() *counts {
 			if c.Unknown++; c.Unknown == 1 {
 				c.Oldest = r.Since
 			}
-			age := w.at.Sub(r.Since.Time)
-			bound := 0
-			for bound < len(ageBounds) && age >= ageBounds[bound].under {
+			age, bound := w.at.Sub(r.Since.Time), 0
+			for age >= ageBounds[bound].under {
 				bound++
 			}
 			c.Ages[bound].Records++

@@ -130,6 +130,9 @@ var equivalents = map[string]string{
 	"lambdahttp.spellings: more != nil is always true":                                                "only costs memory",
 	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                                        "every caller passes a copy",
 	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                                            "100 is informational, which an earlier clause has",
+	"cmd/once.journal.written: delete(j.answers, record) is not called":                               "only costs memory: a run asks once about a record",
+	"cmd/once.stats.add: r.Created.Before(g.Oldest.Time) includes the equal time":                     "sets the value that the field already has",
+	"cmd/once.purgeCmd.settledBefore: t.After(now) includes the equal time":                           "sets the time that the variable already has",
 	"cmd/once.evidence.stateAfter: ev.aboutStep() is always true":                                     "only saves reading the record",
 	"lambdahttp.NewPolicy: err is not set to e.guard.With(func(o *idempotent.Options) { kept = *o })": "the same options were valid before",
 	"lambdahttp.verifyDigest: !known is always true":                                                  "only saves hashing the body again, whose time TestLimits limits",
@@ -227,6 +230,8 @@ var endless = map[string]string{
 	"boltstore.Store.Purge: last == nil is never true": "it reads on after the end without end",
 	"boltstore.Store.Purge: last == nil is negated":    "it reads on after the end without end",
 	"boltstore.Store.Purge: after is not set to last":  "the first records are read without end",
+
+	"cmd/once.grouped: i -= 3 is gone": "commas are added without end",
 
 	"internal/canonical.layout.sort: i++ is gone":              "the first name is added without end",
 	"internal/canonical.parser.text: err != nil is never true": "the same escape is read without end",
