@@ -123,8 +123,9 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 		functions = append(functions, r.Function)
 	}
 	for _, fn := range functions {
-		if !setVariable(fn, "ONCE_METRICS_NAMESPACE", jsii.String(namespace)) {
-			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set ONCE_METRICS_NAMESPACE to "+namespace)
+		name := a.props.Table.variable("ONCE_METRICS_NAMESPACE")
+		if !setVariables(a.Construct, fn, variable{name, jsii.String(namespace)}) {
+			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set "+name+" to "+namespace)
 		}
 	}
 	if a.props.Page == nil {
