@@ -251,6 +251,9 @@ var literal = strings.NewReplacer("$", "${$}", "*", "${*}", "?", "${?}")
 // key. The Grant method of the CDK's table would add every index. Its
 // AddToPrincipalOrResource would leave the conditions out of a resource policy.
 func (t *IdempotencyTable) grant(to awsiam.IGrantable, permissions ...permission) awsiam.Grant {
+	if fn, ok := to.(awslambda.IFunction); ok && lacksRole(t.Construct, fn) {
+		return awsiam.Grant_Drop(to, jsii.String("use of the table"))
+	}
 	var all awsiam.Grant
 	add := func(one awsiam.Grant) {
 		if all != nil {

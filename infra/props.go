@@ -94,6 +94,16 @@ func functionBehind(to awsiam.IGrantable) awslambda.Function {
 	return nil
 }
 
+// lacksRole refuses a function that is imported without its role. The CDK would stop
+// with its own error.
+func lacksRole(c constructs.Construct, fn awslambda.IFunction) bool {
+	if fn.Role() != nil {
+		return false
+	}
+	refuse(c, "the function "+*fn.Node().Path()+" is imported without its role, so it cannot get permissions: import it with Function_FromFunctionAttributes, and set Role")
+	return true
+}
+
 // variable is a variable of a function. Without a value the function must not have it.
 type variable struct {
 	name  string

@@ -96,7 +96,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		r.every = length{Duration: time.Minute} // so that this is the only error
 		return r
 	}
-	if props.Function == nil || props.Table == nil {
+	if props.Function == nil || props.Table == nil || lacksRole(r.Construct, props.Function) {
 		return r
 	}
 	every := props.Every

@@ -221,6 +221,14 @@ type shape struct {
 // key is a key of a table. Its kind is S for a string.
 type key struct{ name, kind string }
 
+// String returns the key as text, such as "pk" (S).
+func (k key) String() string {
+	if k.name == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%q (%s)", k.name, k.kind)
+}
+
 // refuseOtherKeys refuses properties of a new table with which the store could not
 // work.
 func (t *IdempotencyTable) refuseOtherKeys(props *awsdynamodb.TablePropsV2) {
@@ -307,14 +315,14 @@ func (t *IdempotencyTable) judge(name string, found shape) {
 		found, want key
 	}{{"partition key", found.partitionKey, want.partitionKey}, {"sort key", found.sortKey, want.sortKey}} {
 		if k.found != k.want {
-			refuse(t.Construct, fmt.Sprintf("%s has the %s %q (%s), and the store uses %q (S): remove it, or describe an existing table with a TableLayout", name, k.what, k.found.name, k.found.kind, k.want.name))
+			refuse(t.Construct, fmt.Sprintf("the %s of %s is %v, and the store uses %v: change it, or describe an existing table with a TableLayout", k.what, name, k.found, k.want))
 		}
 	}
 	switch {
 	case found.ttl == "":
 		warn(t.Construct, "once:time-to-live", name+" has no time to live, so expired records stay and are billed: set it to "+want.ttl)
 	case found.ttl != want.ttl:
-		refuse(t.Construct, fmt.Sprintf("%s has the time to live %q, and the store uses %q: remove it, or describe an existing table with a TableLayout", name, found.ttl, want.ttl))
+		refuse(t.Construct, fmt.Sprintf("the time to live of %s is %q, and the store uses %q: change it, or describe an existing table with a TableLayout", name, found.ttl, want.ttl))
 	}
 	if found.strong {
 		refuse(t.Construct, name+" has strong consistency across regions (MultiRegionConsistency, WitnessRegion), and such a table has neither time to live nor transactions: remove it")
