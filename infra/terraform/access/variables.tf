@@ -3,10 +3,10 @@
 variable "table" {
   description = "The table: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records."
   type = object({
-    arn           = string
-    kms_key_arn   = optional(string)
-    chunks        = optional(object({ arn = string }))
-    prefix        = optional(string, "")
+    arn         = string
+    kms_key_arn = optional(string)
+    chunks      = optional(object({ arn = string }))
+    prefix      = optional(string, "")
   })
 }
 
@@ -43,7 +43,7 @@ variable "scans" {
 }
 
 variable "name" {
-  description = "The name of the role's inline policy. Default: `once-` and the value of `may`."
+  description = "The name of the role's inline policy. A role can have one policy with a name. Default: `once-`, the value of `may`, the name of the table, and a part that makes it unique."
   type        = string
   default     = null
 }
