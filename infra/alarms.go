@@ -39,7 +39,8 @@ type IdempotencyAlarmsProps struct {
 	// listed.
 	Functions *[]awslambda.IFunction
 
-	// Table is the table whose throttles raise an alarm. Required.
+	// Table is the table whose throttles raise an alarm. If it has a name, the variable
+	// of Functions ends with it. Required.
 	Table *IdempotencyTable
 
 	// Reconciler is the reconciler of these operations. There are alarms if it
