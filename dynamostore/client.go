@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -52,22 +53,60 @@ const (
 // Open returns a store in the table that the environment names: its name or ARN
 // is in ONCE_TABLE, and region, credentials and endpoint are those of the SDK's
 // default configuration. The client is that of [NewClient], and [FromEnvironment]
-// sets options before optFns do. It returns an error if ONCE_TABLE is not set, if a
-// variable is invalid, or if the SDK cannot read its configuration. It does not
-// call AWS.
+// sets options before optFns do. [Named] selects another table. Open returns an error
+// if ONCE_TABLE is not set, if a variable is invalid, or if the SDK cannot read its
+// configuration. It does not call AWS.
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
-	table := os.Getenv(tableVariable)
+	own := Options{}
+	for _, f := range optFns {
+		f(&own) // for the name, which decides what FromEnvironment reads
+	}
+	fromEnvironment := func(o *Options) {
+		o.name = own.name
+		FromEnvironment(os.Getenv)(o)
+	}
+	variable := Variable("ONCE_TABLE", own.name)
+	table := os.Getenv(variable)
 	if table == "" {
-		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", tableVariable)
+		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", variable)
 	}
 	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
 	}
-	return New(NewClient(cfg), table, append([]func(*Options){FromEnvironment(os.Getenv)}, optFns...)...)
+	return New(NewClient(cfg), table, append([]func(*Options){fromEnvironment}, optFns...)...)
 }
 
-const tableVariable = "ONCE_TABLE" // the name or ARN of the table
+// Named returns an option for a process that uses several tables. The variables of
+// the table then end with its name: [Open] with Named("orders") reads
+// ONCE_TABLE_ORDERS, ONCE_CHUNK_TABLE_ORDERS and so on, see [Variable]. A variable
+// without the name has no effect on this table. A name consists of lower-case letters,
+// digits and hyphens. With [New], pass Named before [FromEnvironment].
+//
+//	orders, err := dynamostore.Open(ctx, dynamostore.Named("orders"))
+func Named(name string) func(*Options) {
+	return func(o *Options) {
+		switch {
+		case name == "" || strings.Trim(name, nameChars) != "":
+			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: Named: invalid name %q: want a-z, 0-9 and -", name))
+		case o.read && o.name != name:
+			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: Named(%q) comes after the variables of another table were read: pass it once, and before FromEnvironment", name))
+		}
+		o.name = name
+	}
+}
+
+const nameChars = "abcdefghijklmnopqrstuvwxyz0123456789-"
+
+// Variable returns the environment variable of a table with a name: ONCE_TABLE_ORDERS
+// for ONCE_TABLE and orders. Letters of the name become upper case, and a hyphen
+// becomes an underscore. Without a name it returns variable.
+func Variable(variable, name string) string {
+	if name == "" {
+		return variable
+	}
+	return variable + "_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
 
 // FromEnvironment returns an option that sets those options whose variables getenv
 // returns, usually [os.Getenv]. Infrastructure code sets the variables for all
@@ -83,23 +122,26 @@ const tableVariable = "ONCE_TABLE" // the name or ARN of the table
 //	ONCE_PREFIX         Prefix
 //	ONCE_TTL_ATTRIBUTE  TTLAttribute
 //
-// New returns an error if a value is invalid.
+// After [Named], the variables end with the name. New returns an error if a value is
+// invalid.
 func FromEnvironment(getenv func(name string) string) func(*Options) {
 	return func(o *Options) {
+		o.read = true
 		read := func(name, want string, parse func(string) error) {
+			name = Variable(name, o.name)
 			if value := getenv(name); value != "" && parse(value) != nil {
 				o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is %q: want %s", name, value, want))
 			}
 		}
-		text := func(name string, option *string) { *option = cmp.Or(getenv(name), *option) }
+		text := func(name string, option *string) { *option = cmp.Or(getenv(Variable(name, o.name)), *option) }
 		text("ONCE_CHUNK_TABLE", &o.ChunkTable)
 		text("ONCE_PARTITION_KEY", &o.PartitionKey)
 		text("ONCE_SORT_KEY", &o.SortKey)
 		text("ONCE_PREFIX", &o.Prefix)
 		text("ONCE_TTL_ATTRIBUTE", &o.TTLAttribute)
-		if getenv("ONCE_INDEX_RUNNING") != "" {
-			o.invalid = errors.Join(o.invalid, errors.New("dynamostore: ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it; "+
-				"a run that is about to be killed announces itself, and a scan finds the others (ONCE_SCAN_EVERY)"))
+		if removed := Variable("ONCE_INDEX_RUNNING", o.name); getenv(removed) != "" {
+			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is set, and IndexRunning does not exist any more: remove it; "+
+				"a run that is about to be killed announces itself, and a scan finds the others (ONCE_SCAN_EVERY)", removed))
 		}
 		read("ONCE_SCAN_EVERY", "a duration like 12h, or off", func(v string) (err error) {
 			if v == "off" {

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -321,7 +323,10 @@ func TestNewClient_ServerNeverAnswersTheFirstTry(t *testing.T) {
 
 // Open finds the table, the region and the endpoint in the environment.
 func TestOpen(t *testing.T) {
-	var got struct{ TableName string }
+	var got struct {
+		TableName string
+		Key       map[string]any
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if target := r.Header.Get("X-Amz-Target"); target != "DynamoDB_20120810.GetItem" {
 			t.Errorf("got a call of %s", target)
@@ -338,30 +343,72 @@ func TestOpen(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	store, err := dynamostore.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: "k"}.RecordID()
-	if _, err := store.Get(t.Context(), id); !errors.Is(err, idempotent.ErrNoRecord) || got.TableName != "payments-once" {
-		t.Errorf("read from table %q: error %v", got.TableName, err)
+	// The second table has one variable that the first does not have, and the other way round.
+	t.Setenv("ONCE_TABLE_OLD_ORDERS", "orders-once")
+	t.Setenv("ONCE_PREFIX", "ONCE#")
+	t.Setenv("ONCE_SORT_KEY_OLD_ORDERS", "SK")
+	t.Setenv("ONCE_PREFIX_OLD_ORDERS", "O#")
+	t.Setenv("ONCE_PARTITION_KEY", "PK")
+	for _, row := range []struct {
+		optFns []func(*dynamostore.Options)
+		table  string
+		keys   []string
+	}{
+		{nil, "payments-once", []string{"PK"}},
+		{[]func(*dynamostore.Options){dynamostore.Named("old-orders")}, "orders-once", []string{"SK", "pk"}},
+	} {
+		store, err := dynamostore.Open(t.Context(), row.optFns...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: "k"}.RecordID()
+		if _, err := store.Get(t.Context(), id); !errors.Is(err, idempotent.ErrNoRecord) || got.TableName != row.table || !slices.Equal(slices.Sorted(maps.Keys(got.Key)), row.keys) {
+			t.Errorf("read from table %q with the keys %v: error %v; want %q and %v", got.TableName, got.Key, err, row.table, row.keys)
+		}
+		got.Key = nil
 	}
 }
 
 // The error of Open names what to set.
 func TestOpenRefuses(t *testing.T) {
-	for _, row := range []struct{ variable, value, want string }{
-		{"ONCE_TABLE", "", "ONCE_TABLE"},
-		{"ONCE_TABLE", "no table", `"no table"`},
-		{"AWS_MAX_ATTEMPTS", "many", "AWS_MAX_ATTEMPTS"},
-		{"ONCE_SCAN_EVERY", "often", "ONCE_SCAN_EVERY"},
+	named := func(names ...string) (all []func(*dynamostore.Options)) {
+		for _, name := range names {
+			all = append(all, dynamostore.Named(name))
+		}
+		return all
+	}
+	for _, row := range []struct {
+		variable, value, want string
+		optFns                []func(*dynamostore.Options)
+	}{
+		{"ONCE_TABLE", "", "ONCE_TABLE", nil},
+		{"ONCE_TABLE", "no table", `"no table"`, nil},
+		{"AWS_MAX_ATTEMPTS", "many", "AWS_MAX_ATTEMPTS", nil},
+		{"ONCE_SCAN_EVERY", "often", "ONCE_SCAN_EVERY", nil},
+		{"ONCE_TABLE_ORDERS", "", "ONCE_TABLE_ORDERS is not set", named("orders")}, // ONCE_TABLE is
+		{"ONCE_SCAN_EVERY_ORDERS", "often", "ONCE_SCAN_EVERY_ORDERS", named("orders")},
+		{"ONCE_INDEX_RUNNING_ORDERS", "true", "ONCE_INDEX_RUNNING_ORDERS is set", named("orders")},
+		{"ONCE_TABLE_ORDERS", "orders-once", `invalid name "Orders"`, named("Orders")},
+		{"ONCE_TABLE", "payments-once", `invalid name ""`, named("")},
+		{"ONCE_TABLE_ORDERS", "orders-once", `Named("refunds") comes after`, named("refunds", "orders")},
 	} {
 		t.Run(row.variable+"="+row.value, func(t *testing.T) {
 			t.Setenv("ONCE_TABLE", "payments-once")
+			t.Setenv("ONCE_TABLE_ORDERS", "orders-once")
 			t.Setenv(row.variable, row.value)
-			if store, err := dynamostore.Open(t.Context()); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
+			if store, err := dynamostore.Open(t.Context(), row.optFns...); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, %v; want an error with %q", store, err, row.want)
 			}
 		})
+	}
+	env := dynamostore.FromEnvironment(func(string) string { return "" })
+	for want, optFns := range map[string][]func(*dynamostore.Options){
+		`Named("orders") comes after`:      {env, dynamostore.Named("orders")},
+		`Named("orders") has no effect`:    named("orders"),
+		`Named("refunds") comes after the`: {dynamostore.Named("orders"), env, dynamostore.Named("refunds"), env},
+	} {
+		if _, err := dynamostore.New(struct{ dynamostore.Client }{}, "payments-once", optFns...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q", err, want)
+		}
 	}
 }

@@ -28,8 +28,8 @@
 //
 // [Store.Check] reports problems of a table, at deploy time and in tests.
 // [Store.CreateTable] creates a table for tests and local use. [Open] opens the
-// store that the environment names, and [NewClient] returns a client with few,
-// quick retries. A table that has other items, too, can have a sort key and other
+// store that the environment names, [Named] selects one of several, and [NewClient]
+// returns a client with few, quick retries. A table that has other items, too, can have a sort key and other
 // names of its attributes: see [Options].
 //
 // Package [github.com/once-lambda/once/dynamostore/dynamotest] is DynamoDB in
@@ -50,7 +50,7 @@ package dynamostore
 //	list.go        due records, by index or by scan
 //	chunk.go       large results
 //	table.go       CreateTable and Check
-//	client.go      Open, FromEnvironment and NewClient
+//	client.go      Open, Named, FromEnvironment and NewClient
 //	store.go       New, Get, Insert, Replace; retries and advice
 //	size.go        the size of an item
 //	item.go        a record as an item, and back

@@ -106,7 +106,9 @@ type Options struct {
 	PartitionKey, SortKey, TTLAttribute string
 	Prefix                              string
 
-	invalid error // of FromEnvironment
+	invalid error  // of FromEnvironment and Named
+	name    string // of Named
+	read    bool   // FromEnvironment has read the variables of that name
 }
 
 const (
@@ -120,6 +122,8 @@ func (o *Options) setDefaults() error {
 	switch {
 	case o.invalid != nil:
 		return o.invalid
+	case o.name != "" && !o.read:
+		return fmt.Errorf("dynamostore: Named(%q) has no effect: pass it to Open, or before FromEnvironment to New", o.name)
 	case o.ConflictAttempts < 0:
 		return fmt.Errorf("dynamostore: Options.ConflictAttempts is %d; it must be at least 1 (or zero for the default)", o.ConflictAttempts)
 	case o.ScanSegments < 0 || o.ScanSegments > 1000:

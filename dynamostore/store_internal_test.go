@@ -60,7 +60,7 @@ func TestFromEnvironment(t *testing.T) {
 				}
 				return
 			}
-			row.want.ConflictAttempts, row.want.ScanUnits = 7, 8
+			row.want.ConflictAttempts, row.want.ScanUnits, row.want.read = 7, 8, true
 			if got != row.want {
 				t.Errorf("got %+v", got)
 			}

@@ -41,7 +41,8 @@ type IdempotencyAlarmsProps struct {
 	// The function of Reconciler need not be listed.
 	Functions *[]awslambda.IFunction
 
-	// Table is the table whose throttles raise an alarm. Required.
+	// Table is the table whose throttles raise an alarm. If it has a name, the variable
+	// of Functions ends with it. Required.
 	Table *IdempotencyTable
 
 	// Reconciler is the reconciler of these operations. There are alarms if it
@@ -129,8 +130,9 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 		functions = append(functions, r.Function)
 	}
 	for _, fn := range functions {
-		if !setVariable(fn, "ONCE_METRICS_NAMESPACE", jsii.String(namespace)) {
-			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set ONCE_METRICS_NAMESPACE to "+namespace)
+		name := a.props.Table.variable("ONCE_METRICS_NAMESPACE")
+		if !setVariables(a.Construct, fn, variable{name, jsii.String(namespace)}) {
+			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set "+name+" to "+namespace)
 		}
 		if level := logFilter(fn); level != "" {
 			a.warn("once:log-level", "the function "+*fn.Node().Path()+" has the application log level "+level+

@@ -5,6 +5,7 @@
 //
 //	records := infra.NewIdempotencyTable(stack, …)      the DynamoDB table
 //	records := infra.IdempotencyTableFrom(stack, …)     or one that exists
+//	records.Named("orders")                             a name, if a function has several
 //	records.GrantHandler(charge, "POST /charges")       least privilege, and ONCE_TABLE
 //	infra.NewQueueSource(stack, …)                      a queue that feeds a handler of lambdabatch
 //	infra.NewStreamSource(stack, …)                     a Kinesis stream, or that of a table

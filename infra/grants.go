@@ -3,10 +3,12 @@
 package infra
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
@@ -23,7 +25,8 @@ import (
 // If the grantee is a function that this app creates, or its alias or version,
 // GrantHandler sets ONCE_TABLE of the function, and the variables of
 // dynamostore.FromEnvironment that describe the table; dynamostore.Open reads all
-// of them. For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the names
+// of them. A second table of a function needs a name, see [IdempotencyTable.Named].
+// For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the names
 // of the tables, or to their ARNs if they are in another account, and the others
 // as well.
 //
@@ -122,36 +125,62 @@ func (t *IdempotencyTable) grantChunks(grantee awsiam.IGrantable, keys []string)
 // connect sets the variables that dynamostore.Open reads.
 func (t *IdempotencyTable) connect(grantee awsiam.IGrantable) {
 	t.granted = true
+	t.mustBeIn(grantee)
 	fn := functionBehind(grantee)
 	if fn == nil {
 		return
 	}
 	t.functions = append(t.functions, fn)
-	setVariable(fn, "ONCE_TABLE", t.address(fn))
+	chunks := variable{name: t.variable("ONCE_CHUNK_TABLE")}
 	if t.Chunks != nil {
-		setVariable(fn, "ONCE_CHUNK_TABLE", t.chunks().address(fn))
+		chunks.value = t.chunks().address(fn)
 	}
-	for _, s := range t.settings() {
-		setVariable(fn, s.name, jsii.String(s.value))
+	setVariables(t.Construct, fn, append(t.settings(), variable{t.variable("ONCE_TABLE"), t.address(fn)}, chunks)...)
+}
+
+// variable returns the name of a variable of this table, see dynamostore.Variable.
+func (t *IdempotencyTable) variable(name string) string {
+	if t == nil {
+		return name
+	}
+	return dynamostore.Variable(name, t.name)
+}
+
+// settings returns the variables that describe the table.
+func (t *IdempotencyTable) settings() []variable {
+	return []variable{
+		unless(dynamostore.PartitionKey, t.variable("ONCE_PARTITION_KEY"), *t.layout.PartitionKey),
+		unless("", t.variable("ONCE_SORT_KEY"), *t.layout.SortKey),
+		unless("", t.variable("ONCE_PREFIX"), *t.layout.Prefix),
+		unless(dynamostore.TTLAttribute, t.variable("ONCE_TTL_ATTRIBUTE"), *t.layout.TimeToLiveAttribute),
 	}
 }
 
-// setting is a variable of a function.
-type setting struct{ name, value string }
+// unless returns a variable that is not set if its value is the store's default.
+func unless(otherwise, name, value string) variable {
+	if value == otherwise {
+		return variable{name: name}
+	}
+	return variable{name, &value}
+}
 
-// settings returns the variables that describe the table and differ from their
-// defaults.
-func (t *IdempotencyTable) settings() (all []setting) {
-	add := func(name, value, otherwise string) {
-		if value != otherwise {
-			all = append(all, setting{name, value})
+// mustBeIn refuses a function of another region than the table's. Its calls would go
+// to its own region, whether they have the table's name or its ARN.
+func (t *IdempotencyTable) mustBeIn(grantee awsiam.IGrantable) {
+	fn, ok := grantee.(awslambda.IFunction)
+	if !ok {
+		return
+	}
+	for _, table := range []awsdynamodb.ITable{t.Table, t.Chunks} {
+		if table == nil {
+			continue
+		}
+		theirs, ours := fn.Env().Region, table.Env().Region
+		if awscdk.Token_CompareStrings(theirs, ours) == awscdk.TokenComparison_DIFFERENT() {
+			refuse(t.Construct, fmt.Sprintf("the function %s is in %s and the table %s in %s, and DynamoDB finds a table only in its own region: deploy both to one region, or use the table's replica there (Replica of TableV2, with IdempotencyTableFrom)",
+				*fn.Node().Path(), *theirs, *table.Node().Path(), *ours))
 		}
 	}
-	add("ONCE_PARTITION_KEY", *t.layout.PartitionKey, dynamostore.PartitionKey)
-	add("ONCE_SORT_KEY", *t.layout.SortKey, "")
-	add("ONCE_PREFIX", *t.layout.Prefix, "")
-	add("ONCE_TTL_ATTRIBUTE", *t.layout.TimeToLiveAttribute, dynamostore.TTLAttribute)
-	return all
 }
 
 // address returns the name of the table, or its ARN if it is in another account
@@ -222,6 +251,9 @@ var literal = strings.NewReplacer("$", "${$}", "*", "${*}", "?", "${?}")
 // key. The Grant method of the CDK's table would add every index. Its
 // AddToPrincipalOrResource would leave the conditions out of a resource policy.
 func (t *IdempotencyTable) grant(to awsiam.IGrantable, permissions ...permission) awsiam.Grant {
+	if fn, ok := to.(awslambda.IFunction); ok && lacksRole(t.Construct, fn) {
+		return awsiam.Grant_Drop(to, jsii.String("use of the table"))
+	}
 	var all awsiam.Grant
 	add := func(one awsiam.Grant) {
 		if all != nil {

@@ -4,6 +4,10 @@ package infra
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -90,14 +94,79 @@ func functionBehind(to awsiam.IGrantable) awslambda.Function {
 	return nil
 }
 
-// setVariable sets a variable of the function that this app creates, and reports
-// whether there is one.
-func setVariable(to awsiam.IGrantable, name string, value *string) bool {
-	fn := functionBehind(to)
-	if fn != nil {
-		fn.AddEnvironment(jsii.String(name), value, nil)
+// lacksRole refuses a function that is imported without its role. The CDK would stop
+// with its own error.
+func lacksRole(c constructs.Construct, fn awslambda.IFunction) bool {
+	if fn.Role() != nil {
+		return false
 	}
-	return fn != nil
+	refuse(c, "the function "+*fn.Node().Path()+" is imported without its role, so it cannot get permissions: import it with Function_FromFunctionAttributes, and set Role")
+	return true
+}
+
+// variable is a variable of a function. Without a value the function must not have it.
+type variable struct {
+	name  string
+	value *string
+}
+
+// variableKey is the type of the metadata with a variable that a construct has set.
+const variableKey = "once:variable"
+
+// setVariables sets variables of the function that this app creates, and reports
+// whether there is one. It refuses a variable that has another value already: the
+// code of the function would use one of the two tables, or neither.
+func setVariables(by constructs.IConstruct, to awsiam.IGrantable, all ...variable) bool {
+	fn := functionBehind(to)
+	if fn == nil {
+		return false
+	}
+	conflicts := map[string][]string{} // names of variables, by what has set them
+	for _, v := range all {
+		if setter, same := valueOf(fn, v); setter == "" {
+			fn.Node().AddMetadata(jsii.String(variableKey), map[string]any{"name": v.name, "value": plain(v.value), "by": *by.Node().Path()}, nil)
+			if v.value != nil {
+				fn.AddEnvironment(jsii.String(v.name), v.value, nil)
+			}
+		} else if !same {
+			conflicts[setter] = append(conflicts[setter], v.name)
+		}
+	}
+	for _, setter := range slices.Sorted(maps.Keys(conflicts)) {
+		refuse(by, fmt.Sprintf("%s and %s want different values of %s of the function %s: name one of the tables with Named, use a function for each, or remove one of the two",
+			*by.Node().Path(), setter, strings.Join(conflicts[setter], " and "), *fn.Node().Path()))
+	}
+	return true
+}
+
+// valueOf returns what has set a variable of a function: the path of a construct of
+// this package, or the function's own properties. It is empty if nothing has. It
+// reports whether the value is the same.
+func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
+	for _, entry := range *fn.Node().Metadata() {
+		if set, ok := entry.Data.(map[string]any); ok && *entry.Type == variableKey && set["name"] == v.name {
+			return set["by"].(string), set["value"] == plain(v.value)
+		}
+	}
+	resource, ok := fn.Node().DefaultChild().(awslambda.CfnFunction)
+	if !ok {
+		return "", false
+	}
+	resolve := awscdk.Stack_Of(fn).Resolve
+	environment, _ := resolve(resource.Environment()).(map[string]any)
+	variables, _ := environment["variables"].(map[string]any)
+	if own, ok := variables[v.name]; ok && (v.value == nil || !reflect.DeepEqual(own, resolve(v.value))) {
+		return "the function's own Environment", false
+	}
+	return "", false
+}
+
+// plain returns a value as text for metadata, in which the CDK finds no token.
+func plain(value *string) string {
+	if value == nil {
+		return "not set"
+	}
+	return "=" + strings.ReplaceAll(*value, "${", "{")
 }
 
 // lasting returns d as a duration of the CDK.

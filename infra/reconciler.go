@@ -3,12 +3,17 @@
 package infra
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -19,8 +24,9 @@ import (
 type ReconcilerProps struct {
 	// Function runs idempotent.Reconciler. Required. Its OnExhausted must send the
 	// records that it gives up to the queue whose URL is in
-	// ONCE_EXHAUSTED_QUEUE_URL. The construct sets that variable and ONCE_TABLE; of
-	// an imported function it cannot, and synthesis warns.
+	// ONCE_EXHAUSTED_QUEUE_URL. The construct sets that variable and ONCE_TABLE, which
+	// end with the name of the table if it has one; of an imported function it cannot,
+	// and synthesis warns.
 	Function awslambda.IFunction
 
 	// Table is the table to reconcile. Required.
@@ -34,6 +40,27 @@ type ReconcilerProps struct {
 	// without a warning, which the index does not show. The function must use
 	// dynamostore.Open or dynamostore.FromEnvironment. Default: see [ScanProps].
 	Scan *ScanProps
+
+	// Queues are the settings of the two queues. Default: see [ReconcilerQueues].
+	Queues *ReconcilerQueues
+}
+
+// ReconcilerQueues are settings of the queues of a [Reconciler]. The queues retain
+// messages for 14 days and refuse requests without TLS.
+type ReconcilerQueues struct {
+	// Name begins the names of the queues, NAME-exhausted and NAME-undelivered. It has
+	// 1 to 68 letters, digits, hyphens and underscores. Default: names that
+	// CloudFormation generates.
+	Name *string
+
+	// Key encrypts the messages. The construct allows the function and EventBridge to
+	// use it; synthesis warns if the key is imported, because its policy cannot be
+	// changed. Default: a key that SQS owns, without cost.
+	Key awskms.IKey
+
+	// RemovalPolicy is what happens to the queues when they are removed from the
+	// stack. Default: DESTROY, with their messages.
+	RemovalPolicy awscdk.RemovalPolicy
 }
 
 // Reconciler runs a function on a schedule, which settles due records and
@@ -58,8 +85,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		props = &ReconcilerProps{}
 	}
 	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function, every: lengthOf(props.Every, time.Minute)}
-	r.Exhausted = deadLetters(r.Construct, "Exhausted")
-	r.Undelivered = deadLetters(r.Construct, "Undelivered")
+	r.createQueues(or(props.Queues, ReconcilerQueues{}))
 	if props.Function == nil {
 		refuse(r.Construct, "Function is not set: set it to the function that runs idempotent.Reconciler")
 	}
@@ -71,7 +97,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		r.every = length{Duration: time.Minute} // so that this is the only error
 		return r
 	}
-	if props.Function == nil || props.Table == nil {
+	if props.Function == nil || props.Table == nil || lacksRole(r.Construct, props.Function) {
 		return r
 	}
 	every := props.Every
@@ -82,13 +108,16 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	props.Table.grantReconciler(props.Function, !r.scan.off())
 	r.scan.schedule()
 	r.Exhausted.GrantSendMessages(props.Function)
-	if !setVariable(props.Function, "ONCE_EXHAUSTED_QUEUE_URL", r.Exhausted.QueueUrl()) {
+	url := props.Table.variable("ONCE_EXHAUSTED_QUEUE_URL")
+	if !setVariables(r.Construct, props.Function, variable{url, r.Exhausted.QueueUrl()}) {
 		others := ""
-		for _, s := range props.Table.settings() {
-			others += " " + s.name + " to " + s.value + ","
+		for _, v := range props.Table.settings() {
+			if v.value != nil {
+				others += " " + v.name + " to " + *v.value + ","
+			}
 		}
-		warn(r.Construct, "once:imported-function", "the function is imported, so its variables cannot be set here: set ONCE_TABLE to the table's name,"+
-			others+" and ONCE_EXHAUSTED_QUEUE_URL to the URL of the queue Exhausted")
+		warn(r.Construct, "once:imported-function", "the function is imported, so its variables cannot be set here: set "+props.Table.variable("ONCE_TABLE")+" to the table's name,"+
+			others+" and "+url+" to the URL of the queue Exhausted")
 	}
 	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {
 		// A run that fails or waits too long is not repeated: the next run does the same
@@ -120,12 +149,44 @@ func (r *Reconciler) notMinutes(every awscdk.Duration) string {
 	return ""
 }
 
-// deadLetters creates an encrypted queue for operators, with the longest
+// createQueues creates the queues for operators, encrypted and with the longest
 // retention that SQS allows.
-func deadLetters(scope constructs.Construct, id string) awssqs.Queue {
-	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
-		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
-		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
-		EnforceSSL:      jsii.Bool(true),
-	})
+func (r *Reconciler) createQueues(own ReconcilerQueues) {
+	if own.Name != nil && !isToken(own.Name) && !queueName.MatchString(*own.Name) {
+		refuse(r.Construct, fmt.Sprintf("Queues.Name is %q: want 1 to 68 letters, digits, hyphens and underscores", *own.Name))
+		own.Name = nil
+	}
+	create := func(id string) awssqs.Queue {
+		props := &awssqs.QueueProps{
+			RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
+			Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
+			EnforceSSL:      jsii.Bool(true),
+			RemovalPolicy:   own.RemovalPolicy,
+		}
+		if own.Name != nil {
+			props.QueueName = jsii.String(*own.Name + "-" + strings.ToLower(id))
+		}
+		if own.Key != nil {
+			props.Encryption, props.EncryptionMasterKey = awssqs.QueueEncryption_KMS, own.Key
+		}
+		return awssqs.NewQueue(r.Construct, jsii.String(id), props)
+	}
+	r.Exhausted, r.Undelivered = create("Exhausted"), create("Undelivered")
+	if own.Key == nil {
+		return
+	}
+	// EventBridge sends to an encrypted queue only if the policy of the key allows it.
+	added := own.Key.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:    jsii.Strings("kms:Decrypt", "kms:GenerateDataKey*"),
+		Resources:  jsii.Strings("*"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
+		Conditions: &map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(r.Construct).Account()}},
+	}), jsii.Bool(true))
+	if !*added.StatementAdded {
+		warn(r.Construct, "once:queue-key", "the policy of the imported key "+*own.Key.Node().Path()+
+			" cannot be changed here: make sure that it allows events.amazonaws.com and the role of the function to use the key")
+	}
 }
+
+// queueName matches the beginning of a queue's name, whose limit is 80 characters.
+var queueName = regexp.MustCompile("^[a-zA-Z0-9_-]{1,68}$")

@@ -13,6 +13,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/dynamostore"
 )
 
 // ScanProps are how a reconciler finds runs whose process ended without a warning,
@@ -76,6 +78,8 @@ type scan struct {
 	runs     length // the interval between two runs, at least a minute
 	every    length
 	segments float64
+
+	scheduled bool // the settings can work
 }
 
 func newScan(on constructs.Construct, function awslambda.IFunction, table *IdempotencyTable, props *ScanProps, runs length) *scan {
@@ -92,12 +96,13 @@ func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
 // schedule passes the settings that are not the store's defaults to the function. It
 // refuses those that cannot work, as far as they are known at synthesis.
 func (s *scan) schedule() {
+	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
 	switch {
 	case s.off() && (s.props.Segments != nil || s.props.RequestsPerMonth != nil || s.props.Retention != nil || s.props.RecordBytes != nil || s.props.OtherBytes != nil):
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
 		return
 	case s.off():
-		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String("off"))
+		s.set("off", 1)
 		return
 	case s.every.unknown || s.props.Segments != nil && isToken(s.props.Segments):
 		refuse(s.on, "Scan.Every or Scan.Segments is known only at the deployment: set it to a value that synthesis can check")
@@ -109,23 +114,26 @@ func (s *scan) schedule() {
 		refuse(s.on, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(s.every.Duration), inWords(s.runs.Duration)))
 		return
 	}
-	if s.every.Duration != defaultScanEvery {
-		setVariable(s.function, "ONCE_SCAN_EVERY", jsii.String(s.every.String()))
-	}
-	if s.segments > 1 {
-		setVariable(s.function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(s.segments))))
-	}
+	s.set(s.every.String(), int(s.segments))
 	if s.besideOthers() && s.props.OtherBytes == nil {
 		warn(s.on, "once:other-items", "the table has other items, and each scan reads them: set Scan.OtherBytes to their size, or Scan.Every to zero")
 	}
-	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
+	s.scheduled = true
+}
+
+// set sets the variables of the function, without those that have the store's
+// defaults.
+func (s *scan) set(every string, segments int) {
+	setVariables(s.on, s.function,
+		unless(defaultScanEvery.String(), s.table.variable("ONCE_SCAN_EVERY"), every),
+		unless("1", s.table.variable("ONCE_SCAN_SEGMENTS"), strconv.Itoa(segments)))
 }
 
 // besideOthers reports whether the table has other items.
 func (s *scan) besideOthers() bool { return *s.table.layout.Prefix != "" }
 
-// estimate is the aspect that judges the size of the table when the app is complete,
-// so that every source of its functions is known.
+// estimate is the aspect that judges the table when the app is complete, so that its
+// indexes and every source of its functions are known.
 type estimate struct {
 	of   *scan
 	done bool // it visits the construct's children, too
@@ -135,7 +143,12 @@ type estimate struct {
 func (e *estimate) Visit(constructs.IConstruct) {
 	if !e.done {
 		e.done = true
-		e.of.judge()
+		if e.of.table.lacksIndex() {
+			refuse(e.of.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-existing-table.md")
+		}
+		if e.of.scheduled {
+			e.of.judge()
+		}
 	}
 }
 

@@ -315,7 +315,7 @@ func checkFunction(c constructs.Construct, fn awslambda.IFunction, retention aws
 		return false
 	}
 	noteRetention(fn, retention)
-	return true
+	return !lacksRole(c, fn)
 }
 
 // retentionKey is the type of the metadata with the seconds for which a function

@@ -27,10 +27,11 @@ type IdempotencyTable struct {
 	// Chunks is the table for results above 4 KB; nil without KeepLargeResultsIn.
 	Chunks awsdynamodb.ITable
 
-	layout    TableLayout                   // every name is set
-	encrypted awsdynamodb.TableEncryptionV2 // of a table that NewIdempotencyTable created; nil: the default
-	granted   bool                          // a grantee has the settings
-	functions []awslambda.Function          // that have them
+	name      string                   // of Named
+	layout    TableLayout              // every name is set
+	own       awsdynamodb.TablePropsV2 // of a table that NewIdempotencyTable created
+	granted   bool                     // a grantee has the settings
+	functions []awslambda.Function     // that have them
 }
 
 // TableLayout describes a table that has other items than records. The properties
@@ -72,13 +73,16 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 		own = *props
 	}
 	t.refuseOtherKeys(&own)
-	t.encrypted = own.Encryption
+	own.Replicas = t.replicas(&own)
+	own.Encryption = t.encryption(&own)
+	t.own = own
 	own.GlobalSecondaryIndexes = withRecovery(own.GlobalSecondaryIndexes)
 	t.Table = t.create("Table", own)
 	return t
 }
 
-// create creates a table with the keys and the time to live of the layout.
+// create creates a table with the keys and the time to live of the layout. Replicas
+// and encryption were judged before.
 func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	own.PartitionKey = attribute(*t.layout.PartitionKey, awsdynamodb.AttributeType_STRING)
 	own.TimeToLiveAttribute = t.layout.TimeToLiveAttribute
@@ -86,8 +90,6 @@ func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdy
 	if *t.layout.SortKey != "" {
 		own.SortKey = attribute(*t.layout.SortKey, awsdynamodb.AttributeType_STRING)
 	}
-	own.Replicas = t.replicas(&own)
-	own.Encryption = t.encryption(&own)
 	own.DeletionProtection = jsii.Bool(or(own.DeletionProtection, true))
 	if own.RemovalPolicy == "" {
 		own.RemovalPolicy = awscdk.RemovalPolicy_RETAIN
@@ -101,8 +103,9 @@ func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdy
 // IdempotencyTableFrom uses a table that exists: one that this app creates in
 // another way, or one that it imports by name, ARN or attributes with the
 // functions of awsdynamodb. The table needs the keys, the time to live and the
-// index of [NewIdempotencyTable]; `once table check` compares them. If it has other
-// items, or other names, layout describes it; otherwise layout is nil.
+// index of [NewIdempotencyTable]. Synthesis refuses a table of the app that has others;
+// `once table check` compares those of an imported one. If the table has other items,
+// or other names, layout describes it; otherwise layout is nil.
 //
 // The CDK cannot change the key policy and the resource policy of an imported
 // table, so grants to another account are warned about. Import a table with a
@@ -114,6 +117,7 @@ func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynam
 		refuse(t.Construct, "the table is not set: import one with awsdynamodb.TableV2_FromTableName")
 		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
 	}
+	t.judgeTable(t.Table)
 	return t
 }
 
@@ -139,17 +143,54 @@ func (t *IdempotencyTable) setLayout(layout *TableLayout) {
 	t.layout = own
 }
 
+// Named gives the table a name, for a function that uses several tables: all its
+// variables end with it, such as ONCE_TABLE_ORDERS for "orders", and so do those that a
+// [Reconciler] and [IdempotencyAlarms] of this table set. The function opens the table
+// with dynamostore.Named. A name consists of lower-case letters, digits and hyphens.
+// Call Named before the grants. It returns the table. Default: no name.
+func (t *IdempotencyTable) Named(name *string) *IdempotencyTable {
+	t.mustNotBeGranted("Named")
+	_, err := dynamostore.New(struct{ dynamostore.Client }{}, "not-called",
+		dynamostore.Named(or(name, "")), dynamostore.FromEnvironment(func(string) string { return "" }))
+	if err != nil {
+		refuse(t.Construct, err.Error())
+		return t
+	}
+	t.name = *name
+	return t
+}
+
 // KeepLargeResultsIn stores results above 4 KB in a separate table, so that the
 // scan of a [Reconciler] does not read them. It needs the keys and the time to live
 // of the table of records, and no index. If it is nil, it is created with the defaults
-// of [NewIdempotencyTable], and with the Encryption of the table of records if that
-// function created it. Call it before the grants.
+// of [NewIdempotencyTable]. If that function created the table of records, the new
+// table has its Encryption, Replicas, RemovalPolicy, DeletionProtection, backups and
+// Tags. Call KeepLargeResultsIn before the grants.
 func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 	t.mustNotBeGranted("KeepLargeResultsIn")
 	if chunks == nil {
-		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{Encryption: t.encrypted})
+		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{
+			Encryption: t.own.Encryption, Replicas: withoutIndexes(t.own.Replicas),
+			RemovalPolicy: t.own.RemovalPolicy, DeletionProtection: t.own.DeletionProtection,
+			PointInTimeRecovery:              t.own.PointInTimeRecovery, //lint:ignore SA1019 it may be set
+			PointInTimeRecoverySpecification: t.own.PointInTimeRecoverySpecification,
+			Tags:                             t.own.Tags,
+		})
 	}
+	t.judgeTable(chunks)
 	t.Chunks = chunks
+}
+
+// withoutIndexes returns the replicas for a table that is billed on demand and has no
+// index.
+func withoutIndexes(replicas *[]*awsdynamodb.ReplicaTableProps) *[]*awsdynamodb.ReplicaTableProps {
+	var all []*awsdynamodb.ReplicaTableProps
+	for _, replica := range or(replicas, nil) {
+		own := *replica
+		own.GlobalSecondaryIndexOptions, own.ReadCapacity, own.MaxReadRequestUnits, own.KinesisStream, own.ResourcePolicy = nil, nil, nil, nil, nil
+		all = append(all, &own)
+	}
+	return &all
 }
 
 func (t *IdempotencyTable) mustNotBeGranted(method string) {
@@ -169,24 +210,131 @@ func (t *IdempotencyTable) MetricForIndex(metricName *string, options *awscloudw
 	return t.Table.Metric(metricName, &own)
 }
 
-// refuseOtherKeys refuses settings with which the store could not work.
+// shape is what the store needs of a table: its keys, its time to live, and that it
+// is not strongly consistent across regions.
+type shape struct {
+	partitionKey, sortKey key
+	ttl                   string
+	strong                bool
+}
+
+// key is a key of a table. Its kind is S for a string.
+type key struct{ name, kind string }
+
+// String returns the key as text, such as "pk" (S).
+func (k key) String() string {
+	if k.name == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%q (%s)", k.name, k.kind)
+}
+
+// refuseOtherKeys refuses properties of a new table with which the store could not
+// work.
 func (t *IdempotencyTable) refuseOtherKeys(props *awsdynamodb.TablePropsV2) {
-	for _, property := range []struct {
-		name string
-		set  bool
-	}{
-		{"PartitionKey", props.PartitionKey != nil},
-		{"SortKey", props.SortKey != nil},
-		{"LocalSecondaryIndexes", props.LocalSecondaryIndexes != nil},
-		{"TimeToLiveAttribute", props.TimeToLiveAttribute != nil},
-	} {
-		if property.set {
-			refuse(t.Construct, property.name+" is set, and package dynamostore has its own: remove it")
+	keyOf := func(a *awsdynamodb.Attribute, otherwise string) key {
+		if a == nil {
+			return key{otherwise, "S"}
+		}
+		kinds := map[awsdynamodb.AttributeType]string{
+			awsdynamodb.AttributeType_STRING: "S", awsdynamodb.AttributeType_NUMBER: "N", awsdynamodb.AttributeType_BINARY: "B",
+		}
+		return key{or(a.Name, ""), kinds[a.Type]}
+	}
+	t.judge("the table", shape{
+		partitionKey: keyOf(props.PartitionKey, dynamostore.PartitionKey),
+		sortKey:      keyOf(props.SortKey, ""),
+		ttl:          or(props.TimeToLiveAttribute, dynamostore.TTLAttribute),
+		strong:       props.MultiRegionConsistency == awsdynamodb.MultiRegionConsistency_STRONG || props.WitnessRegion != nil,
+	})
+	if props.LocalSecondaryIndexes != nil {
+		refuse(t.Construct, "LocalSecondaryIndexes is set, and the table has no sort key: remove it")
+	}
+}
+
+// resource is the resource of a table of this app.
+type resource interface {
+	awscdk.CfnResource
+	KeySchema() any
+	AttributeDefinitions() any
+	TimeToLiveSpecification() any
+	GlobalSecondaryIndexes() any
+}
+
+// resourceOf returns the resource of a table, or nil if the table is imported.
+func resourceOf(table awsdynamodb.ITable) resource {
+	found, _ := table.Node().DefaultChild().(resource)
+	return found
+}
+
+// judgeTable refuses a table of this app with which the store could not work.
+func (t *IdempotencyTable) judgeTable(table awsdynamodb.ITable) {
+	of := resourceOf(table)
+	if of == nil {
+		return
+	}
+	found, kinds := shape{sortKey: key{kind: "S"}}, map[string]string{}
+	for _, a := range resolved(of, of.AttributeDefinitions()) {
+		kinds[a["attributeName"]] = a["attributeType"]
+	}
+	for _, k := range resolved(of, of.KeySchema()) {
+		if named := (key{k["attributeName"], kinds[k["attributeName"]]}); k["keyType"] == "RANGE" {
+			found.sortKey = named
+		} else {
+			found.partitionKey = named
 		}
 	}
-	if props.MultiRegionConsistency == awsdynamodb.MultiRegionConsistency_STRONG || props.WitnessRegion != nil {
-		refuse(t.Construct, "MultiRegionConsistency is STRONG, and such a table has neither time to live nor transactions: remove it and WitnessRegion")
+	for _, ttl := range resolved(of, []any{of.TimeToLiveSpecification()}) {
+		found.ttl = ttl["attributeName"]
 	}
+	if global, ok := of.(awsdynamodb.CfnGlobalTable); ok {
+		found.strong = or(global.MultiRegionConsistency(), "") == string(awsdynamodb.MultiRegionConsistency_STRONG)
+	}
+	t.judge(*table.Node().Path(), found)
+}
+
+// resolved returns the texts in a list of a resource.
+func resolved(of resource, list any) (all []map[string]string) {
+	elements, _ := awscdk.Stack_Of(of).Resolve(list).([]any)
+	for _, element := range elements {
+		texts := map[string]string{}
+		fields, _ := element.(map[string]any)
+		for name, value := range fields {
+			texts[name], _ = value.(string)
+		}
+		all = append(all, texts)
+	}
+	return all
+}
+
+// judge refuses a table with which the store could not work.
+func (t *IdempotencyTable) judge(name string, found shape) {
+	want := shape{partitionKey: key{*t.layout.PartitionKey, "S"}, sortKey: key{*t.layout.SortKey, "S"}, ttl: *t.layout.TimeToLiveAttribute}
+	for _, k := range []struct {
+		what        string
+		found, want key
+	}{{"partition key", found.partitionKey, want.partitionKey}, {"sort key", found.sortKey, want.sortKey}} {
+		if k.found != k.want {
+			refuse(t.Construct, fmt.Sprintf("the %s of %s is %v, and the store uses %v: change it, or describe an existing table with a TableLayout", k.what, name, k.found, k.want))
+		}
+	}
+	switch {
+	case found.ttl == "":
+		warn(t.Construct, "once:time-to-live", name+" has no time to live, so expired records stay and are billed: set it to "+want.ttl)
+	case found.ttl != want.ttl:
+		refuse(t.Construct, fmt.Sprintf("the time to live of %s is %q, and the store uses %q: change it, or describe an existing table with a TableLayout", name, found.ttl, want.ttl))
+	}
+	if found.strong {
+		refuse(t.Construct, name+" has strong consistency across regions (MultiRegionConsistency, WitnessRegion), and such a table has neither time to live nor transactions: remove it")
+	}
+}
+
+// lacksIndex reports whether a table of this app has no index for reconciliation.
+func (t *IdempotencyTable) lacksIndex() bool {
+	of := resourceOf(t.Table)
+	return of != nil && !slices.ContainsFunc(resolved(of, of.GlobalSecondaryIndexes()), func(index map[string]string) bool {
+		return index["indexName"] == dynamostore.IndexName
+	})
 }
 
 // withRecovery returns the indexes with the one of package dynamostore, which

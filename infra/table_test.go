@@ -101,21 +101,85 @@ func TestTableProps(t *testing.T) {
 	}
 }
 
-// Replicas have keys of their own regions.
+// Replicas have keys of their own regions. The table of large results has the same
+// regions, keys, tags and removal.
 func TestTableInOtherRegions(t *testing.T) {
 	stack := newStackIn("eu-central-1")
 	const theirs = "arn:aws:kms:eu-west-1:123456789012:key/4b5ff7a6-1f7b-4c53-9d7d-0a6d2f6f2a11"
+	tags := &[]*awscdk.CfnTag{{Key: jsii.String("team"), Value: jsii.String("payments")}}
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
-		Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}},
+		Replicas: &[]*awsdynamodb.ReplicaTableProps{{
+			Tags: tags, Region: jsii.String("eu-west-1"), GlobalSecondaryIndexOptions: &map[string]*awsdynamodb.ReplicaGlobalSecondaryIndexOptions{
+				"recovery": {ContributorInsightsSpecification: &awsdynamodb.ContributorInsightsSpecification{Enabled: jsii.Bool(true)}},
+			},
+		}},
 		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil),
 			&map[string]*string{"eu-west-1": jsii.String(theirs)}),
-	})
-	got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any)
-	if len(got) != 2 || asJSON(t, got[0].(map[string]any)["SSESpecification"]) != `{"KMSMasterKeyId":"`+theirs+`"}` {
-		t.Errorf("got %d regions, want 2, each with its key: %v", len(got), got)
+		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, DeletionProtection: jsii.Bool(false), Tags: tags,
+	}).KeepLargeResultsIn(nil)
+	for _, table := range resources(t, stack, "AWS::DynamoDB::GlobalTable") {
+		got := table.Properties["Replicas"].([]any)
+		if len(got) != 2 || asJSON(t, got[0].(map[string]any)["SSESpecification"]) != `{"KMSMasterKeyId":"`+theirs+`"}` {
+			t.Errorf("%s has %d regions, want 2, each with its key: %v", table.id, len(got), got)
+		}
+		for _, of := range got {
+			if tags := asJSON(t, of.(map[string]any)["Tags"]); tags != `[{"Key":"team","Value":"payments"}]` {
+				t.Errorf("%s has the tags %s", table.id, tags)
+			}
+			if of.(map[string]any)["DeletionProtectionEnabled"] != false {
+				t.Errorf("a replica of %s is protected", table.id)
+			}
+		}
+		if table.DeletionPolicy != "Delete" {
+			t.Errorf("the deletion policy of %s is %q", table.id, table.DeletionPolicy)
+		}
 	}
 	wantRefusals(t, stack)
 	wantWarnings(t, stack, "send the requests of a key to one region")
+}
+
+// A table that this app creates in another way is judged like a new one, and so is a
+// table for large results.
+func TestExistingTablesThatAreRefused(t *testing.T) {
+	id := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_NUMBER}
+	pk := &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}
+	for _, row := range []struct {
+		name   string
+		table  func(awscdk.Stack, *string) awsdynamodb.ITable
+		layout *infra.TableLayout
+		want   []string
+	}{
+		{"keys", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: id, SortKey: pk, TimeToLiveAttribute: jsii.String("expires")})
+		}, nil, []string{`the partition key of Test/T is "id" (N), and the store uses "pk" (S)`, `the sort key of Test/T is "pk" (S), and the store uses none`, `the time to live of Test/T is "expires"`}},
+		{"a table of the first version of the CDK", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTable(s, name, &awsdynamodb.TableProps{PartitionKey: id, TimeToLiveAttribute: jsii.String("ttl")})
+		}, nil, []string{`the partition key of Test/T is "id" (N)`}},
+		{"another layout", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
+		}, &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")}, []string{`the sort key of Test/T is none, and the store uses "SK" (S)`}},
+		{"strong consistency", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{
+				PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl"), MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG, WitnessRegion: jsii.String("eu-west-1"),
+				Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-3")}},
+			})
+		}, nil, []string{"Test/T has strong consistency"}},
+		{"as it should be", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
+		}, nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack, jsii.String("T")), row.layout)
+			wantRefusals(t, stack, row.want...)
+			wantWarnings(t, stack)
+
+			stack = newStackIn("eu-central-1")
+			imported := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("records"))
+			infra.IdempotencyTableFrom(stack, jsii.String("Records"), imported, row.layout).KeepLargeResultsIn(row.table(stack, jsii.String("T")))
+			wantRefusals(t, stack, row.want...)
+		})
+	}
 }
 
 // Configurations that CloudFormation or the CDK would refuse later, or with
@@ -149,7 +213,10 @@ func TestTablesThatAreRefused(t *testing.T) {
 				LocalSecondaryIndexes:  &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
 				MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
 			}
-		}, []string{"PartitionKey is set", "SortKey is set", "TimeToLiveAttribute is set", "LocalSecondaryIndexes is set", "MultiRegionConsistency is STRONG"}},
+		}, []string{
+			`the partition key of the table is "id" (S), and the store uses "pk" (S)`, `the sort key of the table is "id" (S), and the store uses none`,
+			`the time to live of the table is "expires", and the store uses "ttl"`, "LocalSecondaryIndexes is set", "the table has strong consistency",
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()

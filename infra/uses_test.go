@@ -3,6 +3,7 @@
 package infra_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -125,9 +127,14 @@ func TestTablesThatExist(t *testing.T) {
 		}, strings.Replace(importedTable, "123456789012", "210987654321", 1), `"arn:aws:dynamodb:eu-central-1:210987654321:table/records"`,
 			[]string{"the policy of the imported table Test/Table cannot be changed here"}},
 		{"a table of the first version of the CDK", func(s awscdk.Stack) awsdynamodb.ITable {
-			return awsdynamodb.NewTable(s, jsii.String("Table"), &awsdynamodb.TableProps{
-				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
+			table := awsdynamodb.NewTable(s, jsii.String("Table"), &awsdynamodb.TableProps{
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}, TimeToLiveAttribute: jsii.String("ttl"),
 			})
+			table.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexProps{
+				IndexName:    jsii.String(dynamostore.IndexName),
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexPartitionKey), Type: awsdynamodb.AttributeType_STRING},
+			})
+			return table
 		}, "<TableCD117FA1.Arn>", `{"Ref":"TableCD117FA1"}`, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -206,6 +213,10 @@ func TestAliases(t *testing.T) {
 	rule := asJSON(t, resources(t, stack, "AWS::Events::Rule")[0].Properties["Targets"])
 	if !strings.Contains(rule, "FunctionAliaslive") {
 		t.Errorf("the target of the rule is %s, want the alias", rule)
+	}
+	wantProperties(t, resources(t, stack, "AWS::Lambda::EventInvokeConfig")[0], `{"Qualifier": {"Fn::Select": [7, {"Fn::Split": [":", {"Ref": "FunctionAliasliveD531BB47"}]}]}}`)
+	if permission := asJSON(t, resources(t, stack, "AWS::Lambda::Permission")[0].Properties["FunctionName"]); !strings.Contains(permission, "FunctionAliaslive") {
+		t.Errorf("the permission is on %s, want the alias", permission)
 	}
 	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
 	if !strings.Contains(variables, "ONCE_EXHAUSTED_QUEUE_URL") || !strings.Contains(variables, "ONCE_TABLE") {
@@ -353,4 +364,205 @@ func TestTwoStacks(t *testing.T) {
 	if resource := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties); strings.Count(resource, "Fn::ImportValue") != 2 {
 		t.Errorf("the policy is %s, want the ARN from the other stack", resource)
 	}
+}
+
+// Two tables of one function with names: each has its own variables, and so have its
+// reconciler and its alarms. The first may be without a name.
+func TestNamedTables(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	fn := newFunction(stack, "Function", 60)
+	for _, name := range []string{"", "old-orders"} {
+		records := infra.NewIdempotencyTable(stack, jsii.String("Records"+name), &awsdynamodb.TablePropsV2{TableName: jsii.String("records" + name)})
+		every := 12.0
+		if name != "" {
+			records.Named(&name).KeepLargeResultsIn(awsdynamodb.TableV2_FromTableName(stack, jsii.String("Chunks"), jsii.String("chunks")))
+			every = 24
+		}
+		records.GrantHandler(fn, jsii.String("order"))
+		reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"+name), &infra.ReconcilerProps{
+			Function: fn, Table: records, Scan: &infra.ScanProps{Every: awscdk.Duration_Hours(&every), Segments: jsii.Number(every / 6)},
+		})
+		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"+name), &infra.IdempotencyAlarmsProps{
+			Namespace: jsii.String("Orders" + name), Operations: jsii.Strings("order"), Functions: &[]awslambda.IFunction{fn}, Table: records, Reconciler: reconciler,
+		})
+	}
+	wantRefusals(t, stack)
+	variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	for variable, value := range variables {
+		if ref, ok := value.(map[string]any); ok {
+			variables[variable] = name(ref["Ref"].(string))
+		}
+	}
+	want := map[string]any{
+		"ONCE_TABLE": "RecordsTable", "ONCE_SCAN_EVERY": "12h0m0s", "ONCE_SCAN_SEGMENTS": "2",
+		"ONCE_EXHAUSTED_QUEUE_URL": "ReconcilerExhausted", "ONCE_METRICS_NAMESPACE": "Orders",
+		"ONCE_TABLE_OLD_ORDERS": "RecordsoldordersTable", "ONCE_CHUNK_TABLE_OLD_ORDERS": "chunks", "ONCE_SCAN_SEGMENTS_OLD_ORDERS": "4",
+		"ONCE_EXHAUSTED_QUEUE_URL_OLD_ORDERS": "ReconcileroldordersExhausted", "ONCE_METRICS_NAMESPACE_OLD_ORDERS": "Ordersold-orders",
+	}
+	if got, want := asJSON(t, variables), asJSON(t, want); got != want {
+		t.Errorf("the variables are %s, want %s", got, want)
+	}
+}
+
+// What would give one variable two values, or none, names both constructs.
+func TestConflicts(t *testing.T) {
+	table := func(s awscdk.Stack, id string) *infra.IdempotencyTable {
+		return infra.NewIdempotencyTable(s, jsii.String(id), nil)
+	}
+	from := func(s awscdk.Stack, id string, layout *infra.TableLayout) *infra.IdempotencyTable {
+		shop, ok := s.Node().TryFindChild(jsii.String("Shop")).(awsdynamodb.ITable)
+		if !ok {
+			shop = awsdynamodb.TableV2_FromTableName(s, jsii.String("Shop"), jsii.String("shop"))
+		}
+		return infra.IdempotencyTableFrom(s, jsii.String(id), shop, layout)
+	}
+	reconcile := func(s awscdk.Stack, id string, fn awslambda.IFunction, t *infra.IdempotencyTable, scan *infra.ScanProps) *infra.Reconciler {
+		return infra.NewReconciler(s, jsii.String(id), &infra.ReconcilerProps{Function: fn, Table: t, Scan: scan})
+	}
+	alarms := func(s awscdk.Stack, namespace string, fn awslambda.IFunction, t *infra.IdempotencyTable) {
+		infra.NewIdempotencyAlarms(s, jsii.String("Alarms"+namespace), &infra.IdempotencyAlarmsProps{
+			Namespace: &namespace, Operations: jsii.Strings("order"), Functions: &[]awslambda.IFunction{fn}, Table: t,
+		})
+	}
+	charge, env := jsii.String("charge"), &awscdk.Environment{Region: jsii.String("eu-central-1"), Account: jsii.String("123456789012")}
+	prefix := &infra.TableLayout{Prefix: jsii.String("ONCE#")}
+	const function = " of the function Test/Function"
+	for _, row := range []struct {
+		name string
+		add  func(awscdk.Stack, awslambda.Function)
+		want []string
+	}{
+		{"two tables", func(s awscdk.Stack, fn awslambda.Function) {
+			table(s, "A").GrantHandler(fn, charge)
+			table(s, "B").GrantHandler(fn, charge)
+		}, []string{"Test/B and Test/A want different values of ONCE_TABLE" + function + ": name one of the tables with Named"}},
+		{"two tables, by an alias", func(s awscdk.Stack, fn awslambda.Function) {
+			table(s, "A").GrantHandler(fn.AddAlias(jsii.String("live"), nil), charge)
+			table(s, "B").GrantHandler(fn, charge)
+		}, []string{"Test/B and Test/A want different values of ONCE_TABLE" + function}},
+		{"two tables with one name", func(s awscdk.Stack, fn awslambda.Function) {
+			table(s, "A").Named(jsii.String("orders")).GrantHandler(fn, charge)
+			table(s, "B").Named(jsii.String("orders")).GrantReconciler(fn)
+		}, []string{"Test/B and Test/A want different values of ONCE_TABLE_ORDERS" + function}},
+		{"tables of two stacks whose resources have one id", func(s awscdk.Stack, fn awslambda.Function) {
+			other := awscdk.NewStack(s.Node().Root().(constructs.Construct), jsii.String("Other"), &awscdk.StackProps{Env: env})
+			table(s, "A").GrantHandler(fn, charge)
+			table(other, "A").GrantHandler(fn, charge)
+			wantRefusals(t, other, "Other/A and Test/A want different values of ONCE_TABLE"+function)
+		}, nil},
+		{"a value, and none", func(s awscdk.Stack, fn awslambda.Function) {
+			from(s, "A", prefix).GrantHandler(fn, charge)
+			from(s, "B", nil).GrantHandler(fn, charge)
+		}, []string{"Test/B and Test/A want different values of ONCE_PREFIX" + function}},
+		{"no value, and one", func(s awscdk.Stack, fn awslambda.Function) {
+			from(s, "A", nil).GrantHandler(fn, charge)
+			b := from(s, "B", nil)
+			b.KeepLargeResultsIn(awsdynamodb.TableV2_FromTableName(s, jsii.String("Chunks"), jsii.String("chunks")))
+			b.GrantHandler(fn, charge)
+		}, []string{"Test/B and Test/A want different values of ONCE_CHUNK_TABLE" + function}},
+		{"two reconcilers", func(s awscdk.Stack, fn awslambda.Function) {
+			records := table(s, "A")
+			reconcile(s, "R", fn, records, nil)
+			reconcile(s, "Q", fn, records, &infra.ScanProps{Segments: jsii.Number(2)})
+		}, []string{"Test/Q and Test/R want different values of ONCE_SCAN_SEGMENTS" + function, "Test/Q and Test/R want different values of ONCE_EXHAUSTED_QUEUE_URL" + function}},
+		{"two namespaces", func(s awscdk.Stack, fn awslambda.Function) {
+			records := table(s, "A")
+			alarms(s, "X", fn, records)
+			alarms(s, "Y", fn, records)
+		}, []string{"Test/AlarmsY and Test/AlarmsX want different values of ONCE_METRICS_NAMESPACE" + function}},
+		{"a variable of the function itself", func(s awscdk.Stack, fn awslambda.Function) {
+			fn.AddEnvironment(jsii.String("ONCE_TABLE"), jsii.String("other"), nil)
+			fn.AddEnvironment(jsii.String("ONCE_PREFIX"), jsii.String("ONCE#"), nil)
+			table(s, "A").GrantHandler(fn, charge)
+		}, []string{"Test/A and the function's own Environment want different values of ONCE_PREFIX and ONCE_TABLE" + function}},
+		{"the same value of the function itself", func(s awscdk.Stack, fn awslambda.Function) {
+			records := table(s, "A")
+			fn.AddEnvironment(jsii.String("ONCE_TABLE"), records.Table.TableName(), nil)
+			records.GrantHandler(fn, charge)
+			records.GrantReconciler(fn)
+			from(s, "B", prefix).Named(jsii.String("shop")).GrantHandler(fn, charge)
+			from(s, "C", prefix).Named(jsii.String("shop")).GrantHandler(fn, charge)
+		}, nil},
+		{"a name after a grant", func(s awscdk.Stack, fn awslambda.Function) {
+			records := table(s, "A")
+			records.GrantHandler(fn, charge)
+			records.Named(jsii.String("orders"))
+		}, []string{"Named is called after a grant"}},
+		{"invalid names", func(s awscdk.Stack, _ awslambda.Function) {
+			table(s, "A").Named(jsii.String("Orders")).Named(jsii.String("or_ders")).Named(nil)
+		}, []string{`invalid name "Orders"`, `invalid name "or_ders"`, `invalid name ""`}},
+		{"a table of another region", func(s awscdk.Stack, fn awslambda.Function) {
+			records := infra.IdempotencyTableFrom(s, jsii.String("A"), awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(strings.Replace(importedTable, "eu-central-1", "eu-west-1", 1))), nil)
+			records.GrantHandler(fn.AddAlias(jsii.String("live"), nil), charge)
+			records.GrantHandler(anImportedFunction(s), charge)
+			records.GrantHandler(newRole(s, "Role"), charge) // its functions are not known
+		}, []string{"the function Test/Function/Aliaslive is in eu-central-1 and the table Test/Table in eu-west-1", "the function Test/Imported is in eu-central-1"}},
+		{"a function without its role", func(s awscdk.Stack, _ awslambda.Function) {
+			fn := awslambda.Function_FromFunctionArn(s, jsii.String("Imported"), jsii.String(importedFunction))
+			records := table(s, "A")
+			records.GrantHandler(fn, charge)
+			reconcile(s, "R", fn, records, nil)
+			infra.NewQueueSource(s, jsii.String("Source"), &infra.QueueSourceProps{Function: fn, Queue: newQueue(s, nil), Retention: days(23)})
+		}, []string{"the function Test/Imported is imported without its role", "without its role", "without its role"}},
+		{"large results of another region", func(s awscdk.Stack, fn awslambda.Function) {
+			records := table(s, "A")
+			records.KeepLargeResultsIn(awsdynamodb.TableV2_FromTableArn(s, jsii.String("Chunks"), jsii.String(strings.Replace(importedTable, "eu-central-1", "eu-west-1", 1))))
+			records.GrantHandler(fn, charge)
+		}, []string{"the table Test/Chunks in eu-west-1"}},
+		{"a replica in the region", func(s awscdk.Stack, fn awslambda.Function) {
+			home := awscdk.NewStack(s.Node().Root().(constructs.Construct), jsii.String("Home"), &awscdk.StackProps{
+				Env: &awscdk.Environment{Region: jsii.String("eu-west-1"), Account: env.Account},
+			})
+			records := infra.NewIdempotencyTable(home, jsii.String("A"), &awsdynamodb.TablePropsV2{
+				TableName: jsii.String("records"), Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-central-1")}},
+			})
+			infra.IdempotencyTableFrom(s, jsii.String("B"), records.Table.(awsdynamodb.TableV2).Replica(jsii.String("eu-central-1")), nil).GrantHandler(fn, charge)
+		}, nil},
+		{"a reconciler of a table without the index", func(s awscdk.Stack, fn awslambda.Function) {
+			reconcile(s, "R", fn, infra.IdempotencyTableFrom(s, jsii.String("A"), awsdynamodb.NewTableV2(s, jsii.String("T"), &awsdynamodb.TablePropsV2{
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}, TimeToLiveAttribute: jsii.String("ttl"),
+			}), nil), &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(0))})
+		}, []string{"the table has no index recovery"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			row.add(stack, newFunction(stack, "Function", 60))
+			wantRefusals(t, stack, row.want...)
+		})
+	}
+}
+
+// The queues of a reconciler have a name, a key that the function and EventBridge may
+// use, and a removal policy.
+func TestQueuesOfAReconciler(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Queues: &infra.ReconcilerQueues{Name: jsii.String("charges"), Key: awskms.NewKey(stack, jsii.String("Key"), nil), RemovalPolicy: awscdk.RemovalPolicy_RETAIN},
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack)
+	got := map[string]string{}
+	for _, queue := range resources(t, stack, "AWS::SQS::Queue") {
+		got[queue.Properties["QueueName"].(string)] = queue.DeletionPolicy + " " + symbolic(queue.Properties["KmsMasterKeyId"])
+	}
+	if want := map[string]string{"charges-exhausted": "Retain <Key961B73FD.Arn>", "charges-undelivered": "Retain <Key961B73FD.Arn>"}; !maps.Equal(got, want) {
+		t.Errorf("the queues are %v, want %v", got, want)
+	}
+	wantAllowed(t, policyOf(t, stack), request{"kms:GenerateDataKeyWithoutPlaintext", "<Key961B73FD.Arn>", nil}, true)
+	policy := asJSON(t, resources(t, stack, "AWS::KMS::Key")[0].Properties["KeyPolicy"])
+	if want := `{"Action":["kms:Decrypt","kms:GenerateDataKey*"],"Condition":{"StringEquals":{"aws:SourceAccount":"123456789012"}},"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},"Resource":"*"}`; !strings.Contains(policy, want) {
+		t.Errorf("the key's policy is %s, want in it %s", policy, want)
+	}
+
+	stack = newStackIn("eu-central-1")
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Queues: &infra.ReconcilerQueues{
+			Name: jsii.String("charges.fifo"),
+			Key:  awskms.Key_FromKeyArn(stack, jsii.String("Key"), jsii.String("arn:aws:kms:eu-central-1:123456789012:key/4b5ff7a6-1f7b-4c53-9d7d-0a6d2f6f2a11")),
+		},
+	})
+	wantRefusals(t, stack, `Queues.Name is "charges.fifo"`)
+	wantWarnings(t, stack, "the policy of the imported key Test/Key cannot be changed here")
 }

@@ -48,6 +48,7 @@ type env struct {
 // storeFlags select the store.
 type storeFlags struct {
 	Table, File               string
+	Name                      string // of the store, in the names of its variables
 	Region, Profile, Endpoint string
 	NoIndex                   bool
 

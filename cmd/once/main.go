@@ -43,8 +43,9 @@ func rootCommand(e *env) *cobra.Command {
 		Long: `The operator's command line of once (github.com/once-lambda/once): it lists and
 shows the records of idempotency keys, and settles unknown outcomes.
 
-Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. Access
-to a table uses the AWS configuration of the environment.
+Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. If a
+function has several tables, --store selects the variables of one. Access to a
+table uses the AWS configuration of the environment.
 
 ` + exitCodes,
 		Example: `  once lookup 'POST /charges' --scope acme --key KEY
@@ -64,6 +65,7 @@ to a table uses the AWS configuration of the environment.
 	f.StringVar(&e.store.Prefix, "prefix", "", "`TEXT` with which the keys of records begin\n(default: with ONCE_TABLE, ONCE_PREFIX)")
 	f.StringVar(&e.store.TTLAttribute, "ttl-attribute", "", "the `NAME` of its attribute for time to live: ttl\n(default: with ONCE_TABLE, ONCE_TTL_ATTRIBUTE)")
 	f.StringVar(&e.store.File, "file", "", "`PATH` of a file of boltstore (default: ONCE_FILE)")
+	f.StringVar(&e.store.Name, "store", "", "the `NAME` with which the variables of a second\nstore end: orders for ONCE_TABLE_ORDERS")
 	f.StringVar(&e.store.Region, "region", "", "AWS `REGION` (default: the environment's)")
 	f.StringVar(&e.store.Profile, "profile", "", "AWS `PROFILE` (default: the environment's)")
 	f.StringVar(&e.store.Endpoint, "endpoint", "", "`URL` of LocalStack or DynamoDB Local (default: AWS)")

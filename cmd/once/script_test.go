@@ -320,7 +320,7 @@ func (d *desk) environment(stdout, stderr io.Writer, cancel func()) *environment
 		stdin: n.stdin, stdinTTY: n.terminal, now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
 		dynamo: func(aws.Config) dynamostore.Client { return dynamotest.Intercept(d.db, d.db.call) },
 		getenv: func(name string) string {
-			return map[bool]map[string]string{true: {"ONCE_FILE": d.file}, false: {"ONCE_TABLE": tableName}}[d.file != ""][name]
+			return map[bool]map[string]string{true: {"ONCE_FILE": d.file}, false: {"ONCE_TABLE": tableName, "ONCE_TABLE_OTHER": "other"}}[d.file != ""][name]
 		},
 	}
 	if w.stdin == nil {

@@ -63,18 +63,25 @@ type opened struct {
 	close       func() error
 }
 
+// variable returns the environment variable of the store that --store names.
+func (f storeFlags) variable(name string) string { return dynamostore.Variable(name, f.Name) }
+
 // choose returns the selected table or file: from the flags, or else from the
 // environment.
 func (f storeFlags) choose(getenv func(string) string) (table, file string, err error) {
 	table, file = f.Table, f.File
+	if f.Name != "" && (table != "" || file != "") {
+		return "", "", usage("--store %s names the variables of a store, so --table and --file are not allowed", f.Name)
+	}
+	inTable, inFile := f.variable("ONCE_TABLE"), f.variable("ONCE_FILE")
 	if table == "" && file == "" {
-		table, file = getenv("ONCE_TABLE"), getenv("ONCE_FILE")
+		table, file = getenv(inTable), getenv(inFile)
 	}
 	switch {
 	case table != "" && file != "":
 		return "", "", usage("both a table (%s) and a file (%s) are named; name one store", table, file)
 	case table == "" && file == "":
-		return "", "", usage("no store is named; use --table NAME or --file PATH, or set ONCE_TABLE or ONCE_FILE")
+		return "", "", usage("no store is named; use --table NAME or --file PATH, or set %s or %s", inTable, inFile)
 	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable, f.PartitionKey, f.SortKey, f.Prefix, f.TTLAttribute) != "":
 		return "", "", usage("%s is a file; --region, --profile, --endpoint, --chunk-table, --partition-key, --sort-key, --prefix and --ttl-attribute are for a table", file)
 	}
@@ -252,7 +259,12 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		return nil, err
 	}
 	client := e.dynamo(cfg)
-	settings := dynamostore.FromEnvironment(e.setting)
+	settings := func(o *dynamostore.Options) {
+		if e.store.Name != "" {
+			dynamostore.Named(e.store.Name)(o)
+		}
+		dynamostore.FromEnvironment(e.setting)(o)
+	}
 	s, err := dynamostore.New(client, table, settings, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
 	if err != nil {
 		return nil, usage("%v", err)
@@ -290,14 +302,14 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 
 // setting returns the value of a variable that describes the table: of its flag, or
 // of the environment if that names the table, too.
-func (e *env) setting(name string) string {
+func (e *env) setting(variable string) string {
 	f := e.store
 	value := map[string]string{
 		"ONCE_CHUNK_TABLE": f.ChunkTable, "ONCE_PARTITION_KEY": f.PartitionKey, "ONCE_SORT_KEY": f.SortKey,
 		"ONCE_PREFIX": f.Prefix, "ONCE_TTL_ATTRIBUTE": f.TTLAttribute,
-	}[name]
+	}[strings.TrimSuffix(variable, f.variable(""))]
 	if value == "" && f.Table == "" {
-		return e.getenv(name)
+		return e.getenv(variable)
 	}
 	return value
 }
@@ -361,8 +373,8 @@ func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, 
 	if err != nil {
 		return nil
 	}
-	keys := []string{cmp.Or(e.setting("ONCE_PARTITION_KEY"), dynamostore.PartitionKey)}
-	if sort := e.setting("ONCE_SORT_KEY"); sort != "" {
+	keys := []string{cmp.Or(e.setting(e.store.variable("ONCE_PARTITION_KEY")), dynamostore.PartitionKey)}
+	if sort := e.setting(e.store.variable("ONCE_SORT_KEY")); sort != "" {
 		keys = append(keys, sort)
 	}
 	isKey := slices.EqualFunc(out.Table.KeySchema, keys, func(k types.KeySchemaElement, name string) bool {

@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/dynamostore"
 )
 
 func TestStore_Choice(t *testing.T) {
@@ -36,6 +38,11 @@ func TestStore_Choice(t *testing.T) {
 		{storeFlags{Table: "t"}, env("ONCE_TABLE", "other", "ONCE_FILE", "f"), "t", "", ""},
 		{storeFlags{}, env("ONCE_TABLE", "t"), "t", "", ""},
 		{storeFlags{}, env("ONCE_FILE", "f"), "", "f", ""},
+		{storeFlags{Name: "old-orders"}, env("ONCE_TABLE", "t", "ONCE_TABLE_OLD_ORDERS", "o"), "o", "", ""},
+		{storeFlags{Name: "old-orders"}, env("ONCE_TABLE", "t", "ONCE_FILE_OLD_ORDERS", "f"), "", "f", ""},
+		{storeFlags{Name: "orders"}, env("ONCE_TABLE", "t"), "", "", "set ONCE_TABLE_ORDERS or ONCE_FILE_ORDERS"},
+		{storeFlags{Name: "orders", Table: "t"}, env("ONCE_TABLE_ORDERS", "o"), "", "", "--store orders"},
+		{storeFlags{Name: "orders", File: "f"}, env("ONCE_TABLE_ORDERS", "o"), "", "", "--store orders"},
 	} {
 		table, file, err := row.flags.choose(row.getenv)
 		if row.says != "" {
@@ -55,11 +62,14 @@ func TestSetting(t *testing.T) {
 	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE"} {
 		w := &environment{getenv: func(asked string) string { return "of " + asked }}
 		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag"}
-		if got := (&env{environment: w, store: flags}).setting(name); got != "flag" {
-			t.Errorf("%s is %q, and its flag %q", name, got, "flag")
-		}
-		if got := (&env{environment: w}).setting(name); got != "of "+name {
-			t.Errorf("%s is %q, want that of the environment", name, got)
+		for _, store := range []string{"", "orders"} {
+			asked := dynamostore.Variable(name, store)
+			if flags.Name = store; (&env{environment: w, store: flags}).setting(asked) != "flag" {
+				t.Errorf("%s is not that of its flag", asked)
+			}
+			if got := (&env{environment: w, store: storeFlags{Name: store}}).setting(asked); got != "of "+asked {
+				t.Errorf("%s is %q, want that of the environment", asked, got)
+			}
 		}
 		if got := (&env{environment: w, store: storeFlags{Table: "t"}}).setting(name); got != "" {
 			t.Errorf("%s of another table is %q", name, got)

@@ -78,9 +78,11 @@ locals {
 }
 
 resource "aws_iam_role_policy" "access" {
-  name   = coalesce(var.name, "once-${var.may}")
-  role   = var.role
-  policy = local.policy
+  # Two policies with one name on a role would overwrite each other, so the provider completes the name.
+  name        = var.name
+  name_prefix = var.name == null ? "${substr("once-${var.may}-${reverse(split("/", var.table.arn))[0]}", 0, 101)}-" : null
+  role        = var.role
+  policy      = local.policy
 
   lifecycle {
     precondition {

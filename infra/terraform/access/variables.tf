@@ -43,7 +43,7 @@ variable "scans" {
 }
 
 variable "name" {
-  description = "The name of the role's inline policy. Default: `once-` and the value of `may`."
+  description = "The name of the role's inline policy. A role can have one policy with a name. Default: `once-`, the value of `may`, the name of the table, and a part that makes it unique."
   type        = string
   default     = null
 }

@@ -5,17 +5,22 @@ locals {
 
   # The default of dynamostore is a day.
   scan_minutes = var.scan_every_minutes == null ? max(1440, var.every_minutes) : var.scan_every_minutes
-  scan = local.scan_minutes == 0 ? { ONCE_SCAN_EVERY = "off" } : merge(
-    { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY" => "${n}m" if n != 1440 },
-    { for n in [var.scan_segments] : "ONCE_SCAN_SEGMENTS" => tostring(n) if n > 1 },
+  scan = local.scan_minutes == 0 ? { "ONCE_SCAN_EVERY${local.suffix}" = "off" } : merge(
+    { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY${local.suffix}" => "${n}m" if n != 1440 },
+    { for n in [var.scan_segments] : "ONCE_SCAN_SEGMENTS${local.suffix}" => tostring(n) if n > 1 },
   )
+  suffix = var.table.store == null ? "" : "_${upper(replace(var.table.store, "-", "_"))}" # of dynamostore.Variable
+
+  # arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME:ALIAS
+  qualifier = try(split(":", var.function.arn)[7], null)
 }
 
 # A message for each record that reconciliation has given up.
 resource "aws_sqs_queue" "exhausted" {
   name                      = "${var.name}-exhausted"
   message_retention_seconds = 1209600 # the longest that SQS allows
-  sqs_managed_sse_enabled   = true
+  sqs_managed_sse_enabled   = var.kms_key_arn == null ? true : null
+  kms_master_key_id         = var.kms_key_arn
   tags                      = var.tags
 }
 
@@ -23,7 +28,8 @@ resource "aws_sqs_queue" "exhausted" {
 resource "aws_sqs_queue" "undelivered" {
   name                      = "${var.name}-undelivered"
   message_retention_seconds = 1209600
-  sqs_managed_sse_enabled   = true
+  sqs_managed_sse_enabled   = var.kms_key_arn == null ? true : null
+  kms_master_key_id         = var.kms_key_arn
   tags                      = var.tags
 }
 
@@ -73,11 +79,15 @@ resource "aws_iam_role_policy" "send" {
   role = var.role
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
+    Statement = concat([{
       Effect   = "Allow"
       Action   = ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]
       Resource = aws_sqs_queue.exhausted.arn
-    }]
+      }], [for arn in var.kms_key_arn[*] : {
+      Effect   = "Allow"
+      Action   = ["kms:Decrypt", "kms:GenerateDataKey"]
+      Resource = arn
+    }])
   })
 }
 
@@ -91,6 +101,11 @@ resource "aws_cloudwatch_event_rule" "schedule" {
     precondition {
       condition     = local.scan_minutes == 0 || local.scan_minutes >= var.every_minutes
       error_message = "The interval between two scans is ${local.scan_minutes} min, which is shorter than the interval between two runs (${var.every_minutes} min): set scan_every_minutes to that at least, or omit it."
+    }
+
+    precondition {
+      condition     = try(split(":", var.function.arn)[3] == split(":", var.table.arn)[3], true)
+      error_message = "The function and the table are in two regions, and DynamoDB finds a table only in its own: deploy both to one region, or use a replica of the table."
     }
 
     precondition {
@@ -119,6 +134,7 @@ resource "aws_cloudwatch_event_target" "function" {
 resource "aws_lambda_permission" "schedule" {
   action        = "lambda:InvokeFunction"
   function_name = var.function.function_name
+  qualifier     = local.qualifier
   principal     = "events.amazonaws.com"
   source_arn    = aws_cloudwatch_event_rule.schedule.arn
 }
@@ -126,6 +142,7 @@ resource "aws_lambda_permission" "schedule" {
 # A run that fails or waits too long is not repeated: the next run does the same work, and old runs would pile up.
 resource "aws_lambda_function_event_invoke_config" "function" {
   function_name                = var.function.function_name
+  qualifier                    = local.qualifier
   maximum_retry_attempts       = 0
   maximum_event_age_in_seconds = 60
 }

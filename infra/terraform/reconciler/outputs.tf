@@ -35,5 +35,5 @@ output "scan_minutes" {
 
 output "environment" {
   description = "The variables of the function: the URL of the queue for records that are given up, and the settings of the scan that are not the defaults of dynamostore."
-  value       = merge({ ONCE_EXHAUSTED_QUEUE_URL = aws_sqs_queue.exhausted.url }, local.scan)
+  value       = merge({ "ONCE_EXHAUSTED_QUEUE_URL${local.suffix}" = aws_sqs_queue.exhausted.url }, local.scan)
 }

@@ -11,7 +11,7 @@ variable "name" {
 }
 
 variable "function" {
-  description = "The function that runs idempotent.Reconciler: the resource `aws_lambda_function`. Set the variables of the output `environment` for it. Its `OnExhausted` must send the records that it gives up to the queue whose URL is in `ONCE_EXHAUSTED_QUEUE_URL`."
+  description = "The function that runs idempotent.Reconciler: the resource `aws_lambda_function` or `aws_lambda_alias`. Set the variables of the output `environment` for it. Its `OnExhausted` must send the records that it gives up to the queue whose URL is in `ONCE_EXHAUSTED_QUEUE_URL`, which ends with the name of the table's `store` if it has one."
   type = object({
     arn            = string
     function_name  = string
@@ -31,6 +31,7 @@ variable "table" {
     kms_key_arn = optional(string)
     chunks      = optional(object({ arn = string }))
     prefix      = optional(string, "")
+    store       = optional(string)
   })
 }
 
@@ -64,6 +65,17 @@ variable "scan_segments" {
   validation {
     condition     = var.scan_segments >= 1 && var.scan_segments <= 1000 && floor(var.scan_segments) == var.scan_segments
     error_message = "The segments of a scan are a whole number from 1 to 1,000."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "The ARN of a customer managed key that encrypts the queues. Its policy must allow events.amazonaws.com and the role to use it (kms:Decrypt, kms:GenerateDataKey). Default: a key that SQS owns, without cost."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/", var.kms_key_arn))
+    error_message = "The key is not the ARN of a KMS key, such as arn:aws:kms:eu-west-1:123456789012:key/…: an alias is not enough."
   }
 }
 

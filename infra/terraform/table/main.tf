@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+locals {
+  suffix = var.store == null ? "" : "_${upper(replace(var.store, "-", "_"))}" # of dynamostore.Variable
+}
+
 # The table of package dynamostore: billed per request, with time to live and the index that reconciliation uses to
 # find records.
 resource "aws_dynamodb_table" "records" {

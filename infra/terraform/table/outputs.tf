@@ -20,10 +20,15 @@ output "chunks" {
   value       = one([for t in aws_dynamodb_table.chunks : { name = t.name, arn = t.arn }])
 }
 
+output "store" {
+  description = "The name of the table for a function that uses several, or null."
+  value       = var.store
+}
+
 output "environment" {
-  description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree."
+  description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree. The module `environment` joins those of several modules."
   value = merge(
-    { ONCE_TABLE = aws_dynamodb_table.records.name },
-    { for t in aws_dynamodb_table.chunks : "ONCE_CHUNK_TABLE" => t.name },
+    { "ONCE_TABLE${local.suffix}" = aws_dynamodb_table.records.name },
+    { for t in aws_dynamodb_table.chunks : "ONCE_CHUNK_TABLE${local.suffix}" => t.name },
   )
 }

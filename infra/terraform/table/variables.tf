@@ -10,6 +10,17 @@ variable "name" {
   }
 }
 
+variable "store" {
+  description = "The name of the table for a function that uses several: the variables of the table end with it, such as `ONCE_TABLE_ORDERS` for `orders`, and so do those of its reconciler. The function's code opens the table with dynamostore.Named. Default: no name."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.store == null || can(regex("^[a-z0-9-]+$", var.store))
+    error_message = "The name of a store has lower-case letters, digits and hyphens."
+  }
+}
+
 variable "kms_key_arn" {
   description = "The ARN of a customer managed key that encrypts the table. Default: a key that DynamoDB owns, without cost."
   type        = string

@@ -58,6 +58,13 @@ module "records" {
   name = "charge-records"
 }
 
+module "environment" {
+  source   = "../../../../infra/terraform/environment"
+  for_each = local.functions
+
+  of = [module.records.environment, { PROVIDER_URL = var.provider_url }, each.value.env]
+}
+
 module "charges_access" {
   source = "../../../../infra/terraform/access"
 
@@ -142,7 +149,7 @@ resource "aws_lambda_function" "function" {
   timeout          = each.value.timeout
 
   environment {
-    variables = merge(module.records.environment, { PROVIDER_URL = var.provider_url }, each.value.env)
+    variables = module.environment[each.key].variables
   }
 
   # The functions log with lambdacontext.NewLogger, which follows this setting.

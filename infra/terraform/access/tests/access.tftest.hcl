@@ -77,6 +77,28 @@ run "a_reconciler_without_scans" {
   }
 }
 
+run "a_name_of_the_table" {
+  command = plan
+
+  assert {
+    condition     = aws_iam_role_policy.access.name_prefix == "once-handler-records-"
+    error_message = "The name begins with ${aws_iam_role_policy.access.name_prefix}"
+  }
+}
+
+run "a_long_name_of_the_table" {
+  command = plan
+
+  variables {
+    table = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/${join("", [for i in range(255) : "r"])}" }
+  }
+
+  assert {
+    condition     = length(aws_iam_role_policy.access.name_prefix) == 102
+    error_message = "IAM refuses a name of more than 128 characters, and the provider adds 26."
+  }
+}
+
 run "nothing_else_may_be_done" {
   command = plan
 

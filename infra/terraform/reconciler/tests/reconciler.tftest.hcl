@@ -122,6 +122,66 @@ run "scan_more_often_than_the_runs" {
   expect_failures = [aws_cloudwatch_event_rule.schedule]
 }
 
+run "a_named_store" {
+  command = plan
+
+  variables {
+    table              = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders", store = "old-orders" }
+    scan_every_minutes = 15
+    scan_segments      = 4
+  }
+
+  assert {
+    condition     = join(" ", keys(output.environment)) == "ONCE_EXHAUSTED_QUEUE_URL_OLD_ORDERS ONCE_SCAN_EVERY_OLD_ORDERS ONCE_SCAN_SEGMENTS_OLD_ORDERS"
+    error_message = "The variables are ${join(" ", keys(output.environment))}"
+  }
+}
+
+run "the_function_itself" {
+  command = plan
+
+  assert {
+    condition     = aws_lambda_permission.schedule.qualifier == null && aws_sqs_queue.exhausted.sqs_managed_sse_enabled
+    error_message = "There is a qualifier, or the queue has no key."
+  }
+}
+
+run "an_alias" {
+  command = plan
+
+  variables {
+    function = { arn = "arn:aws:lambda:eu-west-1:123456789012:function:reconciler:live", function_name = "reconciler" }
+  }
+
+  assert {
+    condition     = aws_lambda_permission.schedule.qualifier == "live" && aws_lambda_function_event_invoke_config.function.qualifier == "live"
+    error_message = "The permission or the asynchronous configuration is not that of the alias."
+  }
+}
+
+run "a_key_of_the_queues" {
+  command = plan
+
+  variables {
+    kms_key_arn = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+  }
+
+  assert {
+    condition     = aws_sqs_queue.exhausted.kms_master_key_id == var.kms_key_arn && aws_sqs_queue.undelivered.kms_master_key_id == var.kms_key_arn
+    error_message = "The queues do not have the key."
+  }
+}
+
+run "a_table_of_another_region" {
+  command = plan
+
+  variables {
+    table = { arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/records" }
+  }
+
+  expect_failures = [aws_cloudwatch_event_rule.schedule]
+}
+
 run "half_a_segment" {
   command = plan
 

@@ -48,6 +48,36 @@ run "large_results_apart" {
   }
 }
 
+run "a_named_store" {
+  command = plan
+
+  variables {
+    store                    = "old-orders"
+    keep_large_results_apart = true
+    tags                     = { team = "payments" }
+  }
+
+  assert {
+    condition     = jsonencode(output.environment) == jsonencode({ ONCE_TABLE_OLD_ORDERS = "records", ONCE_CHUNK_TABLE_OLD_ORDERS = "records-chunks" })
+    error_message = "The environment is ${jsonencode(output.environment)}"
+  }
+
+  assert {
+    condition     = aws_dynamodb_table.chunks[0].tags.team == "payments" && aws_dynamodb_table.chunks[0].deletion_protection_enabled
+    error_message = "The table of large results does not follow the table."
+  }
+}
+
+run "a_name_that_is_no_variable" {
+  command = plan
+
+  variables {
+    store = "Orders"
+  }
+
+  expect_failures = [var.store]
+}
+
 run "customer_managed_key" {
   command = plan
 

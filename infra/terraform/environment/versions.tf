@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
+terraform {
+  required_version = ">= 1.5"
+}
