@@ -98,7 +98,8 @@ func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
 func (s *scan) schedule() {
 	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
 	switch {
-	case s.off() && (s.props.Segments != nil || s.props.RequestsPerMonth != nil || s.props.Retention != nil || s.props.RecordBytes != nil || s.props.OtherBytes != nil):
+	case s.off() && (s.props.Segments != nil || s.props.RequestsPerMonth != nil || s.props.Retention != nil ||
+		s.props.RecordBytes != nil || s.props.OtherBytes != nil):
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
 		return
 	case s.off():
@@ -196,7 +197,8 @@ func (s *scan) judge() {
 
 // anyToken reports whether a number of the estimate is known only at the deployment.
 func (s *scan) anyToken() bool {
-	return s.runs.unknown || slices.ContainsFunc([]*float64{s.props.RequestsPerMonth, s.props.RecordBytes, s.props.OtherBytes}, func(n *float64) bool { return n != nil && isToken(n) })
+	return s.runs.unknown || slices.ContainsFunc([]*float64{s.props.RequestsPerMonth, s.props.RecordBytes, s.props.OtherBytes},
+		func(n *float64) bool { return n != nil && isToken(n) })
 }
 
 // per returns how often b is in a.
