@@ -107,6 +107,7 @@ type actor struct {
 	finished  bool       // its step has returned a result
 	effect    effect
 	applied   string // the outcome that a transaction of its handler has stored
+	committed bool   // its Commit has returned nil
 	denied    bool   // its last Commit was answered with ErrNotApplied
 	misled    bool   // its second Commit was answered with SettledError, although its result is stored
 	evidence  evidence
@@ -387,6 +388,7 @@ func (a *actor) commit(ctx context.Context) (string, error) {
 	result := a.name
 	a.pause()
 	err := e.Commit(ctx, result, port{a}.transact)
+	a.committed = err == nil
 	a.pause()
 	if err != nil && a.w.scenario.Second != noSecond && a.phase != dead {
 		if a.w.scenario.Second == otherResult {

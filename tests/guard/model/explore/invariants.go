@@ -365,6 +365,8 @@ func announcement(w *world) string {
 			return fmt.Sprintf("%s begins %s before the deadline", n.name, a.deadline.Sub(n.fired))
 		case n.writing() && a.writing():
 			return fmt.Sprintf("%s and %s write at the same time", a.name, n.name)
+		case n.writing() && a.committed:
+			return fmt.Sprintf("%s writes, but its Commit has returned", n.name)
 		case n.writing() && a.left && a.phase != blocked:
 			return fmt.Sprintf("%s writes, but its handler has returned", n.name)
 		}
