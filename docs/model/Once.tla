@@ -271,8 +271,9 @@ Unheard(a, q)   == Back(a, q, [q.new EXCEPT !.wid = q.was, !.announced = FALSE])
 HearAnnounce(a, q, ok, r) ==
   IF ok \/ Own(a, q, r) THEN Back(a, q, q.new)
   ELSE IF r = None \/ (Has("announceMine") /\ (r.st # "I" \/ r.own # Token(a))) THEN Unheard(a, q)
-  ELSE IF r.announced THEN Back(a, q, r)
-  ELSE Send(a, [Announced(a, r, IF Finished(r) THEN r.step ELSE q.new.step) EXCEPT !.doubt = q.doubt], "announce")
+  ELSE LET s == IF Finished(r) THEN r.step ELSE q.new.step   \* the run goes on from r with what it knows
+       IN IF r.announced THEN Back(a, q, [r EXCEPT !.step = s])
+          ELSE Send(a, [Announced(a, r, s) EXCEPT !.doubt = q.doubt], "announce")
 Hear(a, q, ok, r) == CASE pc[a] = "claim"      -> HearClaim(a, q, ok, r)
                        [] pc[a] = "checkpoint" -> HearCheckpoint(a, q, ok, r)
                        [] pc[a] = "announce"   -> HearAnnounce(a, q, ok, r)
