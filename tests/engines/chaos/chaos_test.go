@@ -97,7 +97,7 @@ func TestMain(m *testing.M) {
 
 // The minimum counts for ten minutes.
 var wanted = map[string]int{
-	factHangs: 400, factAnnounced: 150, factListed: 100, factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
+	factHangs: 400, factAnnounced: 60, factListed: 30, factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
 }
 
 // TestChaos runs a storm for as long as -chaos says. make test-apart leaves
@@ -375,7 +375,7 @@ func (s *storm) next(r *randv2.Rand) request {
 		return q
 	}
 	q.Promise = promises[r.IntN(len(promises))]
-	if r.IntN(30) == 0 {
+	if r.IntN(20) == 0 {
 		q.Hangs = 1 + r.IntN(2)
 		s.seen.Add(factHangs, 1)
 	}
