@@ -17,6 +17,7 @@ CONSTANTS
   Commit,     \* "no" | "alone": the effect is a DynamoDB write in the transaction of the completion, or of the
               \* Step | "after": a call to a provider comes first, then the transaction of the completion
   Tries,      \* how many transactions of one run may be in doubt at a time
+  Announces,  \* TRUE: a run whose handler is late announces itself
   Dedupe,     \* TRUE: the provider honours DownstreamKey
   Stalled,    \* TRUE: a worker can outlive its lease (SIGSTOP, a platform that does not kill)
   Long,       \* the attempts that declare a retention longer than requests are repeated
@@ -26,7 +27,7 @@ CONSTANTS
 VARIABLES
   rec,    \* the record in the store, or None
   net,    \* writes under way; the store may serve each late, often or never
-  pc,     \* attempt -> idle | claim | run | checkpoint | failed | settle | done | dead
+  pc,     \* attempt -> idle | claim | run | checkpoint | announce | failed | settle | done | dead
   want,   \* attempt -> the write it awaits; in run: want.new is the record it holds
   call,   \* attempt -> its effect: no | sent | landed | deduped (by the provider) | twice
   ended,  \* the attempts whose lease has ended
@@ -47,7 +48,7 @@ TxStep       == Commit # "no" /\ Step # "none"                           \* the 
 Gone         == {"idle", "done", "dead"}
 Evidenced    == {"resolver", "step", "new step"}
 Given        == {"Outcome", "Settled"}   \* the caller gets the stored outcome; "Settled": the run's own is another one
-Waiting      == {"claim", "checkpoint", "settle"}
+Waiting      == {"claim", "checkpoint", "announce", "settle"}
 Happened     == {"landed", "deduped", "twice"}
 Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
 
@@ -56,7 +57,7 @@ Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
 \* lease it is. recovery and keep: what the attempt declared that claimed it. step: None | the attempt that started an
 \* AtMostOnce step | "begun", an AtLeastOnce step of a run that has ended | who finished it: "done" by a run, "evidence".
 \* open: OpenSince is set because a run has ended whose unfinished step may have had an effect; false once the step is
-\* finished. (The code sets OpenSince at the claim, and an owner that began nothing takes it back.) past: Expires <= now.
+\* finished. announced: the record is in the list of due records although it is in progress. (The code sets OpenSince at the claim, and an owner that began nothing takes it back.) past: Expires <= now.
 \* gen, by (who wrote it: an attempt, "sweeper" for an ended lease, "resolver", "step" for evidence about a step, "new
 \* step" if the record did not show it and the state changed) and declared (the handler declared the outcome unknown)
 \* are history, like Reason: no condition and no decision of another party reads them.
@@ -72,7 +73,7 @@ Wid(who, st) ==
   IN IF Has("fresh") THEN <<who, st, CHOOSE k \in 1..99 : free(k) /\ \A j \in 1..(k-1) : ~free(j)>> ELSE <<who>>
 
 Blank == [st |-> "I", own |-> None, wid |-> None, att |-> 0, fp |-> 0, lease |-> None, recovery |-> None,
-          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, past |-> FALSE, declared |-> FALSE, gen |-> 0, by |-> None]
+          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, announced |-> FALSE, past |-> FALSE, declared |-> FALSE, gen |-> 0, by |-> None]
 Finished(r) == r.step \in {"done", "evidence"}
 \* A run that reported nothing may have begun a step: the record stays due under Resume.
 Opened(r) == r.recovery = "Resume" /\ ~Finished(r) /\ Has("stayDue")
@@ -80,8 +81,10 @@ Claimed(r, a) == [r EXCEPT !.st = "I", !.own = Token(a), !.wid = Wid(a, "I"), !.
                            !.recovery = IF r.att = 0 \/ Has("ownPromise") THEN Recovery(a) ELSE @,
                            !.keep = IF r.att = 0 \/ Has("ownPromise") THEN Keep(a) ELSE @,
                            !.open = @ \/ (r.att > 0 /\ r.st = "I" /\ Opened(r)),
+                           !.announced = @ /\ ~Has("claimClears"),
                            !.res = None, !.past = FALSE, !.declared = FALSE, !.by = a]
-Transition(r, st, who, by) == [r EXCEPT !.st = st, !.wid = Wid(who, st), !.past = FALSE, !.declared = @ /\ st = "U", !.by = by]
+Transition(r, st, who, by) == [r EXCEPT !.st = st, !.wid = Wid(who, st), !.past = FALSE, !.declared = @ /\ st = "U",
+                                         !.announced = @ /\ (IF st = "I" THEN Has("announcedKept") ELSE ~Has("settleClears")), !.by = by]
 Started(r) == r.step \in Attempts
 Begun(r)   == Started(r) \/ r.step = "begun"   \* the record shows the step as begun and open
 Retryable(n) == IF n < Cardinality(Attempts) THEN n + 1 ELSE n   \* more make no difference
@@ -100,6 +103,8 @@ Due(r) == CASE r.st = "I" -> r.recovery # "Rerun"
             [] r.st = "U" -> r.recovery # "Rerun" \/ Has("unknownListed")
             [] r.st = "R" -> Remembers(r)
             [] OTHER      -> FALSE
+\* The list of due records has it, once its lease has ended. The scan finds the others.
+Listed(r) == Due(r) /\ (r.st = "I" => r.announced)
 
 ------------------------------------------------------------- \* The store
 \* A write: its sender, the write id it replaces (None: Insert), the new record; domain: a domain write of the
@@ -257,8 +262,21 @@ HearSettle(a, q, ok, r) ==  \* settle.go
                              !.res = new.res, !.step = IF Finished(r) THEN @ ELSE new.step,
                              !.open = new.open /\ ~Finished(r), !.declared = new.declared])
                       EXCEPT !.domain = q.domain /\ Has("lateCommit"), !.doubt = q.doubt], "settle")
+\* A run whose handler is late announces itself. In the code the handler goes on meanwhile, and its other writes wait for
+\* this one; here the handler waits, and its effect can still happen. What the announcement met, the next write meets.
+Announced(a, r, s) == Replace(a, r, [Transition(r, "I", a, a) EXCEPT !.step = s, !.announced = TRUE])
+Back(a, q, new) == /\ pc' = [pc EXCEPT ![a] = "run"] /\ want' = [want EXCEPT ![a] = [q EXCEPT !.was = None, !.new = new]]
+                   /\ UNCHANGED <<gen, ans>>
+Unheard(a, q)   == Back(a, q, [q.new EXCEPT !.wid = q.was, !.announced = FALSE])
+HearAnnounce(a, q, ok, r) ==
+  IF ok \/ Own(a, q, r) THEN Back(a, q, q.new)
+  ELSE IF r = None \/ (Has("announceMine") /\ (r.st # "I" \/ r.own # Token(a))) THEN Unheard(a, q)
+  ELSE LET s == IF Finished(r) THEN r.step ELSE q.new.step   \* the run goes on from r with what it knows
+       IN IF r.announced THEN Back(a, q, [r EXCEPT !.step = s])
+          ELSE Send(a, [Announced(a, r, s) EXCEPT !.doubt = q.doubt], "announce")
 Hear(a, q, ok, r) == CASE pc[a] = "claim"      -> HearClaim(a, q, ok, r)
                        [] pc[a] = "checkpoint" -> HearCheckpoint(a, q, ok, r)
+                       [] pc[a] = "announce"   -> HearAnnounce(a, q, ok, r)
                        [] pc[a] = "settle"     -> HearSettle(a, q, ok, r)
 
 \* The store serves a write, atomically; the reply is heard or lost. A lost reply and a second service of
@@ -295,6 +313,10 @@ Checkpoint(a) ==
      IN \/ Step = "AtMostOnce" /\ ~Finished(Mine(a)) /\ Mine(a).step # a /\ to(a)
         \/ /\ IF TxStep THEN InDoubt(a) < Tries ELSE call[a] \in Happened
            /\ (IF Step = "AtMostOnce" THEN Mine(a).step = a ELSE ~Finished(Mine(a))) /\ to("done")
+Announce(a) ==   \* once in a run
+  /\ Announces /\ (pc[a] = "run" \/ (pc[a] = "failed" /\ Tx))
+  /\ Due(Mine(a)) /\ ~Mine(a).announced /\ ~\E q \in net : q.from = a /\ q.new.announced
+  /\ Put(a, [Announced(a, Mine(a), Mine(a).step) EXCEPT !.doubt = want[a].doubt], "announce")
 \* C: result or Final; R: NotExecuted, no time, an error where the policy says so; U: declared, or an error while an
 \* AtMostOnce step is open.
 Settle(a, st) ==
@@ -323,6 +345,7 @@ GiveUp(a) ==       \* no reply in time
   /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* StoreError; giveUp in claim.go may release
         /\ net' \in {net, IF Mine(a).st # "I" THEN net
                           ELSE Prune(net \cup {Replace(a, Mine(a), Transition(Mine(a), "R", a, a))}, rec, epoch)}
+     \/ pc[a] = "announce" /\ Unheard(a, want[a]) /\ UNCHANGED net
      \/ pc[a] = "checkpoint" /\ GoOn(a, want[a], TRUE) /\ UNCHANGED net
      \/ pc[a] = "settle" /\ want[a].domain /\ GoOn(a, want[a], TRUE) /\ UNCHANGED net   \* Commit: the handler is told
      \/ /\ pc[a] = "settle" /\ UNCHANGED net                       \* the answer, not stored
@@ -354,7 +377,7 @@ Background(who, record) ==
 \* While a background write applies at once, it need not ask whether the record expired on the way.
 Judged(r) == IF Shortcuts THEN [r EXCEPT !.past = FALSE] ELSE r
 Sweep ==     \* Resume becomes retryable with its steps; Reconcile, and a started AtMostOnce step, unknown
-  /\ rec # None /\ Has("sweep")
+  /\ rec # None /\ Has("sweep") /\ (Has("scan") \/ Listed(rec))
   /\ LET v == DecideSweep(Judged(rec)) IN
        /\ v \in {"Release", "MarkUnknown"}
        /\ Background("sweeper", [Transition(rec, IF v = "Release" THEN "R" ELSE "U", "sweeper", "sweeper")
@@ -414,7 +437,7 @@ Init == /\ rec = None /\ net = {} /\ ended = {} /\ epoch = 0 /\ rs = 0
         /\ ans = [a \in Attempts |-> [k |-> "none", gen |-> 0, res |-> None]]
 Next == \/ \E q \in net : Serve(q, FALSE)
         \/ \E q \in Awaited : Serve(q, TRUE)
-        \/ \E a \in Attempts : \/ Begin(a) \/ Call(a) \/ Checkpoint(a) \/ Refuse(a) \/ GiveUp(a) \/ Crash(a)
+        \/ \E a \in Attempts : \/ Begin(a) \/ Call(a) \/ Checkpoint(a) \/ Announce(a) \/ Refuse(a) \/ GiveUp(a) \/ Crash(a)
                                \/ \E st \in {"C", "R", "U"} : Settle(a, st)
                                \/ Land(a) \/ LeaseEnds(a)
         \/ Sweep \/ Resolve \/ ResolveStep \/ Expire \/ Delete
@@ -448,7 +471,7 @@ Declares     == \A a \in Attempts : call[a] # "no" /\ pc[a] \notin Gone =>
 DeclaredSpec == Init /\ [][Next /\ Declares]_vars
 
 ------------------------------------------------------- \* What must hold
-InHandler  == {a \in Attempts : pc[a] \in {"run", "checkpoint", "failed"}}
+InHandler  == {a \in Attempts : pc[a] \in {"run", "checkpoint", "announce", "failed"}}
 Entered(g) == {a \in Attempts : gen[a] = g}
 Landed(as) == Cardinality({a \in as : call[a] \in {"landed", "twice"}}) + Cardinality({a \in as : call[a] = "twice"})
 Oks        == {ans[a] : a \in {x \in Attempts : ans[x].k \in Given}}
@@ -476,6 +499,8 @@ AnswersTrue      == \A a \in Attempts : ans[a].k = "NotStored" => call[a] \in Ha
 MayHave(a)       == call[a] \in Happened \/ (call[a] = "sent" /\ CanLand(a))
 ResumeListed     == rec # None /\ rec.recovery = "Resume" /\ rec.st # "C" /\ (\E a \in Entered(rec.gen) : MayHave(a)) =>
                       Due(rec) /\ ~rec.past
+
+AnnouncedListed  == rec # None /\ rec.announced => rec.st = "I" /\ Due(rec)
 
 \* Of steps.
 Changed == rec' # rec /\ ~(rec # None /\ rec' = [rec EXCEPT !.past = TRUE])
@@ -533,11 +558,16 @@ CommitTrue     == [][\A a \in Attempts : Tx =>
                             /\ rec' # None => ~Applied(a, rec')
                             /\ \A q \in net' : q.from = a /\ q.domain =>
                                  q.was \notin CanStand(net', IF rec' = None THEN {} ELSE {rec'.wid})]_vars
+\* An announcement stays while the run may be alive, and is of this run.
+AnnouncedStays == [][Changed /\ rec # None /\ rec' # None /\ rec'.gen = rec.gen /\ rec'.att = rec.att /\ rec'.st = "I" /\ rec.announced =>
+                       rec'.announced]_vars
+AnnouncedByRun == [][Changed /\ rec' # None /\ (rec = None \/ rec'.gen # rec.gen \/ rec'.att # rec.att) => ~rec'.announced]_vars
 LostIsLost     == [][\A a \in Attempts : pc[a] = "settle" /\ Answers(a) /\ ans'[a].k = "LeaseLost" =>
                        rec' # None /\ (rec'.lease # a \/ rec'.st = "C")]_vars
 
 \* Liveness, under FairSpec.
 INV9_Leaves    == (rec # None /\ rec.st = "I") ~> (rec = None \/ rec.st # "I")
+INV9_Announced == (rec # None /\ rec.announced) ~> ~(rec # None /\ rec.announced)   \* without a scan
 INV9_Resolved  == (rec # None /\ rec.st = "U") ~> (rec = None \/ rec.st # "U")
 INV9_Listed    == (rec # None /\ rec.st = "R" /\ Due(rec)) ~> ~(rec # None /\ rec.st = "R" /\ Due(rec))
 \* Under PatientSpec: the request that is repeated is answered, and the rows are written exactly once.
@@ -574,6 +604,9 @@ Seen_AnotherResult == [][\A a \in Attempts : Tells(a, "Settled") => ~Applied(a, 
 Seen_SameResult   == [][\A a \in Attempts : Tells(a, "Outcome") /\ want[a].doubt /\ want[a].domain => rec'.wid = want[a].new.wid]_vars
 Seen_CommitAgain  == [][\A a \in Attempts : pc[a] = "failed" /\ pc'[a] = "settle" => want'[a].new.st # "C"]_vars
 Seen_Interrupted  == [][Moves("I", "U") /\ Started(rec) => rec'.by # "sweeper"]_vars
+Seen_Announced    == [][Moves("I", "U") /\ rec'.by = "sweeper" => ~rec.announced]_vars
+Seen_TooLate      == [][\A a \in Attempts : pc[a] = "announce" /\ pc'[a] = "run" => rec' # None /\ rec'.lease = a /\ rec'.st = "I"]_vars
+Seen_TakenOver    == [][Changed /\ rec # None /\ rec' # None /\ rec.announced => rec'.att = rec.att]_vars
 Seen_Deduped      == \A a \in Attempts : call[a] # "deduped"
 
 \* For TLC: which states are the same. Attempts of one kind are exchangeable; an attempt that answered and one that

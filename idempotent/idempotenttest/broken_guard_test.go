@@ -25,6 +25,10 @@ var brokenGuards = []broken{
 	{name: "Every lease has expired", guard: &mutation{calls: reads(func(r *driver.Record) {
 		r.LeaseEnd = time.UnixMilli(1).UTC()
 	})}, caught: []string{"FM03_RetryUnderTheSameRequestID", "FM47_WebhookWhileTheHandlerRuns", "FM48_NotExecutedWhileTheWorkerMayLive", "FM68_ForgetWhileTheHandlerRuns", "FM15_HandlerIgnoresItsDeadline"}},
+	{name: "A run does not announce itself", guard: &mutation{calls: writes(func(r *driver.Record) error {
+		r.Announced = false
+		return nil
+	})}, caught: []string{"FM11_KilledAtItsDeadline"}},
 	{name: "The invocation has no deadline", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
 		return context.WithoutCancel(ctx), key, h
 	}}, caught: []string{"FM16_NoTimeAtEntry"}},

@@ -114,6 +114,33 @@ var claimScenarios = []scenario{
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
+	{"FM11_KilledAtItsDeadline", func(l *lab) {
+		a, killed := l.worker(), make(chan struct{})
+		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
+			select {
+			case <-killed:
+				c.Err = ErrInjected
+			default: // of the handler, which writes nothing itself
+				c.Do(ctx)
+				close(killed)
+			}
+		}
+		// A second of real time: the clock stands still, and a timer begins the announcement.
+		_, _ = a.doIn(l.clock.Invocation(context.Background(), time.Second), l.key, func(context.Context) (string, error) {
+			<-killed
+			return "", errNoReply
+		})
+		if r := l.record(); r.State != driver.StateInProgress || !r.Announced {
+			l.Fatalf("a run was killed at its deadline: the record is %s, and announced: %t", r.State, r.Announced)
+		}
+		l.endLease()
+		l.wantListed()
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
+		l.wantState(driver.StateUnknown)
+		if l.record().Announced {
+			l.Fatal("the record is unknown, and still announced")
+		}
+	}},
 	// F34: a record past its retention counts as missing, although the store
 	// still has it.
 	{"FM19_ExpiredButStillThere", func(l *lab) {

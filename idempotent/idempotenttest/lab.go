@@ -209,6 +209,24 @@ func (l *lab) endLease() {
 	l.clock.advanceTo(r.LeaseEnd.Add(time.Millisecond))
 }
 
+// wantListed fails the scenario unless the record is in the list of due records, if
+// the store has one.
+func (l *lab) wantListed() {
+	l.Helper()
+	lister, ok := l.store.(driver.DueLister)
+	if !ok {
+		return
+	}
+	l.must((&queue{lag: l.fixture.ListLag}).wait(context.Background()))
+	for e, err := range lister.Due(context.Background()) {
+		l.must(err)
+		if e.ID == l.key.RecordID() {
+			return
+		}
+	}
+	l.Fatal("the record is not in the list of due records")
+}
+
 func (w *worker) resolve(r idempotent.Resolution) error {
 	return w.guard.Resolve(context.Background(), w.key.RecordID(), r)
 }

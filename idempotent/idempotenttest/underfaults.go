@@ -237,6 +237,7 @@ func promiseOf(row string) promise {
 var promises = map[string]promise{
 	// One effect for each life of the record. After an expiry or a deletion,
 	// another life begins.
+	"FM11_KilledAtItsDeadline":                    {calm: true},             // real time
 	"FM18_ShortRetentionIsHonoured":               {effects: 2, calm: true}, // the clock decides
 	"FM19_ExpiredButStillThere":                   {effects: 2},
 	"FM20_RecordDeletedMeanwhile":                 {effects: 2},

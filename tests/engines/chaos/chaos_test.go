@@ -38,6 +38,13 @@
 //     harness does the same: it kills a client with a Reconcile request that
 //     runs past its deadline, and never continues such a client.
 //
+// # Runs that are killed at their deadline
+//
+// Some handlers hang: they do not look at their context. Their client is killed soon
+// after the deadline. A run that has announced itself by then, as its table has
+// acknowledged, must be in the list of due records from the end of its lease until
+// another party processes it, without any scan.
+//
 // # Two corrections of DynamoDB Local
 //
 // DynamoDB Local 2.6.1 answers TransactWriteItems before it commits: its
@@ -90,7 +97,7 @@ func TestMain(m *testing.M) {
 
 // The minimum counts for ten minutes.
 var wanted = map[string]int{
-	factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
+	factHangs: 400, factAnnounced: 60, factListed: 30, factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
 }
 
 // TestChaos runs a storm for as long as -chaos says. make test-apart leaves
@@ -148,6 +155,8 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	})
 	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
 	must(err)
+	heralds, err := openLedger(filepath.Join(t.TempDir(), "heralds"))
+	must(err)
 	s.provider = newProvider(books, s.seed, 0.03)
 	defer s.provider.Close()
 	holds := s.random(5)
@@ -155,7 +164,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 
 	v := &recovery{parallel: 8}
 	s.settings = settings{
-		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Provider: s.provider.URL, Lawless: lawless,
+		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless,
 	}
 	v.store, v.client, err = connect(engine.Config(s.engine.Endpoint()), s.settings.Table)
 	must(err)
@@ -164,9 +173,22 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	must(engine.CreateTable(ctx, v.client, v.orders, dynamostore.PartitionKey))
 
 	raging, calm := context.WithTimeout(ctx, length)
+	announced := announcements{heralds: heralds, listed: map[string]bool{}}
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for pause(raging, 200*time.Millisecond) == nil {
+			_ = announced.check(raging, v.store) // the engine may be dead
+		}
+	})
 	s.rage(raging)
 	calm()
+	watch.Wait()
 	must(pause(ctx, 3*time.Second+2*margin)) // every lease has ended
+	must(announced.check(ctx, v.store))
+	all, err := heralds.all()
+	must(err)
+	s.seen.Add(factAnnounced, len(all))
+	s.seen.Add(factListed, len(announced.listed))
 	began := time.Now()
 	unlisted, due, exhausted, err := v.unlisted(ctx)
 	must(err)
@@ -180,7 +202,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	}
 	updates, err := v.updates(ctx)
 	must(err)
-	violations := unlisted
+	violations := append(unlisted, announced.violations...)
 	unkept := 0
 	for _, w := range works {
 		effects, proof, err := v.effectsOf(w, s.provider, updates)
@@ -233,14 +255,17 @@ const (
 
 // The facts that a storm counts.
 const (
-	factRequests = "requests"
-	factKills    = "client processes killed at random"
-	factOverdue  = "client processes killed past their deadline"
-	factStops    = "client processes stopped and continued"
-	factRestarts = "engine killed and started again"
-	factPauses   = "engine stopped and continued"
-	factWire     = "faults on the wire"
-	factLost     = "replies of the provider lost"
+	factRequests  = "requests"
+	factKills     = "client processes killed at random"
+	factOverdue   = "client processes killed past their deadline"
+	factHangs     = "requests whose handler hangs"
+	factAnnounced = "records of runs that announced themselves"
+	factListed    = "of these, found in the list of due records after their lease"
+	factStops     = "client processes stopped and continued"
+	factRestarts  = "engine killed and started again"
+	factPauses    = "engine stopped and continued"
+	factWire      = "faults on the wire"
+	factLost      = "replies of the provider lost"
 )
 
 // storm is one run in which everything fails at once.
@@ -350,6 +375,10 @@ func (s *storm) next(r *randv2.Rand) request {
 		return q
 	}
 	q.Promise = promises[r.IntN(len(promises))]
+	if r.IntN(20) == 0 {
+		q.Hangs = 1 + r.IntN(2)
+		s.seen.Add(factHangs, 1)
+	}
 	q.Key = s.book.pick(q.Promise, r).key
 	return q
 }

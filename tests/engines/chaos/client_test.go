@@ -25,6 +25,7 @@ type settings struct {
 	Table    string
 	Orders   string
 	Ledger   string
+	Heralds  string // the ledger of announcements
 	Provider string
 	Lawless  bool // break the guard: see lawless
 }
@@ -46,7 +47,11 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &fixture{store: store, guarded: store, orders: s.Orders, ledger: books, provider: s.Provider}
+	heralds, err := openLedger(s.Heralds)
+	if err != nil {
+		return err
+	}
+	w := &fixture{store: store, guarded: herald{store, heralds}, orders: s.Orders, ledger: books, provider: s.Provider}
 	if s.Lawless {
 		w.guarded = lawless{store}
 	}
@@ -88,9 +93,24 @@ func (l lawless) Insert(ctx context.Context, r driver.Record, now time.Time) (*d
 	return nil, err
 }
 
+// herald is a store that notes which announcements the table has acknowledged.
+type herald struct {
+	*dynamostore.Store
+	ledger *ledger
+}
+
+// Replace notes an announcement.
+func (h herald) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	met, err := h.Store.Replace(ctx, r, was)
+	if r.Announced && met == nil && err == nil {
+		err = h.ledger.append(entry{Record: string(r.ID), Request: r.RequestID})
+	}
+	return met, err
+}
+
 const (
-	// lateKill is how long after its deadline a client with a Reconcile request
-	// is killed: before the lease ends.
+	// lateKill is how long after its deadline a client is killed whose request is
+	// under Reconcile, or hangs: before the lease ends.
 	lateKill = margin / 3
 	// patience is how long any other request may take after its deadline.
 	patience = 15 * time.Second
@@ -158,7 +178,7 @@ func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
 		return answer{}, false, false
 	}
 	limit := time.Until(q.Deadline) + patience
-	if q.Promise == reconcile {
+	if q.Promise == reconcile || q.Hangs != 0 {
 		limit = time.Until(q.Deadline) + lateKill
 	}
 	timer := time.NewTimer(limit)

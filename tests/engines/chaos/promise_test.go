@@ -76,6 +76,7 @@ type request struct {
 	Key      string
 	Deadline time.Time
 	Pauses   [3]time.Duration // of the handler: before, between and after its effects
+	Hangs    int              // the handler does not look at its context, and never returns: 1 before its effects, 2 after them
 }
 
 type requestKey struct{}
@@ -144,7 +145,14 @@ func (w *fixture) do(ctx context.Context, q request) (idempotent.Outcome[result]
 	}
 	handler := map[promise]func(context.Context, request) (result, error){reconcile: w.write, commit: w.update, resume: w.call}[q.Promise]
 	return idempotent.DoOutcome(ctx, guard, q.Promise.key(q.Key), func(ctx context.Context) (result, error) {
-		return handler(ctx, q)
+		if q.Hangs == 1 {
+			time.Sleep(time.Hour)
+		}
+		r, err := handler(ctx, q)
+		if q.Hangs == 2 {
+			time.Sleep(time.Hour)
+		}
+		return r, err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	randv2 "math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -164,6 +165,12 @@ func (l *ledger) append(e entry) error {
 
 // of returns the effects of a record that were written before the call.
 func (l *ledger) of(record string) ([]entry, error) {
+	all, err := l.all()
+	return all[record], err
+}
+
+// all returns the effects that were written before the call, by record.
+func (l *ledger) all() (map[string][]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	data, err := io.ReadAll(io.NewSectionReader(l.file, l.offset, 1<<40))
@@ -173,7 +180,7 @@ func (l *ledger) of(record string) ([]entry, error) {
 	for {
 		line, rest, complete := bytes.Cut(data, []byte("\n"))
 		if !complete {
-			return l.entries[record], nil
+			return maps.Clone(l.entries), nil
 		}
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {

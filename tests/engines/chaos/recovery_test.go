@@ -64,6 +64,45 @@ func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exha
 	return violations, due, exhausted, nil
 }
 
+// announcements are the runs that announced themselves, and what became of them.
+type announcements struct {
+	heralds    *ledger
+	listed     map[string]bool // records that were in the list of due records
+	violations []string
+}
+
+// check looks for each announced run whose lease has ended in the list of due
+// records, unless its record was processed before the list was read.
+func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
+	began := time.Now()
+	all, err := a.heralds.all()
+	if err != nil {
+		return err
+	}
+	due := map[string]bool{}
+	for r, err := range s.Due(ctx) {
+		if err != nil {
+			return err
+		}
+		due[string(r.ID)] = true
+	}
+	for record, entries := range all {
+		r, err := s.Get(ctx, idempotent.RecordID(record))
+		if err != nil {
+			return err
+		}
+		announced := slices.ContainsFunc(entries, func(e entry) bool { return e.Request == r.RequestID })
+		switch {
+		case !announced || r.State != driver.StateInProgress || began.Before(r.LeaseEnd):
+		case due[record]:
+			a.listed[record] = true
+		default:
+			a.violations = append(a.violations, fmt.Sprintf("%s (%s) announced itself, its lease ended at %s, and it is not in the list of due records", r.ID.KeyHash(), r.RequestID, r.LeaseEnd))
+		}
+	}
+	return nil
+}
+
 // waits reports whether a record is not settled and the next request may not
 // run without evidence.
 func waits(r *driver.Record) bool {

@@ -98,6 +98,7 @@ type Key struct {
 	Due         int64 // when reconciliation is due; 0: never
 	Step        Step
 	OpenSince   int64 // since when effects under Resume are open; 0: no open effect
+	Announced   bool  // it is in progress, and its process was about to be killed
 	Outcome     Outcome
 }
 
@@ -168,6 +169,7 @@ func (p Policy) written(k Key, now int64) Key {
 	default:
 		k.Expires = now + k.Retention
 	}
+	k.Announced = k.Announced && k.State == InProgress && k.Due != 0
 	return k
 }
 
@@ -228,6 +230,18 @@ func (p Policy) Mark(k Key, r Request, now int64) Key {
 		return k
 	}
 	k.Step = r.Step
+	return p.written(k, now)
+}
+
+// Announce is the write of r because its handler is late.
+func (p Policy) Announce(k Key, r Request, now int64) Key {
+	if k.State != InProgress || k.Owner != r.Owner {
+		return k
+	}
+	if !k.Step.Finished {
+		k.Step = r.Step
+	}
+	k.Announced = true
 	return p.written(k, now)
 }
 

@@ -25,6 +25,7 @@ func Of(r *driver.Record, step string) Key {
 		Expires:   Millis(r.Expires),
 		Due:       Millis(r.Due),
 		OpenSince: Millis(r.OpenSince),
+		Announced: r.Announced,
 	}
 	if s, begun := r.Step(step); begun {
 		k.Step = Step{Begun: true, Once: s.Mode == driver.AtMostOnce, Finished: s.Finished, Value: string(s.Result)}

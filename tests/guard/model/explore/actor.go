@@ -28,6 +28,7 @@ const (
 	reaper
 	forgetter
 	requeuer
+	announcer // a run whose handler is late announces itself; a part of the process of the run
 )
 
 // phase is where an actor is suspended.
@@ -39,6 +40,8 @@ const (
 	waiting              // the call is served, the reply in transit
 	inside               // in the handler, before its call to the provider
 	called               // in the handler, its effect has happened
+	paused               // in the handler, after or before a write
+	blocked              // the other thread of its process holds the lock of the run
 	done
 	dead
 )
@@ -76,6 +79,10 @@ type actor struct {
 	turn  bool // it has to choose its next step before any other step
 	fiber *fiber
 
+	run       *actor    // of an announcer: the actor whose run it announces
+	announcer *actor    // of that actor
+	fired     time.Time // when its timer did, of an announcer
+
 	call  call
 	reply reply
 	plan  plan
@@ -100,6 +107,7 @@ type actor struct {
 	finished  bool       // its step has returned a result
 	effect    effect
 	applied   string // the outcome that a transaction of its handler has stored
+	committed bool   // its Commit has returned nil
 	denied    bool   // its last Commit was answered with ErrNotApplied
 	misled    bool   // its second Commit was answered with SettledError, although its result is stored
 	evidence  evidence
@@ -126,8 +134,48 @@ func (a *actor) testifies() bool {
 	return a.role == resolver || a.role == courier || a.role == witness
 }
 
+// process returns the actor that a belongs to: a, if it is no announcer.
+func (a *actor) process() *actor {
+	if a.run != nil {
+		return a.run
+	}
+	return a
+}
+
+// threads returns the threads of the actor's process.
+func (a *actor) threads() []*actor {
+	if p := a.process(); p.announcer != nil {
+		return []*actor{p, p.announcer}
+	}
+	return []*actor{a}
+}
+
+// writing reports whether a write of the actor has been sent, and not been answered.
+func (a *actor) writing() bool {
+	return (a.phase == calling || a.phase == waiting) && a.call.write()
+}
+
+// clock returns the time. Only an announcement reads it while it moves: that is where
+// the announcement begins.
+func (a *actor) clock() time.Time {
+	if n := a.announcer; n != nil && a.w.passing {
+		n.fired = began.Add(time.Since(a.w.born))
+		n.fiber.rest()
+	}
+	return a.w.now
+}
+
 // begin starts the actor and lets it run to its first call.
 func (a *actor) begin() {
+	if a.run != nil {
+		if a.run.left {
+			a.w.facts |= factAnnouncedTooLate
+		}
+		a.phase = blocked // unless it comes to a call
+		a.run.tell('n')
+		a.goOn()
+		return
+	}
 	a.deadline = a.w.now.Add(timeout)
 	a.leaseEnd = a.deadline.Add(margin)
 	a.tell('b')
@@ -150,21 +198,45 @@ func (a *actor) begin() {
 	a.goOn()
 }
 
-// goOn lets the actor run to its next call, into its handler or to its end.
+// goOn lets the actor run to its next call, into its handler or to its end. The other
+// thread of its process goes on by itself if it has waited for this one.
 func (a *actor) goOn() {
-	if a.fiber.resume(); a.fiber.job == nil {
-		a.phase = done
-		a.w.fibers.free(a.fiber)
-		a.w.answer(a)
+	a.fiber.resume()
+	for _, b := range a.threads() {
+		switch {
+		case b.phase == idle || b.gone():
+		case b.run != nil && !b.fiber.resting: // it has ended, or waits: then it comes to its next call by itself
+			b.phase = done
+		case b.run == nil && b.fiber.job == nil:
+			b.phase = done
+			b.w.fibers.free(b.fiber)
+			b.w.answer(b)
+		case b.fiber.turns != nil && !b.fiber.resting:
+			b.phase = blocked
+		}
+	}
+	if a.phase == blocked || a.run != nil && a.run.inHandler() && a.phase == done && a.run.writing() {
+		a.w.facts |= factWaited
 	}
 }
 
-// crash ends the actor immediately. Calls that it makes while it unwinds have
-// no effect.
+// crash ends the actor immediately, with all threads of its process. Calls that they
+// make while they unwind have no effect.
 func (a *actor) crash() {
-	a.phase = dead
-	a.fiber.resume()
-	a.w.fibers.free(a.fiber)
+	for _, b := range a.threads() {
+		b.phase = dead
+	}
+	for _, b := range a.threads() {
+		if f := b.fiber; f.turns == nil || f.resting {
+			f.resume()
+		}
+	}
+	if a.fiber.resting {
+		a.fiber.resume()
+	}
+	if a.run == nil {
+		a.w.fibers.free(a.fiber)
+	}
 }
 
 func (a *actor) key() idempotent.Key {
@@ -219,7 +291,7 @@ func (a *actor) guard() *idempotent.Guard {
 		}
 		o.LeaseMargin, o.Retention, o.ReconcileAfter = margin, a.retention(), reconcileAfter
 		o.Observer, o.Logger = event.ObserverFunc(a.observe), discard
-		o.Now = func() time.Time { return a.w.now }
+		o.Now = a.clock
 		if a.w.scenario.Predecessor {
 			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return earlier, true, nil }
 		}
@@ -252,6 +324,7 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 	a.entered, a.claim, a.grant = true, a.call, a.reply
 	a.told = a.w.encodeRecord(append(a.told[:0], 'h'), &a.call.record)
 	a.w.enter(a)
+	ctx = context.WithValue(ctx, byHandler{}, true)
 	switch mode := a.w.scenario.Step; {
 	case mode != nil:
 		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.AtMostOnce = *mode == driver.AtMostOnce })
@@ -263,6 +336,9 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 		}
 	default:
 		value, err = a.provide(ctx)
+	}
+	if a.w.stepped() {
+		a.pause()
 	}
 	if a.phase == dead {
 		return "", errCrashed
@@ -297,12 +373,23 @@ func (a *actor) provide(context.Context) (string, error) {
 	}
 }
 
+// pause gives the announcement of the run a moment between two writes.
+func (a *actor) pause() {
+	if a.w.scenario.Announce && a.phase != dead {
+		a.phase = paused
+		a.fiber.rest()
+	}
+}
+
 // commit completes the record in one transaction with the effect.
 func (a *actor) commit(ctx context.Context) (string, error) {
 	a.w.provide(a)
 	e, _ := idempotent.FromContext(ctx)
 	result := a.name
+	a.pause()
 	err := e.Commit(ctx, result, port{a}.transact)
+	a.committed = err == nil
+	a.pause()
 	if err != nil && a.w.scenario.Second != noSecond && a.phase != dead {
 		if a.w.scenario.Second == otherResult {
 			result += "'"

@@ -121,6 +121,14 @@ func (w *world) changed(c *change) {
 	if w.scenario.Foreign && !c.by.requests() {
 		w.facts |= factForeign
 	}
+	if r.Announced {
+		w.facts |= factAnnounced
+	}
+	if c.before != nil && c.before.Announced && r.State != driver.StateInProgress && c.by.owner == c.before.Owner {
+		w.facts |= factAnnouncedSettled
+	} else if c.before != nil && c.before.Announced && c.by.owner != c.before.Owner {
+		w.facts |= factAnnouncedFound
+	}
 	_, c.recurs = w.lives[r.Version]
 	w.lives[r.Version] = written
 }
@@ -129,6 +137,8 @@ func (w *world) changed(c *change) {
 func (w *world) refused(c *call, r reply) {
 	switch {
 	case c.record.ID != keyID:
+	case c.announces && !r.own(c):
+		w.facts |= factAnnouncementRefused
 	case errors.Is(r.err, idempotent.ErrNoRecord):
 		w.facts |= factNoRecord
 	case c.kind != insert && r.record != nil && !r.own(c):

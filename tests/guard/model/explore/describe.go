@@ -42,6 +42,8 @@ func (a *actor) describe(s step) string {
 	switch s.what {
 	case begin:
 		switch a.role {
+		case announcer:
+			return "its handler is late"
 		case resolver:
 			return "looks into the provider's ledger and reads the record"
 		case courier, witness:
@@ -61,6 +63,9 @@ func (a *actor) describe(s step) string {
 	case work:
 		return "its handler " + plansInWords[s.plan]
 	case end:
+		if a.phase == paused {
+			return "its handler goes on"
+		}
 		return "its handler returns"
 	case land:
 		return "its effect happens after all"
@@ -84,6 +89,9 @@ func (c *call) describe() string {
 	case commit:
 		return fmt.Sprintf("transaction that makes the record %s", c.record.State)
 	case replace:
+		if c.announces {
+			return "write"
+		}
 		if _, step := c.record.Step(stepName); step && c.record.State == driver.StateInProgress {
 			return "write of in_progress with its step"
 		}

@@ -64,7 +64,7 @@ func (w *world) alone(name string, r role) *actor {
 			next.what = deliver
 		case inside:
 			next.what, next.plan = work, succeed
-		case called:
+		case called, paused:
 			next.what = end
 		}
 		w.perform(next)

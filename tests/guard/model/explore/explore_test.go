@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -165,7 +166,36 @@ var scenarios = []struct {
 	{"two scopes",
 		Scenario{Attempts: 1, Neighbours: 1, Clock: clock{WholeLease}, Faults: 1},
 		factNeighbour},
+	{"announced, reconcile, the whole cast",
+		Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed, refuse}, Sweepers: 1, Resolvers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
+		announcedFacts | factMarkedUnknown | factResolved | factCrashed | factSentTwice | factLate},
+	{"announced, a reconciler and an operator",
+		Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed, fail}, Reapers: 1, Requeuers: 1, Forgetters: 1, Clock: clock{PastContext, RestOfLease}},
+		announcedFacts | factMarkedUnknown | factRequeued | factForgotten},
+	{"announced, before its time",
+		Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed}, Reapers: 1, Clock: clock{PastContext - 150*time.Millisecond, 150 * time.Millisecond, RestOfLease}, Faults: 1},
+		announcedFacts | factMarkedUnknown},
+	{"announced, resume, a step",
+		Scenario{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed}, Clock: clock{PastContext, RestOfLease}},
+		announcedFacts | factWaited | factTakenOver | factStepReplayed},
+	{"announced, resume, a step and a fault",
+		Scenario{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{succeed, stumble}, Reapers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
+		announcedFacts | factWaited | factReleased | factLateWrite},
+	{"announced, a step that runs at most once",
+		Scenario{Announce: true, Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Plans: []plan{fail}, Reapers: 1, Witnesses: 1, Clock: clock{PastContext, RestOfLease}},
+		announcedFacts | factWaited | factMarkedUnknown | factStepProven},
+	{"announced, rerun, a step that runs at most once",
+		Scenario{Announce: true, Recovery: idempotent.Rerun, Step: &mostOnce, Attempts: 1, Plans: []plan{succeed}, Sweepers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
+		announcedFacts | factWaited | factMarkedUnknown | factTakenOver},
+	{"announced, commit",
+		Scenario{Announce: true, Commit: true, Second: otherResult, Attempts: 1, Sweepers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
+		announcedFacts | factWaited | factCommitted | factMarkedUnknown | factSecondCommit},
+	{"announced, a step and then its transaction",
+		Scenario{Announce: true, Recovery: idempotent.Resume, CommitStep: true, Attempts: 1, Plans: []plan{succeed, fail}, Reapers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
+		announcedFacts | factWaited | factCommitted | factReleased},
 }
+
+const announcedFacts = factAnnounced | factAnnouncementRefused | factAnnouncedTooLate | factAnnouncedSettled | factAnnouncedFound
 
 // INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-7, INV-8, INV-9, INV-10,
 // INV-11, INV-12: every schedule of every scenario satisfies every invariant.
@@ -180,7 +210,7 @@ func TestInvariants(t *testing.T) {
 				t.Parallel()
 				s.Faults += *moreFaults
 				start := time.Now()
-				r, err := Search(s.Scenario, limit)
+				r, err := searchIn(t, s.Scenario)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -220,20 +250,38 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
+// searchIn searches a scenario, in a bubble if it needs one.
+func searchIn(t *testing.T, s Scenario) (r Report, err error) {
+	inBubble(t, s, func() { r, err = Search(s, limit) })
+	return r, err
+}
+
+func inBubble(t *testing.T, s Scenario, f func()) {
+	if s.Announce {
+		synctest.Test(t, func(*testing.T) { f() })
+	} else {
+		f()
+	}
+}
+
 // The same search runs the same schedules.
 func TestSearchIsDeterministic(t *testing.T) {
 	t.Parallel()
-	s := Scenario{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}}
-	first, err := Search(s, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := Search(s, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(second), fmt.Sprint(first); got != want {
-		t.Errorf("got %s, want %s", got, want)
+	for _, s := range []Scenario{
+		{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}},
+		{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed}, Clock: clock{PastContext, RestOfLease}},
+	} {
+		first, err := searchIn(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := searchIn(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(second), fmt.Sprint(first); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 

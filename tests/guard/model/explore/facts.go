@@ -65,6 +65,12 @@ const (
 	factSecondCommit
 	factEarlier
 	factStepEnding
+	factAnnounced
+	factAnnouncementRefused
+	factAnnouncedTooLate
+	factWaited
+	factAnnouncedSettled
+	factAnnouncedFound
 	factCount = iota
 )
 
@@ -80,6 +86,8 @@ var factNames = [factCount]string{
 	"written by another guard", "downstream key forgotten",
 	"outcome forgotten", "requeued", "transaction refused", "first Commit found by a later write", "outcome of the predecessor",
 	"settled in the end by evidence about the step",
+	"announced", "announcement refused", "announcement after the handler returned", "the announcement or a write waited for the other",
+	"announced record settled by its run", "announced record changed by others",
 }
 
 // String returns the fact's name.

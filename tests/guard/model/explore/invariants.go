@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -37,6 +38,7 @@ var invariants = []invariant{
 	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, notExecutedOfTheDead},
 	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
 	{"model", "a write makes of the record what the model of a key makes of it", factTakenOver, asTheModel},
+	{"announced", "a run that is late announces itself with one write, which overlaps no other and stays until the record is settled", factAnnounced, announcement},
 	{"told", "a handler that learns that its transaction was not applied has no row", factDenied, toldTheTruth},
 	{"discarded", "an outcome that was discarded does not come back from the predecessor", factForgotten, discardedStays},
 	{"FM01", "no caller is refused because of its own record, or gets another result as its own", factClaimRecognised, trueAnswers},
@@ -349,6 +351,39 @@ func toldTheTruth(w *world) string {
 		if a.misled {
 			return fmt.Sprintf("%s learned that another outcome is stored, but that is its own result %q", a.name, a.applied)
 		}
+	}
+	return ""
+}
+
+// announcement: an announced record is due from the end of its lease, and stays
+// announced while it is in progress and due.
+func announcement(w *world) string {
+	for _, n := range w.actors {
+		switch a := n.run; {
+		case a == nil:
+		case !n.fired.IsZero() && n.fired.Before(a.deadline.Add(-400*time.Millisecond)):
+			return fmt.Sprintf("%s begins %s before the deadline", n.name, a.deadline.Sub(n.fired))
+		case n.writing() && a.writing():
+			return fmt.Sprintf("%s and %s write at the same time", a.name, n.name)
+		case n.writing() && a.committed:
+			return fmt.Sprintf("%s writes, but its Commit has returned", n.name)
+		case n.writing() && a.left && a.phase != blocked:
+			return fmt.Sprintf("%s writes, but its handler has returned", n.name)
+		}
+	}
+	c := w.change
+	if c == nil || c.after == nil {
+		return ""
+	}
+	before, after, due := c.before, c.after, !c.after.Due.IsZero() && c.after.State == driver.StateInProgress
+	was := before != nil && before.Announced && before.Owner == after.Owner
+	switch {
+	case after.Announced && (!due || !after.Due.Equal(after.LeaseEnd) || after.Exhausted):
+		return fmt.Sprintf("an announced record is %s, and due at %v", after.State, after.Due)
+	case c.call.announces && (before == nil || before.State != driver.StateInProgress || before.Owner != c.by.owner):
+		return fmt.Sprintf("the announcement of %s changed a record that is %s", c.by.name, stateOf(before))
+	case after.Announced != (due && (was || c.call.announces)):
+		return fmt.Sprintf("the write of %s made the record announced: %t", c.by.name, after.Announced)
 	}
 	return ""
 }

@@ -60,6 +60,8 @@ func (c *change) modelled() model.Key {
 		k, _ = p.Settle(k, r, model.Outcome{Kind: model.Result}, now)
 	case !c.call.entered:
 		k = p.Release(k, r, now)
+	case c.call.announces:
+		k = p.Announce(k, r, now)
 	case c.after.State == driver.StateInProgress:
 		k = p.Mark(k, r, now)
 	default:

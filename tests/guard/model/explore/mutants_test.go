@@ -173,6 +173,18 @@ var mutants = []struct {
 	{"the predecessor is asked again after its outcome was discarded",
 		Scenario{Predecessor: true, Attempts: 2, Plans: []plan{succeed}, Forgetters: 1, Clock: clock{WholeLease}, Store: keeping(func(r *driver.Record) { r.PredecessorAnswered = false })},
 		[]string{"discarded"}},
+	{"a step of a run drops its announcement",
+		Scenario{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{succeed}, Clock: clock{PastContext}, Store: keeping(func(r *driver.Record) {
+			if s, _ := r.Step(stepName); s.Finished {
+				r.Announced = false
+			}
+		})},
+		[]string{"announced", "model"}},
+	{"a record that is no longer in progress stays announced",
+		Scenario{Announce: true, Attempts: 1, Plans: []plan{fail}, Clock: clock{PastContext}, Store: keeping(func(r *driver.Record) {
+			r.Announced = r.Announced || r.State == driver.StateUnknown
+		})},
+		[]string{"announced", "model"}},
 	{"a transaction is refused although it is applied",
 		Scenario{Commit: true, Attempts: 1, Faults: 1, Liar: true},
 		[]string{"told"}},
@@ -190,7 +202,7 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 			t.Run(name+", "+m.name, func(t *testing.T) {
 				t.Parallel()
 				m.Ask = []string{name}
-				r, err := Search(m.Scenario, limit)
+				r, err := searchIn(t, m.Scenario)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -219,20 +231,23 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 func TestShortenedSchedules(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {
-		r, err := Search(m.Scenario, limit)
-		if err != nil || r.Violation == nil {
-			t.Fatal(m.name, err)
-		}
-		v, f := r.Violation, &fibers{}
-		defer f.end()
-		if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
-			t.Errorf("%s: a second run gives %v, want %v", m.name, again, v)
-		}
-		for i := range v.steps {
-			if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
-				t.Errorf("%s: step %d can be left out of %v", m.name, i+1, v)
+		inBubble(t, m.Scenario, func() {
+			r, err := Search(m.Scenario, limit)
+			if err != nil || r.Violation == nil {
+				t.Error(m.name, err)
+				return
 			}
-		}
+			v, f := r.Violation, &fibers{}
+			defer f.end()
+			if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
+				t.Errorf("%s: a second run gives %v, want %v", m.name, again, v)
+			}
+			for i := range v.steps {
+				if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
+					t.Errorf("%s: step %d can be left out of %v", m.name, i+1, v)
+				}
+			}
+		})
 	}
 }
 

@@ -84,8 +84,10 @@ func (a *actor) do(s step) {
 		a.deliver()
 	case crash:
 		w.facts |= factCrashed
-		if a.phase == calling {
-			a.launch()
+		for _, b := range a.threads() {
+			if b.phase == calling {
+				b.launch()
+			}
 		}
 		a.crash()
 	}
@@ -106,7 +108,10 @@ func (a *actor) launch() {
 
 func (a *actor) deliver() {
 	a.tellReply()
-	if a.reply.own(&a.call) {
+	if a.run != nil && a.reply.record != nil && !a.reply.own(&a.call) {
+		a.run.reply = a.reply // its run continues from the record
+	}
+	if a.reply.own(&a.call) && a.run == nil {
 		if a.call.record.State == driver.StateInProgress {
 			a.w.facts |= factClaimRecognised
 		} else {

@@ -16,22 +16,22 @@ import (
 // scheduler decides.
 type port struct{ a *actor }
 
-func (p port) Insert(_ context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return p.a.ask(call{kind: insert, record: r, now: now})
+func (p port) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return p.thread(ctx).ask(call{kind: insert, record: r, now: now})
 }
 
-func (p port) Replace(_ context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return p.a.ask(call{kind: replace, record: r, was: was})
+func (p port) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return p.thread(ctx).ask(call{kind: replace, record: r, was: was})
 }
 
-func (p port) Get(_ context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return p.a.ask(call{kind: get, record: driver.Record{ID: id}})
+func (p port) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return p.thread(ctx).ask(call{kind: get, record: driver.Record{ID: id}})
 }
 
 // transact is an [idempotent.Transaction]: the record and the handler's effect,
 // or neither.
-func (p port) transact(_ context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return p.a.ask(call{kind: commit, record: r, was: was})
+func (p port) transact(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return p.thread(ctx).ask(call{kind: commit, record: r, was: was})
 }
 
 // Due always lists the record: a list is a hint, and the sweeper reads the record.
@@ -44,6 +44,18 @@ func (p port) Due(context.Context) iter.Seq2[driver.Listed, error] {
 // Exhausted is never called: no reconciler gives up here.
 func (p port) Exhausted(context.Context) iter.Seq2[driver.Listed, error] { panic("not asked") }
 
+// thread returns who makes a call with this context: the actor, or the announcement
+// of its run.
+func (p port) thread(ctx context.Context) *actor {
+	if _, runs := idempotent.FromContext(ctx); runs && ctx.Value(byHandler{}) == nil && p.a.announcer != nil {
+		return p.a.announcer
+	}
+	return p.a
+}
+
+// byHandler marks the context of calls that a handler makes.
+type byHandler struct{}
+
 func (a *actor) ask(c call) (*driver.Record, error) {
 	if a.phase == dead {
 		return nil, errCrashed
@@ -52,7 +64,11 @@ func (a *actor) ask(c call) (*driver.Record, error) {
 	if a.call.kind == insert && !a.call.sent.IsZero() { // the record that it found is judged at the time of the insert
 		c.judged = a.call.sent
 	}
-	if c.write() {
+	switch {
+	case a.run != nil:
+		a.w.nameVersion(a, c.record.Version)
+		c.known, c.entered, c.announces = model.Of(&c.record, stepName).Step, true, true
+	case c.write():
 		a.w.nameVersion(a, c.record.Version)
 		if !a.ends {
 			a.ends, a.known = a.left, model.Of(&c.record, stepName).Step
@@ -74,6 +90,8 @@ type call struct {
 	now    time.Time // of an insert: what its condition compares
 	sent   time.Time
 	resent bool
+
+	announces bool // it is the announcement of a run
 
 	// What its sender knows.
 	judged    time.Time // of a claim: when it decided about the record

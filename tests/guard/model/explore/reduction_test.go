@@ -27,6 +27,7 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"two attempts", Scenario{Attempts: 2}},
 		{"a resolver", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
+		{"an announcement", Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed}, Reapers: 1, Clock: clock{PastContext, RestOfLease}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
 		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
 		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
@@ -37,8 +38,10 @@ func TestMergingLosesNothing(t *testing.T) {
 			merged := search{scenario: &row.Scenario, limit: limit, allOrders: true, merge: true}
 			all := search{scenario: &row.Scenario, limit: limit, allOrders: true}
 			seen := watchTwins(t, &all)
-			run(t, &merged)
-			run(t, &all)
+			inBubble(t, row.Scenario, func() {
+				run(t, &merged)
+				run(t, &all)
+			})
 			t.Logf("%d schedules, merged %d; %d states, %d steps taken again from the same state, %d of them broke an invariant",
 				all.report.Schedules, merged.report.Schedules, len(all.fewest), seen.again, seen.broken)
 			same(t, "states", all.fewest, merged.fewest)
@@ -106,6 +109,7 @@ func TestTurnsLoseNothing(t *testing.T) {
 		{"a courier", Scenario{Attempts: 1, Couriers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"resume, evidence about a step", Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Witnesses: 1, Clock: clock{WholeLease}}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{WholeLease, PastRetention}}},
+		{"an announcement", Scenario{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Reapers: 1, Clock: clock{PastContext, RestOfLease}}},
 		{"rerun, a sweeper", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"commit", Scenario{Commit: true, Attempts: 2, Clock: clock{WholeLease}, Faults: 1}},
 		{"rerun, two attempts", Scenario{Recovery: idempotent.Rerun, Attempts: 2, Clock: clock{PastRetention}}},
@@ -114,8 +118,10 @@ func TestTurnsLoseNothing(t *testing.T) {
 			t.Parallel()
 			turns := search{scenario: &row.Scenario, limit: limit, merge: true}
 			all := search{scenario: &row.Scenario, limit: limit, merge: true, allOrders: true}
-			run(t, &turns)
-			run(t, &all)
+			inBubble(t, row.Scenario, func() {
+				run(t, &turns)
+				run(t, &all)
+			})
 			t.Logf("%d schedules, in turns %d", all.report.Schedules, turns.report.Schedules)
 			sameFindings(t, &all, &turns)
 		})

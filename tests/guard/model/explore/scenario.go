@@ -44,6 +44,10 @@ type Scenario struct {
 	// in the transaction that records its step.
 	CommitStep bool
 
+	// Announce lets a run whose handler is late announce itself, at any moment. The
+	// search must run in a synctest bubble, whose clock starts the announcement.
+	Announce bool
+
 	Plans []plan
 
 	// Clock lists the movements of the clock, which happen at any moments in
@@ -103,8 +107,10 @@ const (
 
 // The movements of the clock.
 const (
-	PastDeadline  = 11 * time.Second // of all requests in progress; their leases are live
-	PastLease     = 2 * time.Second  // after PastDeadline
+	PastContext   = 9700 * time.Millisecond // of a handler, and past the time when its run announces itself
+	PastDeadline  = 11 * time.Second        // of all requests in progress; their leases are live
+	PastLease     = 2 * time.Second         // after PastDeadline
 	WholeLease    = PastDeadline + PastLease
+	RestOfLease   = WholeLease - PastContext
 	PastRetention = 26 * time.Hour // and past the deletion of expired records
 )

@@ -146,7 +146,7 @@ func (s *search) goesOn(w *world, schedule []step) bool {
 // abandon ends the actors that are still running.
 func (w *world) abandon() {
 	for _, a := range w.actors {
-		if a.active() {
+		if a.active() || !a.fired.IsZero() && !a.gone() {
 			a.crash()
 		}
 	}

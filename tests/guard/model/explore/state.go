@@ -72,13 +72,17 @@ func (a *actor) encode(b []byte) []byte {
 	}
 	switch {
 	case a.phase == idle:
-		return append(b, 'i', turn)
+		return append(b, 'i', turn, bit(!a.fired.IsZero()))
+	case a.gone() && a.announcer != nil && a.announcer.active():
 	case a.gone():
 		return append(b, 'g', bit(a.denied)) // no reply changes what it does
 	}
 	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect), bit(a.open), bit(a.call.resent), bit(a.denied))
 	if a.phase == waiting {
 		b = a.encodeReply(b)
+	}
+	if a.run != nil {
+		return a.w.encodeCall(b, &a.call)
 	}
 	b = text(text(b, a.promised), a.applied)
 	b = binary.AppendUvarint(b, uint64(len(a.told)))
@@ -91,8 +95,9 @@ func (a *actor) tell(what ...byte) {
 }
 
 func (a *actor) tellReply() {
-	a.tell('r')
-	a.told = a.encodeReply(a.told)
+	p := a.process()
+	p.tell('r', bit(a.run != nil))
+	p.told = a.encodeReply(p.told)
 }
 
 func (a *actor) encodeReply(b []byte) []byte {
@@ -120,7 +125,7 @@ func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 	if r == nil {
 		return append(b, 0)
 	}
-	b = append(b, byte(r.State), byte(r.Recovery), byte(r.Attempt), r.Fingerprint[1])
+	b = append(b, byte(r.State), bit(r.Announced), byte(r.Recovery), byte(r.Attempt), r.Fingerprint[1])
 	b = w.version(b, r.Version)
 	owner := byte(0xff)
 	for _, a := range w.actors {

@@ -69,7 +69,7 @@ func (w *world) steps() []step {
 	quiet := true
 	for _, a := range w.actors {
 		quiet = quiet && !a.active()
-		if w.allOrders || a.mayLand() {
+		if w.allOrders || a.mayLand() || a.run != nil {
 			all = a.ownSteps(all, faults)
 		}
 		all = a.sharedSteps(all, faults)
@@ -96,7 +96,7 @@ func (w *world) steps() []step {
 // whose end would still prevent its effect has no turn, because others may wait
 // for either.
 func (a *actor) turnSteps(faults bool) []step {
-	if !a.turn || a.mayLand() && a.pastLease() {
+	if a.run != nil || !a.turn || a.mayLand() && a.pastLease() {
 		return nil
 	}
 	own := a.ownSteps(nil, faults)
@@ -104,7 +104,7 @@ func (a *actor) turnSteps(faults bool) []step {
 		return nil
 	}
 	moves := a.w.ticks < len(a.w.scenario.Clock)
-	if moves || a.phase == idle || a.phase == calling || a.phase == inside {
+	if moves || a.phase == idle || a.phase == calling || a.phase >= inside && a.phase != called {
 		own = append(own, step{what: stay, actor: int8(a.index)})
 	}
 	return own
@@ -137,7 +137,7 @@ func (a *actor) ownSteps(all []step, faults bool) []step {
 				add(deny)
 			}
 		}
-		if a.active() {
+		if a.active() && a.run == nil {
 			add(crash)
 		}
 	}
@@ -161,6 +161,8 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 		if faults {
 			add(work, interrupted)
 		}
+	case paused:
+		add(end, 0)
 	}
 	if a.mayLand() {
 		add(land, 0)
@@ -170,7 +172,7 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 
 // looks reports whether an actor comes because of what it sees.
 func (a *actor) looks() bool {
-	return a.testifies() || a.role == sweeper || a.role == reaper || a.role == forgetter || a.role == requeuer
+	return a.testifies() || a.role == sweeper || a.role == reaper || a.role == forgetter || a.role == requeuer || a.role == announcer
 }
 
 // mayBegin makes a sweeper, a reaper and a resolver come only if there is
@@ -178,6 +180,8 @@ func (a *actor) looks() bool {
 // first.
 func (a *actor) mayBegin() bool {
 	switch r := a.w.record; a.role {
+	case announcer:
+		return !a.fired.IsZero()
 	case sweeper, reaper:
 		if a.w.expired(r) || r.State != driver.StateInProgress || a.w.now.Before(r.LeaseEnd) {
 			return false

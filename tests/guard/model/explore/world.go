@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -56,6 +57,9 @@ type world struct {
 	allOrders bool
 	ended     bool // the end of the schedule was played
 
+	born    time.Time // by the clock of the bubble
+	passing bool      // the clock is moving
+
 	tracing bool
 	trace   []string // what happened, in words
 
@@ -74,8 +78,8 @@ type flight struct {
 type name struct{ actor, n byte }
 
 func newWorld(s *Scenario, f *fibers) *world {
-	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, names: map[driver.Version]name{}}
-	w.lives = map[driver.Version]life{}
+	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, born: time.Now(), names: map[driver.Version]name{}}
+	w.lives, f.threads = map[driver.Version]life{}, s.Announce
 	w.newStore()
 	plans := s.Plans
 	switch {
@@ -114,6 +118,12 @@ func newWorld(s *Scenario, f *fibers) *world {
 	}
 	for i := range s.Requeuers {
 		w.add("D"+digit(i), requeuer)
+	}
+	for _, a := range w.actors {
+		if s.Announce && a.requests() {
+			a.announcer = w.add(a.name+"'s announcement", announcer)
+			a.announcer.run, a.announcer.fiber = a, &fiber{turns: make(chan struct{})}
+		}
 	}
 	return w
 }
@@ -159,7 +169,7 @@ func (w *world) serve(a *actor, c *call) reply {
 	before := w.record
 	w.record, _ = w.kept.Get(ctx, keyID)
 	if version(before) != version(w.record) {
-		w.changed(&change{by: a, call: c, before: before, after: w.record})
+		w.changed(&change{by: a.process(), call: c, before: before, after: w.record})
 		if c.kind == commit {
 			w.facts |= factCommitted
 			w.transacted(a)
@@ -196,6 +206,12 @@ func (w *world) pass() {
 	d := w.scenario.Clock[w.ticks]
 	w.ticks++
 	w.now = w.now.Add(d)
+	if w.scenario.Announce {
+		w.passing = true
+		time.Sleep(d) // timers fire
+		synctest.Wait()
+		w.passing = false
+	}
 	if d >= retention {
 		w.flights = nil
 	}

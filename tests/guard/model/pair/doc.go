@@ -4,7 +4,7 @@
 // DynamoDB, while two abandoned runs of two operations and the position of one
 // scan wait in the table. Package explore has one key and no scan.
 //
-//	scenario  the actors: reconcilers, and an operator
+//	scenario  the actors: reconcilers, an operator, and an announcement that arrives late
 //	world     dynamotest with two records, a clock, and the actors
 //	actor     a goroutine that is suspended before every call
 //	step      a call is served, a fault happens, or the last runs begin

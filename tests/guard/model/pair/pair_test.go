@@ -22,6 +22,12 @@ var scenarios = []scenario{
 		"found by the scan", "marked unknown", "released", "position replaced", "position taken by another",
 		"position lost while it read", "killed with the position", "record written by another", "asked again after the pause", "two read at the same time",
 	}},
+	{name: "a run that announced itself", herald: stored, actors: []role{due("charge"), due("charge")}, last: []role{due("charge"), handler("refund")}, shows: []string{
+		"listed in progress", "found by the scan", "marked unknown", "processed for the other operation", "record written by another",
+	}},
+	{name: "an announcement in transit", herald: inTransit, actors: []role{due("charge"), requeue("charge"), arrives}, last: []role{due("charge"), handler("refund")}, shows: []string{
+		"announced", "announced too late", "listed in progress", "found by the scan", "marked unknown", "record written by another",
+	}},
 	{name: "an operator", actors: []role{due("refund"), requeue("refund")}, last: []role{due("charge"), due("refund")}, shows: []string{
 		"found by the scan", "marked unknown", "requeued", "requeued, its lease first", "position replaced", "killed with the position",
 		"record written by another", "asked again after the pause",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -30,16 +31,17 @@ type report struct {
 type search struct {
 	*scenario
 	report
-	items []item
-	now   time.Time
-	seen  map[[sha256.Size]byte]bool
-	ended map[string]bool
-	open  [][]step // the beginnings of schedules that are still to be run
+	items   []item
+	transit *dynamodb.PutItemInput
+	now     time.Time
+	seen    map[[sha256.Size]byte]bool
+	ended   map[string]bool
+	open    [][]step // the beginnings of schedules that are still to be run
 }
 
 func run(s *scenario) report {
-	items, now := abandoned(s)
-	x := &search{scenario: s, items: items, now: now, seen: map[[sha256.Size]byte]bool{}, ended: map[string]bool{}, open: [][]step{nil}}
+	items, transit, now := abandoned(s)
+	x := &search{scenario: s, items: items, transit: transit, now: now, seen: map[[sha256.Size]byte]bool{}, ended: map[string]bool{}, open: [][]step{nil}}
 	x.shown = map[string]int{}
 	for len(x.open) > 0 && x.broken == "" {
 		last := len(x.open) - 1
@@ -54,7 +56,7 @@ func run(s *scenario) report {
 // one runs the schedule with this beginning, and then takes the first step at
 // every turn. It leaves the other steps for later runs.
 func (x *search) one(schedule []step) {
-	w := newWorld(x.scenario, x.items, x.now)
+	w := newWorld(x.scenario, x.items, x.transit, x.now)
 	x.schedules++
 	for _, s := range schedule {
 		w.perform(s)

@@ -45,6 +45,7 @@ type scenario struct {
 	actors []role
 	last   []role   // those who run once more in the end
 	done   bool     // the step of the refund had ended when its owner was killed
+	herald herald   // whether the run of the charge announced itself
 	shows  []string // the facts that some schedules have to show
 }
 
@@ -75,6 +76,22 @@ func handler(operation string) role {
 	}}
 }
 
+// herald is what became of the announcement of a run.
+type herald byte
+
+const (
+	noHerald herald = iota
+	stored
+	inTransit // when its owner was killed
+)
+
+// arrives is the announcement that was in transit.
+var arrives = role{"announcement", func(w *world, a *actor) error {
+	a.announces = true
+	_, err := wire{w.db, a}.PutItem(context.Background(), w.transit)
+	return err
+}}
+
 // requeue is an operator who requeues the record of the operation.
 func requeue(operation string) role {
 	return role{"operator", func(w *world, a *actor) error {
@@ -93,13 +110,14 @@ type item = map[string]types.AttributeValue
 // world is one table with its actors, which run one at a time.
 type world struct {
 	*scenario
-	db     *dynamotest.DB
-	plain  *dynamostore.Store // without the scheduler
-	now    time.Time
-	actors []*actor
-	items  map[string]item   // what the table has
-	names  map[string]string // of the ids of writes, which are random: the item, and how often it was written
-	writes map[string]int
+	db      *dynamotest.DB
+	plain   *dynamostore.Store     // without the scheduler
+	transit *dynamodb.PutItemInput // the announcement
+	now     time.Time
+	actors  []*actor
+	items   map[string]item   // what the table has
+	names   map[string]string // of the ids of writes, which are random: the item, and how often it was written
+	writes  map[string]int
 
 	excused bool // two calls may read at the same time: the position was damaged, or its reservation has ended
 	fault   bool // one has happened
@@ -113,8 +131,8 @@ type world struct {
 
 // newWorld returns a world with these items, at now. Its actors are suspended at
 // their first calls.
-func newWorld(s *scenario, items []item, now time.Time) *world {
-	w := &world{scenario: s, db: dynamotest.New(table), now: now, items: map[string]item{}, names: map[string]string{}, writes: map[string]int{}, facts: map[string]bool{},
+func newWorld(s *scenario, items []item, transit *dynamodb.PutItemInput, now time.Time) *world {
+	w := &world{scenario: s, transit: transit, db: dynamotest.New(table), now: now, items: map[string]item{}, names: map[string]string{}, writes: map[string]int{}, facts: map[string]bool{},
 		asked: map[idempotent.RecordID]time.Time{}, settled: map[idempotent.RecordID]int{}}
 	w.plain = w.store(w.db)
 	for _, it := range items {
@@ -129,9 +147,10 @@ func newWorld(s *scenario, items []item, now time.Time) *world {
 }
 
 // abandoned returns the items of two runs whose owners were killed after a pass of
-// the scan, and a time at which their leases have ended and the next pass is due.
-func abandoned(s *scenario) ([]item, time.Time) {
-	w := newWorld(&scenario{}, nil, time.Now())
+// the scan, an announcement in transit, and a time at which their leases have ended and
+// the next pass is due.
+func abandoned(s *scenario) ([]item, *dynamodb.PutItemInput, time.Time) {
+	w := newWorld(&scenario{}, nil, nil, time.Now())
 	first := w.actor("first reconciler")
 	first.free = true
 	if err := due("charge").run(w, first); err != nil {
@@ -147,6 +166,11 @@ func abandoned(s *scenario) ([]item, time.Time) {
 					return "re_1", nil
 				}, func(o *idempotent.StepOptions) { o.AtMostOnce = true })
 			}
+			if operation == "charge" && s.herald != noHerald {
+				owner.announces, owner.sends = true, s.herald == inTransit
+				time.Sleep(every) // it does not look at its context
+				w.now, w.transit = w.now.Add(every), owner.sent
+			}
 			owner.dead = true
 			return "", nil
 		}, func(o *idempotent.Options) {
@@ -158,7 +182,7 @@ func abandoned(s *scenario) ([]item, time.Time) {
 			panic(fmt.Sprintf("the owner left the record %s: %v", state, err))
 		}
 	}
-	return slices.Collect(maps.Values(w.items)), w.now.Add(every)
+	return slices.Collect(maps.Values(w.items)), w.transit, w.now.Add(every)
 }
 
 func (w *world) store(client dynamostore.Client) *dynamostore.Store {
@@ -223,6 +247,10 @@ func (w *world) reported(r idempotent.Report) {
 func (w *world) wrote(a *actor, key string, before, after item) {
 	id := idempotent.RecordID(key)
 	switch was, is := w.evidence(before), w.evidence(after); {
+	case a.announces && (stateOf(before) != driver.StateInProgress || !running(after)):
+		w.violates("the announcement made a record that is %s %s", stateOf(before), stateOf(after))
+	case a.announces:
+		w.shows("announced")
 	case was != is:
 		if w.settled[id]++; w.settled[id] > 1 {
 			w.violates("evidence about the %s was written %d times", id.Operation(), w.settled[id])
@@ -234,6 +262,11 @@ func (w *world) wrote(a *actor, key string, before, after item) {
 		w.shows("requeued")
 		w.asked[id] = time.Time{}
 	}
+}
+
+// running reports whether the item is of a record in progress that the index has.
+func running(it item) bool {
+	return it["st"] != nil && it[dynamostore.IndexPartitionKey] != nil && stateOf(it) == driver.StateInProgress
 }
 
 // evidence returns what evidence says in a record: its outcome, or its steps.
@@ -355,17 +388,20 @@ type actor struct {
 	w     *world
 	guard *idempotent.Guard
 
-	free     bool // it is never suspended
-	dead     bool // its calls fail
-	gone     bool // it has ended
-	operator bool
-	holds    bool      // it has written the position and not given it back
-	reading  bool      // the table
-	next     string    // the call before which it is suspended
-	since    time.Time // when it came to that call
-	heard    string    // the replies on which its next calls depend
-	orders   chan deed
-	turns    chan struct{}
+	free      bool // it is never suspended
+	dead      bool // its calls fail
+	gone      bool // it has ended
+	operator  bool
+	announces bool
+	sends     bool // its writes are only sent
+	sent      *dynamodb.PutItemInput
+	holds     bool      // it has written the position and not given it back
+	reading   bool      // the table
+	next      string    // the call before which it is suspended
+	since     time.Time // when it came to that call
+	heard     string    // the replies on which its next calls depend
+	orders    chan deed
+	turns     chan struct{}
 }
 
 // deed is what happens to a call, or to the world.
@@ -445,6 +481,9 @@ func (p port) Due(context.Context) iter.Seq2[driver.Listed, error] {
 			return
 		}
 		found := p.a.w.listed()
+		if slices.ContainsFunc(found, func(e driver.Listed) bool { return e.State == driver.StateInProgress }) {
+			p.a.w.shows("listed in progress")
+		}
 		p.a.heard += fmt.Sprintln(found)
 		for _, e := range found {
 			if !yield(e, nil) {
@@ -486,6 +525,9 @@ func (c wire) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynam
 	out, err := c.DB.Scan(ctx, in)
 	c.a.reading = true
 	c.a.heard += w.show(must(out, err).Items...)
+	if slices.ContainsFunc(out.Items, running) {
+		w.violates("the scan returns a record that the list has")
+	}
 	if len(out.Items) > 0 {
 		w.shows("found by the scan")
 	}
@@ -494,6 +536,10 @@ func (c wire) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynam
 
 func (c wire) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (out *dynamodb.PutItemOutput, err error) {
 	a, w, key := c.a, c.a.w, keyIn(in.Item)
+	if a.sends {
+		a.sent = in
+		return nil, errLost
+	}
 	d := a.suspend("write " + key)
 	isPosition := key == dynamostore.ScanKey
 	if isPosition {
@@ -532,6 +578,8 @@ func (c wire) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(
 // refused notes which write met one of another actor.
 func (w *world) refused(a *actor, isPosition bool) {
 	switch {
+	case a.announces:
+		w.shows("announced too late")
 	case !isPosition:
 		w.shows("record written by another")
 	case a.holds:
