@@ -11,6 +11,12 @@ locals {
   )
   suffix = var.table.store == null ? "" : "_${upper(replace(var.table.store, "-", "_"))}" # of dynamostore.Variable
 
+  use_key = [for arn in var.kms_key_arn[*] : {
+    Effect   = "Allow"
+    Action   = ["kms:Decrypt", "kms:GenerateDataKey"]
+    Resource = arn
+  }]
+
   # arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME:ALIAS
   qualifier = try(split(":", var.function.arn)[7], null)
 }
@@ -83,11 +89,7 @@ resource "aws_iam_role_policy" "send" {
       Effect   = "Allow"
       Action   = ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]
       Resource = aws_sqs_queue.exhausted.arn
-      }], [for arn in var.kms_key_arn[*] : {
-      Effect   = "Allow"
-      Action   = ["kms:Decrypt", "kms:GenerateDataKey"]
-      Resource = arn
-    }])
+    }], local.use_key)
   })
 }
 

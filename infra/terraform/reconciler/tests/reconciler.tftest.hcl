@@ -170,6 +170,11 @@ run "a_key_of_the_queues" {
     condition     = aws_sqs_queue.exhausted.kms_master_key_id == var.kms_key_arn && aws_sqs_queue.undelivered.kms_master_key_id == var.kms_key_arn
     error_message = "The queues do not have the key."
   }
+
+  assert {
+    condition     = jsonencode(local.use_key[*].Resource) == jsonencode([var.kms_key_arn])
+    error_message = "The function may not use the key."
+  }
 }
 
 run "a_table_of_another_region" {
