@@ -37,7 +37,7 @@ import (
 
 // timeout is the time-out of a function, by the clock of its shop. A lease lasts
 // as long, plus a margin.
-const timeout, lease = time.Minute, time.Minute + 2*time.Second
+const timeout, lease = time.Minute, time.Minute + 3*time.Second
 
 // clock stands still until it is advanced, so that times are exact on a slow
 // machine too.
