@@ -42,7 +42,7 @@ var runningRequirements = []requirement{
 			for _, row := range []struct {
 				later time.Duration
 				wait  string
-			}{{0, "1"}, {20 * time.Second, "20"}, {15 * time.Second, "28"}, {26 * time.Second, "1"}} {
+			}{{0, "1"}, {20 * time.Second, "20"}, {15 * time.Second, "28"}, {27 * time.Second, "1"}} {
 				c.advance(row.later)
 				a := c.charge(key)
 				c.problem(a, "in-progress")
