@@ -90,7 +90,9 @@ type night struct {
 func (s *service) watch(until time.Duration, meanwhile func(minute int)) (n night) {
 	store, g := s.guard(s.db)
 	reconcile := idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{
-		"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return idempotent.Later(time.Hour), nil },
+		"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.Later(time.Hour), nil
+		},
 	})
 	for minute := range int(until / time.Minute) {
 		meanwhile(minute)
