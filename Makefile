@@ -124,7 +124,7 @@ model-mutants: ### Break the model by clauses; TLC must notice (ARGS)
 test-integration: test-engines test-apart ### Both of the following
 # The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
 # target, requests run at once in one process.
-ENGINES := ./tests/measured/bench/peers ./tests/engines/crash ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
+ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/crash ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
 test-engines: SHELL := bash
 test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -133,7 +133,7 @@ test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
 	$$with go test -count=1 -timeout 15m $(ENGINES) && \
 	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
-ELSE := /(engines/(batch|crash|integration|powertools)|measured/bench|deployed|guard/model|documents/house)(/|$$)
+ELSE := /(engines/(batch|crash|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
 	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -vE '$(ELSE)')
 	$(RACE) -count=1 -timeout 15m ./tests/engines/batch -stories 250
@@ -193,6 +193,10 @@ BENCH_COUNT ?= 6
 bench: ## Comparisons on stderr, then benchmarks (BENCH_COUNT)
 	@go test -count=1 -v ./tests/measured/bench >&2
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/measured/bench
+
+.PHONY: measure-waiting
+measure-waiting: ### Settle 200,000 records on DynamoDB Local as simulated; 15 minutes
+	go test -count=1 -v -run '^TestSettlesOnDynamoDBLocal$$' -timeout 2h ./tests/measured/waiting -records 200000
 
 PEERS := tests/measured/bench/peers
 bench-peers: ### Side by side with Powertools and the bare SDK; writes docs/benchmarks.md

@@ -36,17 +36,24 @@ const (
 // The role needs dynamodb:Query on the index. For a table without the index see
 // [Store.WithoutIndex].
 func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.merged(ctx, duePrefix)
+	return s.DueAfter(ctx, time.Time{})
+}
+
+// DueAfter lists the entries of [Store.Due] that are due after t, without reading the
+// others.
+func (s *Store) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+	return s.merged(ctx, duePrefix, t)
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first. It costs as much as [Store.Due].
 func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.merged(ctx, exhaustedPrefix)
+	return s.merged(ctx, exhaustedPrefix, time.Time{})
 }
 
-// merged yields the entries of all shards of a list in the order of their times.
-func (s *Store) merged(ctx context.Context, prefix string) iter.Seq2[driver.Listed, error] {
+// merged yields the entries of all shards of a list whose times are after t, or all
+// if t is zero, in the order of their times.
+func (s *Store) merged(ctx context.Context, prefix string, t time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var queries sync.WaitGroup
@@ -57,7 +64,7 @@ func (s *Store) merged(ctx context.Context, prefix string) iter.Seq2[driver.List
 		for n := range heads {
 			pages := make(chan page)
 			heads[n].pages = pages
-			queries.Go(func() { s.pagesOf(ctx, shardKey(prefix, n), slots, pages) })
+			queries.Go(func() { s.pagesOf(ctx, shardKey(prefix, n), t, slots, pages) })
 		}
 		for n := range heads {
 			heads[n].turn()
@@ -125,18 +132,27 @@ func (h *shard) next() (e listed, ok bool) {
 	return e, true
 }
 
-// listCondition selects one partition of the index.
-const listCondition = IndexPartitionKey + " = :shard"
+// listCondition selects one partition of the index, and laterCondition those of its
+// entries that are due after a time.
+const (
+	listCondition  = IndexPartitionKey + " = :shard"
+	laterCondition = listCondition + " AND " + IndexSortKey + " > :after"
+)
 
-// pagesOf sends the pages of one partition of the index. It reads one page ahead,
-// in one of the slots, and ends with ctx. An error is its last page.
-func (s *Store) pagesOf(ctx context.Context, partition string, slots chan struct{}, pages chan<- page) {
+// pagesOf sends the pages of one partition of the index, after t unless that is zero.
+// It reads one page ahead, in one of the slots, and ends with ctx. An error is its
+// last page.
+func (s *Store) pagesOf(ctx context.Context, partition string, t time.Time, slots chan struct{}, pages chan<- page) {
 	defer close(pages)
-	filter, _, values := s.layout.filter("", item{":shard": text(partition)})
+	condition, keys := listCondition, item{":shard": text(partition)}
+	if !t.IsZero() {
+		condition, keys[":after"] = laterCondition, number(t.UnixMilli())
+	}
+	filter, _, values := s.layout.filter("", keys)
 	in := &dynamodb.QueryInput{
 		TableName:                 aws.String(s.table),
 		IndexName:                 aws.String(IndexName),
-		KeyConditionExpression:    aws.String(listCondition),
+		KeyConditionExpression:    aws.String(condition),
 		FilterExpression:          filter,
 		ProjectionExpression:      aws.String(s.layout.listedAttributes()),
 		ExpressionAttributeNames:  s.layout.keyNames,
@@ -233,18 +249,26 @@ type ScanningStore struct {
 	optFns []func(*ScanOptions)
 }
 
-var _ driver.AbandonedLister = (*ScanningStore)(nil)
+var (
+	_ driver.AbandonedLister = (*ScanningStore)(nil)
+	_ driver.LongLister      = (*ScanningStore)(nil)
+)
 
 // Due lists the records that wait for reconciliation, the earliest due first: those
 // in progress too.
 func (s *ScanningStore) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, false)
+	return s.DueAfter(ctx, time.Time{})
+}
+
+// DueAfter lists the entries of Due that are due after t.
+func (s *ScanningStore) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+	return s.sorted(ctx, func(r *driver.Record) bool { return !r.Exhausted && r.Due.After(t) })
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
 func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, true)
+	return s.sorted(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
 // Running lists nothing, because Due lists the records in progress.
@@ -257,8 +281,8 @@ func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.List
 	return driver.Scanned{}, nil
 }
 
-// sorted yields the entries of a list in the order of their times.
-func (s *ScanningStore) sorted(ctx context.Context, exhausted bool) iter.Seq2[driver.Listed, error] {
+// sorted yields the entries that match in the order of their times.
+func (s *ScanningStore) sorted(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		var all page
 		for r, err := range s.scan(ctx, s.optFns, listedCondition) {
@@ -266,7 +290,7 @@ func (s *ScanningStore) sorted(ctx context.Context, exhausted bool) iter.Seq2[dr
 				yield(driver.Listed{}, err)
 				return
 			}
-			if err != nil || r.Exhausted == exhausted {
+			if err != nil || match(&r) {
 				all = append(all, listed{r.Listed(), err})
 			}
 		}

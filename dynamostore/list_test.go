@@ -87,6 +87,11 @@ func TestDue_QueriesEveryShard(t *testing.T) {
 	if q, reads := fake.count("Query")-64, fake.count("GetItem")+fake.count("BatchGetItem"); q < 300/maxPage || q > 64+300/maxPage || reads != 0 {
 		t.Errorf("%d queries and %d reads for 300 records in pages of %d", q, reads, maxPage)
 	}
+	before := fake.count("Query")
+	wantIDs(t, "after all records", s.DueAfter(t.Context(), noon))
+	if q := fake.count("Query") - before; q != 64 {
+		t.Errorf("%d queries for what is due after all records, want 64", q)
+	}
 }
 
 // The lists merge all shards and their pages in the order of the due times,

@@ -20,6 +20,7 @@ import (
 // reconciler is one run of ReconcileDue.
 type reconciler struct {
 	guard      *Guard
+	progress   *progress
 	lister     driver.DueLister
 	resolverOf func(operation string) ResolveFunc // nil result: no resolver
 	opts       ReconcileOptions

@@ -33,18 +33,22 @@ import (
 //
 // Like [Wrap], it panics if an argument is nil or an option is invalid.
 func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*ReconcileOptions)) func(context.Context) (Report, error) {
+	return reconcilerOf(&progress{first: maxExact}, g, resolvers, optFns)
+}
+
+func reconcilerOf(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFns []func(*ReconcileOptions)) func(context.Context) (Report, error) {
 	for operation, resolve := range resolvers {
 		if resolve == nil {
 			panic(fmt.Errorf("idempotent: Reconciler: the resolver for operation %q must not be nil", operation))
 		}
 	}
 	resolverOf := func(operation string) ResolveFunc { return resolvers[operation] }
-	if _, err := newReconciler(g, resolverOf, optFns); err != nil {
+	if _, err := newReconciler(p, g, resolverOf, optFns); err != nil {
 		panic(err)
 	}
 	warned := &sync.Map{}
 	return func(ctx context.Context) (Report, error) {
-		r, err := newReconciler(g, resolverOf, optFns)
+		r, err := newReconciler(p, g, resolverOf, optFns)
 		if err != nil {
 			return Report{}, err
 		}
@@ -62,11 +66,17 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // unknown, or retryable with its steps under [Resume]. A store can need a scan to
 // find such records: if it is a [driver.AbandonedLister], each run continues that
 // scan, for at most half of its time. It processes the ends of leases of all
-// operations, as their records declare. Listing what is due takes at most half of
-// the rest. ReconcileDue then calls resolve and writes its answer. Every write is a
-// compare-and-swap, so any number of reconcilers, handlers and webhooks can work on
-// one table. Before ReconcileDue asks about a record, it writes that the record is
-// due again later. So no two reconcilers ask about one record at the same time.
+// operations, as their records declare. ReconcileDue then lists what is due, calls
+// resolve and writes its answer. Every write is a compare-and-swap, so any number of
+// reconcilers, handlers and webhooks can work on one table. Before ReconcileDue asks
+// about a record, it writes that the record is due again later. So no two reconcilers
+// ask about one record at the same time.
+//
+// The work begins when the list ends, when 100,000 entries have been read, or when
+// half of the time has passed. Behind 100,000 entries, the run reads on while it
+// works, until a quarter of its time has passed: for records of other operations, and
+// to count. If the store is a [driver.LongLister], the next run of a [Reconciler]
+// reads its first 100,000 entries and then continues where this one ended.
 //
 // If five calls for records of one operation fail in a row, the run leaves the
 // other records of that operation to the next run, unchanged. So a provider that
@@ -81,11 +91,15 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // record. A failure of one record is counted and reported to the observer, and does
 // not stop the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
+	return reconcileDue(ctx, &progress{first: maxExact}, g, resolve, optFns)
+}
+
+func reconcileDue(ctx context.Context, p *progress, g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOptions)) (Report, error) {
 	var resolverOf func(string) ResolveFunc
 	if resolve != nil {
 		resolverOf = func(string) ResolveFunc { return resolve }
 	}
-	r, err := newReconciler(g, resolverOf, optFns)
+	r, err := newReconciler(p, g, resolverOf, optFns)
 	if err != nil {
 		return Report{}, err
 	}
@@ -93,8 +107,8 @@ func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...
 	return r.report, err
 }
 
-func newReconciler(g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
-	r := &reconciler{guard: g, resolverOf: resolverOf, broken: map[string]bool{}, failed: map[RecordID]bool{}}
+func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
+	r := &reconciler{guard: g, progress: p, resolverOf: resolverOf, broken: map[string]bool{}, failed: map[RecordID]bool{}}
 	for _, f := range optFns {
 		f(&r.opts)
 	}
@@ -137,7 +151,7 @@ func (r *reconciler) scan(ctx context.Context) (err error) {
 	defer cancel()
 	sweep := func(page []driver.Listed) bool {
 		q := newQueue("", nil)
-		q.entries = page
+		q.entries, q.closed = page, true
 		for _, e := range page {
 			if r.selects(e.ID.Operation()) {
 				r.report.Due++
@@ -183,225 +197,6 @@ func listRunning(ctx context.Context, lister driver.AbandonedLister, now time.Ti
 		}
 	}
 	return nil
-}
-
-// rounds lists what is due and works on it until nothing is left.
-func (r *reconciler) rounds(ctx context.Context) error {
-	for first := true; ; first = false {
-		worked := r.worked
-		queues, err := r.list(ctx, first)
-		r.work(ctx, queues)
-		switch again := slices.ContainsFunc(queues, func(q *queue) bool { return q.overflow > 0 && !q.broken() }); {
-		case err != nil:
-			return err
-		case r.report.Incomplete && r.worked == 0:
-			return fmt.Errorf("idempotent: reconciliation: the time ended before the first record; a run needs at least %s, and more if the store or the resolver is slow: give the function a longer time-out, for example 1 min", 2*leastShare)
-		case !again || r.worked == worked:
-			return nil
-		case !r.timeFor(ctx):
-			r.report.Incomplete = true
-			return nil
-		}
-	}
-}
-
-// list reads which records wait, counts them, and returns those to work on.
-func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err error) {
-	byOperation := map[string]*queue{}
-	r.report.restart()
-	part, cancel := r.half(ctx)
-	defer cancel()
-	for e, err := range r.lister.Due(part.Context) {
-		operation := e.ID.Operation()
-		delete(r.scanned, e.ID)
-		selected := r.selects(operation)
-		switch {
-		case r.ended(part):
-			r.report.Incomplete = true
-			return queues, nil
-		case err != nil && e.ID == "":
-			err = &StoreError{Op: driver.OpListDue, Err: err}
-			r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
-			return queues, err
-		case !selected && e.State != driver.StateInProgress: // an entry with an error has no state
-			continue
-		case err != nil:
-			if first {
-				r.report.Due++
-				r.unreadable++
-				r.fails(ctx, event.StoreError, &driver.Record{ID: e.ID}, err)
-			}
-			continue
-		}
-		resolve := r.resolverOf(operation)
-		if !selected {
-			resolve = nil
-		}
-		if e.Due.After(r.began) || r.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
-			r.report.wait(operation, e, r.began)
-			continue
-		}
-		if resolve == nil {
-			operation = "" // of all operations without a resolver
-		}
-		q := byOperation[operation]
-		if q == nil {
-			q = newQueue(operation, resolve)
-			byOperation[operation], queues = q, append(queues, q)
-		}
-		if first && selected {
-			r.report.Due++
-		}
-		if !q.add(e) {
-			r.waits(e)
-		}
-	}
-	for _, e := range r.scanned { // the list does not show them yet
-		r.waits(e)
-	}
-	r.report.Listed = true
-	return queues, nil
-}
-
-// maxQueue limits how many records of an operation a run takes from one list. It
-// lists again for the others.
-const maxQueue = 4096
-
-// maxFailures is how many calls of a resolver may fail in a row before the run
-// leaves the other records of its operation to the next run.
-const maxFailures = 5
-
-// queue holds the records of an operation that a run works on, the earliest due
-// first; or those of all operations without a resolver whose lease has ended.
-type queue struct {
-	operation string
-	resolve   ResolveFunc // nil: only process the end of the lease
-	overflow  int         // records that did not fit
-
-	mu       sync.Mutex
-	changed  sync.Cond // of working, failures or answered
-	entries  []driver.Listed
-	working  int  // records that are being worked on
-	failures int  // calls of the resolver that failed in a row
-	answered bool // a call of the resolver has succeeded in this run
-}
-
-func newQueue(operation string, resolve ResolveFunc) *queue {
-	q := &queue{operation: operation, resolve: resolve}
-	q.changed.L = &q.mu
-	return q
-}
-
-// add reports whether e fits.
-func (q *queue) add(e driver.Listed) bool {
-	if len(q.entries) == maxQueue {
-		q.overflow++
-		return false
-	}
-	q.entries = append(q.entries, e)
-	return true
-}
-
-// take removes the next record, unless the resolver keeps failing. Until
-// the resolver has answered in this run, and after a failure, no more records are
-// worked on than calls may still fail: take then waits for one of them.
-func (q *queue) take() (e driver.Listed, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.working > 0 && q.doubtful() && q.failures+q.working >= maxFailures {
-		q.changed.Wait()
-	}
-	if len(q.entries) == 0 || q.failures >= maxFailures {
-		return e, false
-	}
-	e, q.entries = q.entries[0], q.entries[1:]
-	q.working++
-	return e, true
-}
-
-// doubtful reports whether the next call of the resolver may well fail.
-func (q *queue) doubtful() bool { return q.resolve != nil && (!q.answered || q.failures > 0) }
-
-// putBack puts back a record that was taken.
-func (q *queue) putBack(e driver.Listed) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.entries = slices.Insert(q.entries, 0, e)
-}
-
-// done ends the work on a record that was taken.
-func (q *queue) done(c call) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.working--
-	switch c {
-	case callFailed:
-		q.failures++
-	case callAnswered:
-		q.failures, q.answered = 0, true
-	case callNone:
-	}
-	q.changed.Broadcast()
-}
-
-// broken reports whether the resolver keeps failing. No record is being worked on.
-func (q *queue) broken() bool { return q.failures >= maxFailures }
-
-// work works on all queues at the same time, so that a slow resolver does not
-// delay other operations.
-func (r *reconciler) work(ctx context.Context, queues []*queue) {
-	var drains sync.WaitGroup
-	for _, q := range queues {
-		drains.Go(func() { r.drain(ctx, q) })
-	}
-	drains.Wait()
-	for _, q := range queues {
-		r.countLeft(q)
-	}
-}
-
-// drain works on the records of a queue, Concurrency at a time.
-func (r *reconciler) drain(ctx context.Context, q *queue) {
-	var workers sync.WaitGroup
-	for range r.opts.Concurrency - 1 {
-		workers.Go(func() {
-			for r.next(ctx, q) {
-			}
-		})
-	}
-	for r.next(ctx, q) {
-	}
-	workers.Wait()
-}
-
-// next works on the next record of a queue, and reports whether there was one and
-// time for it.
-func (r *reconciler) next(ctx context.Context, q *queue) bool {
-	e, ok := q.take()
-	if !ok {
-		return false
-	}
-	if !r.timeFor(ctx) {
-		q.putBack(e)
-		q.done(callNone)
-		return false
-	}
-	q.done(r.one(ctx, q.resolve, e))
-	return true
-}
-
-// countLeft counts the records that were not begun.
-func (r *reconciler) countLeft(q *queue) {
-	for _, e := range q.entries {
-		r.waits(e)
-	}
-	switch left := len(q.entries) + q.overflow; {
-	case q.broken():
-		r.report.Skipped += left
-		r.broken[q.operation] = true
-	case len(q.entries) > 0:
-		r.report.Incomplete = true
-	}
 }
 
 // outage returns an error if a resolver kept failing, or if every record failed.

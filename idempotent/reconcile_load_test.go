@@ -512,6 +512,95 @@ func TestReconcileLongList(t *testing.T) {
 	}
 }
 
+// While one operation has more records than a run has time to read, each run works
+// before it has read the list, and has gauges. If the store is a driver.LongLister, the
+// runs come to the records of the other operation, and then know how many wait.
+func TestReconcileContinuesLongLists(t *testing.T) {
+	t.Parallel()
+	const (
+		first, charges, refunds = 100, 1000, 5
+		each                    = 50 * time.Millisecond // for an entry: 300 in a quarter of a minute
+	)
+	down := func(b *workload) { b.back = time.Now().Add(time.Hour) }
+	for name, c := range map[string]struct {
+		harm  func(*workload)
+		long  bool // the store is a driver.LongLister
+		asked int  // charges, in each run at most
+		moved int  // charges that several runs settle or postpone
+		left  int  // refunds, after the run in which the list ends
+	}{
+		"the provider is down":                 {down, true, 5, 5 * 5, 0},
+		"the provider is slow":                 {func(b *workload) { b.takes = 9 * time.Second }, true, 48, 8 * 48, 0},
+		"it is down, and all lists begin anew": {down, false, 5, 5 * 5, refunds},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newWorkload()
+			c.harm(b)
+			since := now()
+			for i := range charges + refunds {
+				operation := "charge"
+				if i >= charges {
+					operation = "refund"
+				}
+				b.add(t, operation, func(r *driver.Record) { r.Due = r.Due.Add(time.Duration(i) * time.Millisecond) })
+			}
+			time.Sleep(2 * time.Minute)
+			o := &observed{workload: b, list: func(int, driver.Listed) error { time.Sleep(each); return nil }}
+			var store driver.Store = o
+			if !c.long {
+				store = struct {
+					driver.Store
+					driver.DueLister
+				}{o, o}
+			}
+			g, _ := newGuardOver(t, store)
+			var asked time.Time // first
+			reconcile := idempotent.Reading(first).Reconciler(g, map[string]idempotent.ResolveFunc{
+				"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+					b.mu.Lock()
+					if asked.IsZero() {
+						asked = time.Now()
+					}
+					b.mu.Unlock()
+					return b.resolve(ctx, r)
+				},
+				"refund": answer(idempotent.Resolved("x")),
+			})
+			for run := 1; run <= 8; run++ {
+				began, calls := time.Now(), b.calls
+				asked = time.Time{}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				report, _ := reconcile(ctx)
+				cancel()
+				waits, _ := b.waiting(t)
+				// The first entries, and 200 behind them in each run until the list ends.
+				least, most := first+200*run, first+200*run
+				if !c.long {
+					least, most = first+200, first+200
+				} else if run >= 5 {
+					least, most = waits, waits // when the runs read them
+				}
+				if !report.Listed || report.Pending < least-c.moved || report.Pending > most+c.moved || !report.Oldest.Equal(since) {
+					t.Errorf("%s, run %d: listed %t, %d pending since %s; %d wait", name, run, report.Listed, report.Pending, report.Oldest, waits)
+				}
+				if after, n := asked.Sub(began), b.calls-calls; after > first*each+time.Second || n == 0 || n > c.asked {
+					t.Errorf("%s, run %d: %d calls, the first after %s", name, run, n, after)
+				}
+				time.Sleep(time.Until(began.Add(time.Minute)))
+			}
+			left := 0
+			for e := range b.Due(t.Context()) {
+				if e.ID.Operation() == "refund" {
+					left++
+				}
+			}
+			if left != c.left {
+				t.Errorf("%s: %d refunds are left, want %d", name, left, c.left)
+			}
+		})
+	}
+}
+
 // A run takes a limited number of records from one list, and lists again.
 func TestReconcileListsAgain(t *testing.T) {
 	t.Parallel()
@@ -520,7 +609,7 @@ func TestReconcileListsAgain(t *testing.T) {
 		b.unknown(t, "charge", 10_000)
 		b.unknown(t, "refund", 3)
 		time.Sleep(time.Minute)
-		report, err := idempotent.ReconcileDue(t.Context(), b.guard(t), b.resolve)
+		report, err := reading.ReconcileDue(t.Context(), b.guard(t), b.resolve)
 		if err != nil || report.String() != "10003 due, 10003 completed" || report.Pending != 0 || !report.Listed || b.double > 0 {
 			t.Errorf("the report: %s, %v; %d pending, %d asked twice", report, err, report.Pending, b.double)
 		}
@@ -529,7 +618,7 @@ func TestReconcileListsAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 84*time.Second)
 		defer cancel()
-		report, err = idempotent.ReconcileDue(ctx, b.guard(t), b.resolve)
+		report, err = reading.ReconcileDue(ctx, b.guard(t), b.resolve)
 		if err != nil || report.Due != 10_000 || report.Completed < 5000 || report.Completed > 7000 || !report.Incomplete || report.Pending != 10_000-report.Completed {
 			t.Errorf("in 84 s: %s, %v; %d pending", report, err, report.Pending)
 		}
@@ -548,7 +637,7 @@ func TestReconcileOutdatedList(t *testing.T) {
 			frozen = append(frozen, e)
 		}
 		g, _ := newGuardOver(t, frozenList{b, frozen})
-		report, err := idempotent.ReconcileDue(t.Context(), g, b.resolve)
+		report, err := reading.ReconcileDue(t.Context(), g, b.resolve)
 		if err != nil || report.Completed < 4096 || report.Completed > 5000 || b.double > 0 {
 			t.Errorf("the report: %s, %v", report, err)
 		}

@@ -34,10 +34,17 @@ type observed struct {
 }
 
 func (o *observed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return o.DueAfter(ctx, time.Time{})
+}
+
+func (o *observed) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
 	o.lists++
 	list := o.lists
 	return func(yield func(driver.Listed, error) bool) {
 		for e, err := range o.workload.Due(ctx) {
+			if !e.Due.After(t) {
+				continue
+			}
 			if o.list != nil && err == nil {
 				if err = o.list(list, e); errors.Is(err, errLost) {
 					yield(driver.Listed{}, err)
@@ -63,7 +70,9 @@ func (o *observed) Get(ctx context.Context, id driver.RecordID) (*driver.Record,
 	return o.workload.Get(ctx, id)
 }
 
-const oneList = 4096 // records of an operation
+const oneList = 4096 // entries that a run reads before it works
+
+var reading = idempotent.Reading(oneList)
 
 // The counts of the second list replace those of the first.
 func TestReconcileRoundsCountOnce(t *testing.T) {
@@ -84,7 +93,7 @@ func TestReconcileRoundsCountOnce(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		g, _ := newGuardOver(t, o)
-		report, err := idempotent.ReconcileDue(t.Context(), g, b.resolve)
+		report, err := reading.ReconcileDue(t.Context(), g, b.resolve)
 		if err != nil || report.String() != "4099 due, 4098 completed, 1 failed" || o.lists != 2 {
 			t.Errorf("%s, %v; %d lists", report, err, o.lists)
 		}
@@ -109,7 +118,7 @@ func TestReconcileSecondListFails(t *testing.T) {
 		b.unknown(t, "charge", oneList+1)
 		time.Sleep(time.Minute)
 		g, _ := newGuardOver(t, o)
-		report, err := idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": b.resolve})(t.Context())
+		report, err := reading.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": b.resolve})(t.Context())
 		if !errors.Is(err, errLost) || report.Listed || report.Completed != oneList {
 			t.Errorf("%s, %v; listed %t", report, err, report.Listed)
 		}
@@ -155,7 +164,7 @@ func TestReconcileListsNoMore(t *testing.T) {
 			}
 			defer cancel()
 			g, _ := newGuardOver(t, o)
-			report, err := idempotent.ReconcileDue(ctx, g, b.resolve, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
+			report, err := reading.ReconcileDue(ctx, g, b.resolve, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 			if err != nil || o.lists != c.lists || report.Completed != c.completed || report.Incomplete != c.incomplete || report.Pending != oneList+1-c.completed {
 				t.Errorf("%s: %s, %v; %d lists, %d pending", name, report, err, o.lists, report.Pending)
 			}
@@ -180,7 +189,7 @@ func TestReconcileLeavesBrokenResolvers(t *testing.T) {
 			calls.Add(1)
 			return idempotent.Resolution{}, errDown
 		}
-		report, err := idempotent.Reconciler(b.guard(t), map[string]idempotent.ResolveFunc{"charge": b.resolve, "mail": broken, "refund": broken},
+		report, err := reading.Reconciler(b.guard(t), map[string]idempotent.ResolveFunc{"charge": b.resolve, "mail": broken, "refund": broken},
 			func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(t.Context())
 		if calls.Load() != 10 || report.Completed != oneList+1 || report.Skipped != 30 || report.Pending != 40 {
 			t.Errorf("%d calls of two broken resolvers: %s", calls.Load(), report)

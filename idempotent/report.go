@@ -37,8 +37,12 @@ type Report struct {
 	// store is a [driver.AbandonedLister].
 	Scan driver.Scanned
 
-	// Listed reports that the list of waiting records was read to its end. If it is
-	// false, the following fields do not cover all of them: do not publish them.
+	// Listed reports that the list of waiting records was read to its end, or that it
+	// has more than 100,000 entries. If it is false, the following fields do not cover
+	// all of them: do not publish them. Up to 100,000 entries they are exact. Above,
+	// they are those of the entries that this run read, and of the others at the time
+	// when the runs of this [Reconciler] last read them; until these have come to the end of
+	// the list once, the counts are too low.
 	Listed bool
 	// Pending is how many records are left whose outcome is unknown, due or not,
 	// except those given up.
@@ -94,6 +98,23 @@ func (r *Report) wait(operation string, e driver.Listed, now time.Time) {
 		w.Pending++
 		w.Oldest = earlier(w.Oldest, since)
 		r.Operations[operation] = w
+	}
+}
+
+// add adds what waits by another report.
+func (r *Report) add(other *Report) {
+	r.Pending, r.PendingReleased = r.Pending+other.Pending, r.PendingReleased+other.PendingReleased
+	for _, oldest := range [][2]*time.Time{{&r.Oldest, &other.Oldest}, {&r.OldestReleased, &other.OldestReleased}} {
+		if !oldest[1].IsZero() {
+			*oldest[0] = earlier(*oldest[0], *oldest[1])
+		}
+	}
+	for operation, w := range other.Operations {
+		if r.Operations == nil {
+			r.Operations = map[string]Waiting{}
+		}
+		sum := r.Operations[operation]
+		r.Operations[operation] = Waiting{Pending: sum.Pending + w.Pending, Oldest: earlier(sum.Oldest, w.Oldest)}
 	}
 }
 

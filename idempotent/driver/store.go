@@ -76,6 +76,14 @@ type DueLister interface {
 	Exhausted(ctx context.Context) iter.Seq2[Listed, error]
 }
 
+// LongLister is an optional interface of a [DueLister] whose list can have more
+// entries than a run of the reconciler has time to read.
+type LongLister interface {
+	DueLister
+	// DueAfter lists the entries of Due that are due after t, the earliest Due first.
+	DueAfter(ctx context.Context, t time.Time) iter.Seq2[Listed, error]
+}
+
 // AbandonedLister is an optional interface of a [DueLister] that finds records in
 // progress by reading the whole store, because listing each run would make every
 // run more expensive. A process that ends without a warning leaves such a record.

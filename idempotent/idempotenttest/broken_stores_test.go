@@ -701,6 +701,12 @@ var brokenLists = []broken{
 	{name: "Due times are compared in seconds", lists: func(s *listShelf) {
 		s.order = func(a, b listed) int { return cmp.Compare(a.entry.Due.Unix(), b.entry.Due.Unix()) }
 	}, caught: []string{"EarliestFirst"}},
+	{name: "DueAfter begins at the start", lists: func(s *listShelf) {
+		s.later = func(time.Time, time.Time) bool { return true }
+	}, caught: []string{"DueAfterContinues"}},
+	{name: "DueAfter includes the time", lists: func(s *listShelf) {
+		s.later = func(due, t time.Time) bool { return !due.Before(t) }
+	}, caught: []string{"DueAfterContinues"}},
 	{name: "Pages overlap", lists: func(s *listShelf) {
 		s.collected = func(_ string, found []listed) []listed {
 			if len(found) > 1 {

@@ -59,6 +59,7 @@ func TestInterceptKeepsTheKindOfStore(t *testing.T) {
 		for what, has := range map[string]func(driver.Store) bool{
 			"chunks": func(s driver.Store) bool { _, ok := s.(driver.ChunkStore); return ok },
 			"lists":  func(s driver.Store) bool { _, ok := s.(driver.DueLister); return ok },
+			"long":   func(s driver.Store) bool { _, ok := s.(driver.LongLister); return ok },
 			"scans":  func(s driver.Store) bool { _, ok := s.(driver.AbandonedLister); return ok },
 		} {
 			if has(over) != has(s) {

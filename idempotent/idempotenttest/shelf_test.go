@@ -213,6 +213,8 @@ type listShelf struct {
 	// order.
 	due, given func(r *driver.Record) bool
 	order      func(a, b listed) int
+	// later is what DueAfter compares.
+	later func(due, t time.Time) bool
 	// show returns the entry of a record, unreadable that of a damaged one.
 	show       func(r *driver.Record) driver.Listed
 	unreadable func(id idempotent.RecordID) (entry driver.Listed, err error, also bool)
@@ -236,6 +238,7 @@ func newListShelf() *listShelf {
 		due:   func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() },
 		given: func(r *driver.Record) bool { return r.Exhausted },
 		order: func(a, b listed) int { return a.entry.Due.Compare(b.entry.Due) },
+		later: time.Time.After,
 		show:  (*driver.Record).Listed,
 		unreadable: func(id idempotent.RecordID) (driver.Listed, error, bool) {
 			return driver.Listed{ID: id}, errors.New("cannot be read"), true
@@ -254,6 +257,10 @@ func (s *listShelf) Replace(ctx context.Context, r driver.Record, was driver.Ver
 
 func (s *listShelf) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, "due", s.due)
+}
+
+func (s *listShelf) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, "due", func(r *driver.Record) bool { return s.due(r) && s.later(r.Due, t) })
 }
 
 func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {

@@ -71,6 +71,25 @@ var listRequirements = []requirement{
 			}
 			return errors.Join(q.ordered("Due", s.Due(ctx)), q.ordered("Exhausted", s.Exhausted(ctx)))
 		}),
+	{
+		name: "DueAfterContinues",
+		rule: "DueAfter lists the entries of Due that are due after a time, in the order of Due.",
+		needs: func(_ Fixture, s driver.Store) bool {
+			_, ok := s.(driver.LongLister)
+			return ok
+		},
+		checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
+			const n = 6
+			q, err := newQueue(ctx, newListStore(f, s), func(i int, r *driver.Record, at time.Time) {
+				r.Due, r.Exhausted = at.Add(time.Duration(n-i)*time.Millisecond), i == 0
+			}, n)
+			if err != nil {
+				return err
+			}
+			after := s.(driver.LongLister).DueAfter(ctx, q.records[3].Due) // the second one that is due
+			return errors.Join(q.lists("DueAfter", after, q.records[1:3]), q.ordered("DueAfter", after))
+		},
+	},
 	listRequirement("ExhaustedAreApart",
 		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
 		func(ctx context.Context, s listStore) error {

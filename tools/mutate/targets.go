@@ -28,7 +28,7 @@ var targets = []target{
 		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
 		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
-		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
+		"resolve.go", "reconcile.go", "due.go", "question.go", "progress.go", "resolver.go", "report.go", "requeue.go", "forget.go",
 		"guard.go", "waiting.go", "cache.go", "options.go",
 		"key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
 	}},
