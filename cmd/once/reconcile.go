@@ -83,8 +83,8 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	if !c.noScan {
-		o.records = o.whole
+	if !c.noScan && !c.dryRun {
+		o.records = o.whole // a dry run reads what a reconciler reads: the index, and a scan for abandoned runs
 	}
 	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
 	if !c.dryRun && c.exec != "" {
