@@ -306,7 +306,10 @@ func TestCheck_Layout(t *testing.T) {
 func TestCheck_SharedTable(t *testing.T) {
 	t.Parallel()
 	shared := func() *fakeDynamoDB {
-		fake := goodTable()
+		db, good := dynamotest.New(), goodTable()
+		engine.CreateShared(t, db, tableName)
+		fake := fakeOn(db)
+		fake.table, fake.ttl = good.table, good.ttl
 		fake.table.KeySchema = []types.KeySchemaElement{hash("PK"), sorted("SK")}
 		for _, name := range []string{"PK", "SK", "ref", "st"} {
 			fake.table.AttributeDefinitions = append(fake.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String(name), AttributeType: "S"})

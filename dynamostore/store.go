@@ -348,8 +348,12 @@ func advise(operation string, err error) error {
 		return fmt.Errorf("%w; check that the table has the index %q with Store.Check, or work without it with Store.WithoutIndex", err, IndexName)
 	case code == "ValidationException":
 		return fmt.Errorf("%w; check the table's keys with Store.Check", err)
+	case code == "ResourceNotFoundException" && operation == "Query":
+		return fmt.Errorf("%w; the table or its index %q does not exist in this account, region and endpoint: check both with Store.Check", err, IndexName)
 	case code == "ResourceNotFoundException":
 		return fmt.Errorf("%w; the table does not exist in this account, region and endpoint: correct them, or create it (Store.CreateTable, or your infrastructure code)", err)
+	case code == "AccessDeniedException" && operation == "Query":
+		return fmt.Errorf("%w; allow dynamodb:Query on the table's index %q", err, IndexName)
 	case code == "AccessDeniedException":
 		return fmt.Errorf("%w; allow dynamodb:%s on the table", err, operation)
 	}

@@ -4,6 +4,8 @@ package dynamostore
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 const (
@@ -159,7 +164,12 @@ func (e *SchemaError) Unwrap() []error { return e.Problems }
 // command line, not at every start of a function: it makes two calls for each
 // table.
 //
-// It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive.
+// If the table is described as it should be, Check also does what functions do: it
+// claims a record and queries the index. The condition of the claim is false for every
+// item, so nothing is written; the call costs one write unit.
+//
+// It needs dynamodb:DescribeTable, dynamodb:DescribeTimeToLive and dynamodb:PutItem on
+// the table, and dynamodb:Query on its index. Each denied call is a problem.
 func (s *Store) Check(ctx context.Context) error {
 	var found []error
 	for _, store := range s.chunkStores() {
@@ -169,9 +179,58 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 func (s *Store) check(ctx context.Context) error {
+	problems := s.describedProblems(ctx)
+	isDenied := func(err error) bool {
+		api, ok := errors.AsType[smithy.APIError](err)
+		return ok && api.ErrorCode() == "AccessDeniedException"
+	}
+	if s.chunks != nil && !slices.ContainsFunc(problems, func(err error) bool { return !isDenied(err) }) {
+		if err := s.tryClaim(ctx); isDenied(err) {
+			problems = append(problems, fmt.Errorf("a claim was denied (a viewer may not write, a function must): %w", err))
+		} else if err != nil {
+			problems = append(problems, fmt.Errorf("a claim failed: %w", err))
+		}
+		if err := s.tryList(ctx); err != nil {
+			problems = append(problems, fmt.Errorf("a query of the index %q failed: %w", IndexName, err))
+		}
+	}
+	return s.schemaError(problems)
+}
+
+// tryClaim writes a record on a condition that no item meets.
+func (s *Store) tryClaim(ctx context.Context) error {
+	var hash [32]byte
+	var never driver.Version
+	rand.Read(hash[:]) // it does not fail
+	rand.Read(never[:])
+	now := time.Now()
+	_, refused, err := s.put(ctx, &driver.Record{
+		ID:    driver.RecordID("table-check#" + base64.RawURLEncoding.EncodeToString(hash[:])),
+		State: driver.StateInProgress, Recovery: driver.Reconcile, Attempt: 1,
+		Created: now, LeaseEnd: now, Due: now, Announced: true, // with the keys of the index
+	}, replaceCondition, nil, ":was", &types.AttributeValueMemberB{Value: never[:]})
+	if err == nil && !refused {
+		return errors.New("it was written although its condition is false: the endpoint ignores conditions (an emulator or a proxy?)")
+	}
+	return err
+}
+
+// tryList reads the first entry of a shard of the index.
+func (s *Store) tryList(ctx context.Context) error {
+	_, err := s.client.Query(ctx, &dynamodb.QueryInput{
+		TableName: aws.String(s.table), IndexName: aws.String(IndexName),
+		KeyConditionExpression:    aws.String(IndexPartitionKey + " = :shard"),
+		ExpressionAttributeValues: item{":shard": text(shardKey(duePrefix, 0))},
+		Limit:                     aws.Int32(1),
+	})
+	return s.explain("Query", err)
+}
+
+// describedProblems checks the descriptions of the table and of its time to live.
+func (s *Store) describedProblems(ctx context.Context) []error {
 	table, err := s.describe(ctx)
 	if err != nil {
-		return s.schemaError([]error{advise("DescribeTable", err)})
+		return []error{advise("DescribeTable", err)}
 	}
 	problems := s.tableProblems(table)
 	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
@@ -182,7 +241,7 @@ func (s *Store) check(ctx context.Context) error {
 			problems = append(problems, s.layout.ttlProblems(ttl.TimeToLiveDescription)...)
 		}
 	}
-	return s.schemaError(problems)
+	return problems
 }
 
 func (s *Store) schemaError(problems []error) error {

@@ -79,6 +79,9 @@ func TestCheck_Passes(t *testing.T) {
 			if err := newStore(t, fake).Check(t.Context()); err != nil {
 				t.Error(err)
 			}
+			if fake.count("PutItem") != 1 || fake.count("Query") != 1 || len(fake.all()) != 0 {
+				t.Errorf("%d claims and %d queries, which left %v; want one of each, and nothing left", fake.count("PutItem"), fake.count("Query"), fake.all())
+			}
 		})
 	}
 }
@@ -136,6 +139,27 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 			global(f, "STRONG", "us-east-1", "us-west-2")
 			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
 		}, []string{"MRSC…neither time to live nor transactions…use a table in one region"}},
+		{"the claim denied", func(f *fakeDynamoDB) { f.refuse = deny("PutItem") }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
+		{"the claim throttled", func(f *fakeDynamoDB) {
+			f.refuse = func(called string, _ int) error {
+				if called == "PutItem" {
+					return &types.ProvisionedThroughputExceededException{}
+				}
+				return nil
+			}
+		}, []string{"a claim failed: …ProvisionedThroughputExceeded"}},
+		{"conditions ignored", func(f *fakeDynamoDB) {
+			f.Client = dynamotest.Intercept(f.Client, func(ctx context.Context, c *dynamotest.Call) {
+				if in, ok := c.In.(*dynamodb.PutItemInput); ok {
+					c.In = &dynamodb.PutItemInput{TableName: in.TableName, Item: in.Item}
+				}
+				c.Do(ctx)
+			})
+		}, []string{"a claim failed: it was written although its condition is false"}},
+		{"the list denied", func(f *fakeDynamoDB) { f.refuse = deny("Query") }, []string{`a query of the index "recovery" failed: …allow dynamodb:Query`}},
+		{"all denied", func(f *fakeDynamoDB) {
+			f.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: "AccessDeniedException"} }
+		}, []string{"dynamodb:DescribeTable", "dynamodb:PutItem", "dynamodb:Query"}},
 		{"DescribeTable denied", func(f *fakeDynamoDB) { f.refuse = deny("DescribeTable") }, []string{"allow dynamodb:DescribeTable"}},
 		{"DescribeTimeToLive denied, and no index", func(f *fakeDynamoDB) {
 			f.refuse = deny("DescribeTimeToLive")

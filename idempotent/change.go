@@ -137,7 +137,11 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		met, err := write(ctx, next, current.Version)
 		switch {
 		case errors.Is(err, driver.ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
-			c.opts.observe(ctx, event.CompletionFailed, next.ID, &next, err)
+			op := driver.OpReplace
+			if c.transaction != nil {
+				op = driver.OpTransact
+			}
+			c.opts.observe(ctx, event.CompletionFailed, next.ID, &next, storeError(next.ID, op, err))
 			out = out.omitted(err)
 			continue
 		case errors.Is(err, driver.ErrTooLarge), errors.Is(err, ErrNotApplied):

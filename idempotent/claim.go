@@ -325,7 +325,7 @@ func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, ne
 	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {
 		a.observe(ctx, event.Retryable, r.record, err)
 	} else if reason == driver.ReasonNoTime {
-		a.observe(ctx, event.CompletionFailed, r.record, r.err)
+		a.observe(ctx, event.CompletionFailed, r.record, storeError(a.id, driver.OpReplace, r.err))
 	}
 }
 

@@ -53,7 +53,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlemen
 		}
 	case endRefused, endFailed, endContended:
 	}
-	a.observe(ctx, event.CompletionFailed, r.record, r.err)
+	a.observe(ctx, event.CompletionFailed, r.record, storeError(a.id, driver.OpReplace, r.err))
 	return s
 }
 

@@ -137,7 +137,7 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 }
 
 // If the store cannot hold the outcome even without its result, the guard does
-// not try again.
+// not try again. The events have errors whose texts logs can show.
 func TestTooLargeWithoutItsResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
@@ -148,6 +148,11 @@ func TestTooLargeWithoutItsResult(t *testing.T) {
 	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), charged)
 	if err != nil || out.Value != "ch_1" || out.Stored || events.Count(event.CompletionFailed) != 2 {
 		t.Errorf("got %+v, error %v and events %v", out, err, events.Kinds())
+	}
+	for _, e := range events.Events() {
+		if e.Kind == event.CompletionFailed && !errors.As(e.Err, new(slog.LogValuer)) {
+			t.Errorf("the event has the error %T", e.Err)
+		}
 	}
 	wantCalls(t, s, "insert", "replace", "replace")
 }

@@ -459,8 +459,21 @@ func walkViewer(t *testing.T, r *recorder) {
 	if _, err := store.GetChunks(t.Context(), large.ID, large.Version, large.Chunks.Count); err != nil {
 		t.Error(err)
 	}
-	if err := store.Check(t.Context()); err != nil || listed != 4 {
-		t.Errorf("%d records were listed, want 2 twice; the table: %v", listed, err)
+	if listed != 4 {
+		t.Errorf("%d records were listed, want 2 twice", listed)
+	}
+	// The check of a table is complete, but for the claim, which is an operator's.
+	reads := r.database
+	reads.Client = dynamotest.Intercept(r.database, func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "PutItem" {
+			c.Err = errors.New("denied")
+			return
+		}
+		c.Do(ctx)
+	})
+	schema, _ := errors.AsType[*dynamostore.SchemaError](storeOn(t, reads).Check(t.Context()))
+	if schema == nil || len(schema.Problems) != 1 {
+		t.Errorf("the table: %v, want only the claim", schema)
 	}
 }
 
@@ -468,6 +481,9 @@ func walkViewer(t *testing.T, r *recorder) {
 func walkOperator(t *testing.T, r *recorder) {
 	walkViewer(t, r)
 	walkReconciler(t, r)
+	if err := storeOn(t, r.database).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
 	store, ids := storeOn(t, r.database), []idempotent.RecordID{}
 	for record, err := range storeOn(t, r.silent).Scan(t.Context()) {
 		if err != nil {

@@ -191,6 +191,8 @@ func advice(err error) string {
 		operation = op.OperationName
 	}
 	switch code := api.ErrorCode(); {
+	case code == "ResourceNotFoundException" && operation == "Query":
+		return "Check the table and its index with once table check."
 	case code == "ResourceNotFoundException":
 		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
 	case code == "ValidationException" && operation == "Query":

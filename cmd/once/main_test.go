@@ -190,6 +190,7 @@ func TestAdvice(t *testing.T) {
 		{"Query", "ValidationException", "--no-index"},
 		{"PutItem", "ValidationException", "once table check"},
 		{"Scan", "ResourceNotFoundException", "once table create"},
+		{"Query", "ResourceNotFoundException", "once table check"}, // also for a missing index
 		{"Scan", "ExpiredTokenException", "log in again"},
 		{"Query", "ExpiredTokenException", "log in again"},
 		{"Scan", "UnrecognizedClientException", "log in again"},

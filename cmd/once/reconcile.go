@@ -83,11 +83,11 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	switch {
-	case !c.noScan:
+	switch { // a dry run reads what a reconciler reads: the index, and a scan for abandoned runs
+	case !c.noScan && !c.dryRun:
 		o.records = o.whole
-	case c.dryRun:
-		o = o.rehearse() // a dry run over the store itself would scan the table
+	case c.noScan && c.dryRun:
+		o = o.rehearse() // which has no scan
 	}
 	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
 	if !c.dryRun && c.exec != "" {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -484,8 +485,13 @@ decided.`,
 		Args:    cobra.NoArgs,
 		RunE:    e.command(c.create),
 	}, exitOK, exitFailure, exitUsage), exits(&cobra.Command{
-		Use:     "check",
-		Short:   "Check whether the table, or the file, can be used as a store",
+		Use:   "check",
+		Short: "Check whether the table, or the file, can be used as a store",
+		Long: `It reads how the table is described, and then does what functions do: it claims
+a record, on a condition that is false, so that nothing is written, and queries
+the index. Set the variables of your functions (ONCE_TABLE and the others), so
+that it uses their table. Without permission to write, the claim is denied, and
+the rest is checked.`,
 		Example: "  once table check --table once-records",
 		Args:    cobra.NoArgs,
 		RunE:    e.command(c.check),
@@ -515,19 +521,22 @@ func (c *tableCmd) check(ctx context.Context, _ []string) error {
 }
 
 // verdict prints whether the store can be used, and otherwise its problems, one
-// per line.
+// per line. A denied claim alone is not a problem of the table.
 func (c *tableCmd) verdict(o *opened, err error) error {
 	schema, wrong := errors.AsType[*dynamostore.SchemaError](err)
 	if err != nil && !wrong {
 		return err
 	}
-	if c.json {
-		problems := []string{}
-		if wrong {
-			for _, p := range schema.Problems {
-				problems = append(problems, p.Error())
-			}
+	problems := []string{}
+	if wrong {
+		for _, p := range schema.Problems {
+			problems = append(problems, p.Error())
 		}
+		op, _ := errors.AsType[*smithy.OperationError](schema.Problems[0])
+		api, _ := errors.AsType[smithy.APIError](schema.Problems[0])
+		wrong = len(problems) > 1 || op == nil || op.OperationName != "PutItem" || api == nil || api.ErrorCode() != "AccessDeniedException"
+	}
+	if c.json {
 		if err := c.document(map[string]any{"store": o.name, "ok": !wrong, "problems": problems}); err != nil {
 			return err
 		}
@@ -539,6 +548,9 @@ func (c *tableCmd) verdict(o *opened, err error) error {
 		return err
 	case c.json:
 		return nil
+	case len(problems) > 0:
+		_, err = fmt.Fprintf(c.stdout, "%s has what a store needs; %s\n", oneLine(o.name), oneLine(problems[0]))
+		return err
 	}
 	_, err = fmt.Fprintf(c.stdout, "%s can be used as a store\n", oneLine(o.name))
 	return err

@@ -83,7 +83,7 @@ class Environment:
             began = time.time()
             deadline = began + self._function.timeout
             answer = self._answer(Invocation(request_id, payload, function_arn, trace_id, deadline))
-            return Result(answer, self._report(request_id, time.time() - began))
+            return Result(answer, self._report(request_id, time.time() - began, answer.logged))
 
     def take_logs(self) -> str:
         """Returns output that is not part of the logs of an invocation."""
@@ -169,7 +169,7 @@ class Environment:
         text = f"Task timed out after {self._function.timeout:.2f} seconds"
         return _failure(request_id, "Sandbox.Timedout", text)
 
-    def _report(self, request_id: str, took: float) -> str:
+    def _report(self, request_id: str, took: float, failure: str) -> str:
         """Returns the log of an invocation, with the lines that Lambda adds."""
         report = [
             f"REPORT RequestId: {request_id}",
@@ -187,7 +187,7 @@ class Environment:
         if printed and not printed.endswith("\n"):
             printed += "\n"
         return (
-            f"START RequestId: {request_id} Version: {self._function.version}\n{printed}"
+            f"START RequestId: {request_id} Version: {self._function.version}\n{printed}{failure}"
             f"END RequestId: {request_id}\n" + "\t".join(report) + "\n"
         )
 
@@ -197,4 +197,5 @@ def _exited(e: Exited) -> str:
 
 
 def _failure(request_id: str, kind: str, text: str) -> Answer:
-    return Answer(error_payload(kind, f"RequestId: {request_id} Error: {text}"), is_error=True)
+    message = f"RequestId: {request_id} Error: {text}"
+    return Answer(error_payload(kind, message), is_error=True, logged=f"{message}\n{kind}\n")

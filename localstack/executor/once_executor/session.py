@@ -21,6 +21,7 @@ class Invocation:
 class Answer:
     payload: bytes
     is_error: bool
+    logged: str = ""  # what Lambda writes to the log about a run that it ended
 
 
 class Reply(Enum):

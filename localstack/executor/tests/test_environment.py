@@ -85,6 +85,7 @@ class TestEnvironment(unittest.TestCase):
                             "sleep", seconds=30)
         self.assertTrue(1.9 < time.monotonic() - began < 10)
         self.assertIn("working on sleep", result.logs)
+        self.assertIn("Task timed out after 2.00 seconds\n", result.logs)
         self.assertTrue(ends(first["pid"]))
         self.assertTrue(ends(first["child"]), "its child process is still running")
         _, second = self.succeeds(environment)
@@ -96,7 +97,8 @@ class TestEnvironment(unittest.TestCase):
         self.fails(environment, "Runtime.ExitError", r"^RequestId: id-1 Error: Runtime exited with error: exit status 4$",
                    "exit", status=4)
         self.assertTrue(ends(first["child"]), "its child process is still running")
-        self.fails(environment, "Runtime.ExitError", "signal: killed$", "kill")
+        result = self.fails(environment, "Runtime.ExitError", "signal: killed$", "kill")
+        self.assertIn("signal: killed\nRuntime.ExitError\n", result.logs)
         self.succeeds(environment)
 
     def test_an_exit_after_the_answer_is_nobodys_failure(self):

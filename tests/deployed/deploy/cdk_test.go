@@ -22,9 +22,9 @@ import (
 // stackDir is the folder of the stack, in the repository.
 const stackDir = "examples/charge-lambda/stack"
 
-// What the tests deploy besides the stack: the function of these tests, and one
-// of the stack's own.
-var stubbornArchive, chargeArchive []byte
+// What the tests deploy besides the stack: the function of these tests, and two of
+// the stack's own.
+var stubbornArchive, chargeArchive, reconcilerArchive []byte
 
 // build builds the functions for this machine's processor.
 func build(ctx context.Context, scratch string) (err error) {
@@ -32,8 +32,20 @@ func build(ctx context.Context, scratch string) (err error) {
 	if err := command(ctx, stackDir, os.Environ(), "go", bundle...); err != nil {
 		return err
 	}
-	bundle = append(bundle, "-o", scratch, "stubborn=github.com/once-lambda/once/tests/deployed/deploy/functions/stubborn")
+	const tests = "github.com/once-lambda/once/tests/"
+	bundle = append(bundle, "-o", scratch, "stubborn="+tests+"deployed/deploy/functions/stubborn")
+	for _, program := range documented {
+		bundle = append(bundle, program+"="+tests+"documents/programs/"+program)
+	}
 	if err := command(ctx, stackDir, os.Environ(), "go", bundle...); err != nil {
+		return err
+	}
+	for program, dir := range map[string]string{onceProgram: "cmd/once", documentedApp: "tests/deployed/deploy/testdata/documented"} {
+		if err := command(ctx, ".", os.Environ(), "go", "build", "-o", filepath.Join(scratch, program), "./"+dir); err != nil {
+			return err
+		}
+	}
+	if reconcilerArchive, err = os.ReadFile(filepath.Join(engine.Root(), ".cache/bundles/reconciler-"+runtime.GOARCH+".zip")); err != nil {
 		return err
 	}
 	if stubbornArchive, err = os.ReadFile(filepath.Join(scratch, "stubborn-"+runtime.GOARCH+".zip")); err != nil {
@@ -42,6 +54,12 @@ func build(ctx context.Context, scratch string) (err error) {
 	chargeArchive, err = os.ReadFile(filepath.Join(engine.Root(), ".cache/bundles/charge-"+runtime.GOARCH+".zip"))
 	return err
 }
+
+// Programs in the folder of the tests.
+const (
+	onceProgram   = "once"
+	documentedApp = "documented"
+)
 
 const (
 	account = "000000000000"

@@ -221,7 +221,12 @@ type resource struct {
 // resources returns the resources of a type, by their names in the template.
 func (d *deployment) resources(t *testing.T, kind string) map[string]resource {
 	t.Helper()
-	text, err := os.ReadFile(d.cdk.template())
+	return resourcesIn(t, d.cdk.template(), kind)
+}
+
+func resourcesIn(t *testing.T, file, kind string) map[string]resource {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

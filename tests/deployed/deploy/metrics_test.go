@@ -12,6 +12,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/telemetry"
+	"github.com/once-lambda/once/telemetry/emf"
 )
 
 // watched is what an alarm of the stack watches: the metrics of an operation, or of
@@ -22,8 +28,7 @@ type watched struct{ namespace, operation string }
 // log, which CloudWatch reads. An alarm about others would never fire.
 func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	t.Parallel()
-	asked := alarms(t)
-	if len(asked) < 3 {
+	if asked := alarms(t, stack.cdk.template()); len(asked) < 3 {
 		t.Fatalf("the alarms are about %v", asked)
 	}
 	customer := newCustomer()
@@ -42,17 +47,28 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	})
 	stack.reconcile(t)
 
-	var prints map[watched]bool
+	wantWatched(t, stack.cdk.template(), stack.chargesURL, stack.chargesREST, stack.ordersFunction, stack.reconciler)
+}
+
+// wantWatched checks that the functions print what the alarms of a template watch, and
+// nothing that no alarm watches.
+func wantWatched(t *testing.T, template string, functions ...string) {
+	t.Helper()
+	asked, prints, names := alarms(t, template), map[watched]bool{}, namesOfMetrics(t)
+	if len(asked) == 0 {
+		t.Fatal("no alarm watches a metric of the functions")
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("there are metrics of %v", slices.Collect(maps.Keys(prints)))
 		}
 	})
-	eventually(t, 30*time.Second, "logs have a line for each alarm", func() bool {
-		prints = map[watched]bool{}
-		for _, function := range []string{stack.chargesURL, stack.chargesREST, stack.ordersFunction, stack.reconciler} {
+	eventually(t, 2*time.Minute, "logs have a line for each alarm", func() bool {
+		for _, function := range functions {
 			for _, line := range logs(t, function) {
-				maps.Copy(prints, metricsIn(line))
+				for one := range metricsIn(line) {
+					prints[one] = true
+				}
 			}
 		}
 		for one := range asked {
@@ -62,26 +78,56 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 		}
 		return true
 	})
+	for one, metrics := range asked {
+		for name := range metrics {
+			if !names[name] {
+				t.Errorf("an alarm watches %s of %v, and package emf prints no such metric", name, one)
+			}
+		}
+	}
 	for one := range prints {
-		if all := (watched{one.namespace, ""}); !asked[one] && !asked[all] {
+		if asked[one] == nil && asked[watched{one.namespace, ""}] == nil {
 			t.Errorf("no alarm is about %v", one)
 		}
 	}
 }
 
-// alarms returns what the alarms of the deployed template watch, except the
-// service's own metrics.
-func alarms(t *testing.T) map[watched]bool {
+// namesOfMetrics returns the names that package emf prints if every kind of event
+// happens: a test cannot wait for some of them.
+func namesOfMetrics(t *testing.T) map[string]bool {
+	t.Helper()
+	var out bytes.Buffer
+	observer, err := emf.New(&out, "All")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range telemetry.Metrics() {
+		observer.Observe(t.Context(), event.Event{Kind: m.Kind, Operation: "op"})
+	}
+	observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Scan: driver.Scanned{Ended: time.Now()}})
+	names := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		for _, of := range metricsIn(line) {
+			maps.Copy(names, of)
+		}
+	}
+	return names
+}
+
+// alarms returns the names of the metrics that the alarms of a template watch, except
+// those of AWS.
+func alarms(t *testing.T, template string) map[watched]map[string]bool {
 	t.Helper()
 	type metric struct {
 		Namespace  string
+		MetricName string
 		Dimensions []struct {
 			Name  string
 			Value json.RawMessage // or a reference
 		}
 	}
-	about := map[watched]bool{}
-	for _, r := range stack.resources(t, "AWS::CloudWatch::Alarm") {
+	about := map[watched]map[string]bool{}
+	for _, r := range resourcesIn(t, template, "AWS::CloudWatch::Alarm") {
 		var alarm struct {
 			metric
 			Metrics []struct{ MetricStat struct{ Metric metric } }
@@ -101,24 +147,32 @@ func alarms(t *testing.T) map[watched]bool {
 			if len(m.Dimensions) > 0 && (len(m.Dimensions) > 1 || m.Dimensions[0].Name != "operation" || json.Unmarshal(m.Dimensions[0].Value, &operation) != nil) {
 				t.Fatalf("an alarm has the dimensions %+v", m.Dimensions)
 			}
-			about[watched{m.Namespace, operation}] = true
+			add(about, watched{m.Namespace, operation}, m.MetricName)
 		}
 	}
 	return about
 }
 
-// metricsIn returns what a line in the embedded metric format has metrics of.
-func metricsIn(line string) map[watched]bool {
+func add(to map[watched]map[string]bool, of watched, name string) {
+	if to[of] == nil {
+		to[of] = map[string]bool{}
+	}
+	to[of][name] = true
+}
+
+// metricsIn returns the names of the metrics of a line in the embedded metric format.
+func metricsIn(line string) map[watched]map[string]bool {
 	var printed struct {
 		AWS struct {
 			CloudWatchMetrics []struct {
 				Namespace  string
 				Dimensions [][]string
+				Metrics    []struct{ Name string }
 			}
 		} `json:"_aws"`
 		Operation string
 	}
-	found := map[watched]bool{}
+	found := map[watched]map[string]bool{}
 	if json.Unmarshal([]byte(line), &printed) == nil {
 		for _, m := range printed.AWS.CloudWatchMetrics {
 			for _, set := range m.Dimensions {
@@ -126,7 +180,9 @@ func metricsIn(line string) map[watched]bool {
 				if len(set) == 0 {
 					operation = ""
 				}
-				found[watched{m.Namespace, operation}] = true
+				for _, metric := range m.Metrics {
+					add(found, watched{m.Namespace, operation}, metric.Name)
+				}
 			}
 		}
 	}
@@ -152,7 +208,7 @@ func logs(t *testing.T, function string) (lines []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "ResourceNotFoundException") {
+		if status == http.StatusBadRequest && strings.Contains(string(text), "ResourceNotFoundException") {
 			return nil // the function has printed nothing yet
 		}
 		var page struct {

@@ -63,8 +63,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// function handles messages that succeed, fail and are refused, as a function
-// whose log format is JSON.
+// function handles messages that succeed, fail and are refused, and reconciles, as a
+// function whose log format is JSON.
 func function() error {
 	logger := lambdacontext.NewLogger()
 	metrics, err := emf.New(os.Stdout, "Charges")
@@ -93,7 +93,8 @@ func function() error {
 			return err
 		}
 	}
-	return nil
+	_, err = idempotent.Reconciler(guard, nil)(ctx) // it has no resolver for what failed
+	return err
 }
 
 // logged returns the lines that the function writes.

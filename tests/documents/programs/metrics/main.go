@@ -5,10 +5,10 @@ package main
 import (
 	"context"
 	"log"
-	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -26,7 +26,8 @@ func main() {
 		log.Fatal(err)
 	}
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
-		o.Observer = event.Observers(metrics, event.LogObserver(slog.Default()))
+		o.Logger = lambdacontext.NewLogger() // lines of JSON, for queries
+		o.Observer = event.Observers(metrics, event.LogObserver(o.Logger))
 	})
 	if err != nil {
 		log.Fatal(err)

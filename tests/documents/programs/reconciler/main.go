@@ -12,9 +12,11 @@ import (
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -28,7 +30,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = lambdacontext.NewLogger() // lines of JSON, for queries
+		o.Observer = event.Observers(metrics, event.LogObserver(o.Logger))
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

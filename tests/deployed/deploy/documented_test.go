@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+)
+
+// documented are the programs of README.md, docs/recovery.md, docs/batch.md and
+// docs/observe.md. TestProgramsAreThoseOfThePages compares them.
+var documented = []string{"api", "reconciler", "queue", "metrics"}
+
+// The programs of the pages, deployed together with the constructs, are used as the
+// pages say: a charge is answered and replayed, a killed one is found with the command
+// line and settled by the reconciler, an order is taken although its first delivery
+// fails, and the alarms watch what the functions print.
+func TestDocumentedTogether(t *testing.T) {
+	t.Parallel()
+	provider := newBank(t)
+	d := deployDocumented(t, provider.server.URL)
+	d.invoices(t)
+	t.Run("charges", func(t *testing.T) { t.Parallel(); d.charges(t, provider) })
+	t.Run("orders", func(t *testing.T) { t.Parallel(); d.orders(t, provider) })
+	t.Run("alarms", func(t *testing.T) {
+		t.Parallel()
+		wantWatched(t, filepath.Join(d.dir, "cdk.out", d.name+".template.json"), d.outputs["ChargeName"], d.outputs["ReconcileName"], d.outputs["OrdersName"], d.outputs["InvoicesName"])
+	})
+}
+
+// charges compares an answer that the handler gave with one that the reconciler
+// settled, byte for byte.
+func (d *documents) charges(t *testing.T, provider *bank) {
+	const body = `{"amount":4200,"currency":"usd"}`
+	key := rand.Text()
+	first := d.post(t, key, body)
+	if first.StatusCode != http.StatusOK || first.Body != `{"id":"ch_1"}` {
+		t.Fatalf("got %+v, want the charge", first)
+	}
+	replay := d.post(t, key, body)
+	if replay.Headers["Idempotent-Replayed"] != "true" {
+		t.Errorf("the retry got %+v", replay)
+	}
+	for name, r := range map[string]events.APIGatewayV2HTTPResponse{
+		"key-reused": d.post(t, key, `{"amount":9900,"currency":"usd"}`), "invalid_amount": d.post(t, rand.Text(), `{"amount":0,"currency":"usd"}`),
+	} {
+		if r.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(r.Body, name) {
+			t.Errorf("got %+v, want %s", r, name)
+		}
+	}
+
+	// Lambda's process dies after the charge, and before its answer.
+	provider.set(func(b *bank) { b.then = func() { signalAll(d.outputs["ChargeName"], syscall.SIGKILL) } })
+	killed := rand.Text()
+	if r := d.post(t, killed, body); r.StatusCode != http.StatusInternalServerError {
+		t.Fatalf("got %+v, want a killed function", r)
+	}
+	eventually(t, 30*time.Second, "the lease has ended", func() bool {
+		r := d.post(t, killed, body)
+		return r.StatusCode == http.StatusConflict && strings.Contains(r.Body, "outcome-unknown")
+	})
+	id := d.once(t, exitSuccess, "list", "--state", "unknown")
+	_, hash, _ := strings.Cut(id, "POST /charges#")
+	hash, _, _ = strings.Cut(hash, " ")
+	if said := d.once(t, exitSuccess, "show", "#"+hash); !strings.Contains(said, "unknown (lease_ended)") || !strings.Contains(said, "once-") {
+		t.Errorf("once show printed %s", said)
+	}
+	if said := d.once(t, exitSuccess, "reconcile", "--dry-run"); !strings.Contains(said, "nothing was written") {
+		t.Errorf("once reconcile printed %s", said)
+	}
+	var settled events.APIGatewayV2HTTPResponse
+	eventually(t, 3*time.Minute, "the reconciler settles the charge, on its schedule", func() bool {
+		settled = d.post(t, killed, body)
+		return settled.StatusCode != http.StatusConflict
+	})
+	provider.set(func(b *bank) {
+		if b.made["/charges"] != 2 {
+			t.Errorf("%d charges, want 2", b.made["/charges"])
+		}
+	})
+	other := func(r events.APIGatewayV2HTTPResponse) string {
+		text, _ := json.Marshal(r)
+		return strings.ReplaceAll(string(text), "ch_2", "ch_1")
+	}
+	if got, want := other(settled), other(replay); got != want {
+		t.Errorf("the settled charge is answered with\n%s\nand the other one with\n%s", got, want)
+	}
+	delete(settled.Headers, "Idempotent-Replayed")
+	if got, want := other(settled), other(first); got != want {
+		t.Errorf("the settled charge is answered with\n%s\nand the first answer was\n%s", got, want)
+	}
+	for _, command := range []string{"list --due", "list --exhausted", "stats", "table check", "reconcile"} {
+		d.once(t, exitSuccess, strings.Fields(command)...)
+	}
+	if said := d.once(t, exitSuccess, "list", "--state", "unknown"); strings.Contains(said, hash) {
+		t.Errorf("the settled record is listed: %s", said)
+	}
+}
+
+// orders sends two messages, one of which fails at its first delivery.
+func (d *documents) orders(t *testing.T, provider *bank) {
+	s := &shift{}
+	provider.set(func(b *bank) { b.refused = `{"amount":77}` })
+	s.send(t, d.outputs["QueueURL"], `{"order_id":"o-1","amount":42}`, `{"order_id":"o-2","amount":77}`)
+	eventually(t, 2*time.Minute, "both orders are taken", func() bool {
+		out, err := stack.dynamodb.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(d.outputs["ShopTable"])})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Count == 2 && depth(t, d.outputs["QueueURL"]) == 0
+	})
+	provider.set(func(b *bank) {
+		if b.asked[`{"amount":42}`] != 1 || b.asked[`{"amount":77}`] != 2 || b.made["/orders"] != 2 {
+			t.Errorf("the provider got %v and made %v, want one charge each, and a second request for the message that failed", b.asked, b.made)
+		}
+	})
+}
+
+// invoices sends an invoice, twice.
+func (d *documents) invoices(t *testing.T) {
+	for range 2 {
+		if answer, failure := stack.invoke(t, d.outputs["InvoicesName"], []byte(`{"number":"2026-17"}`)); failure != "" || string(answer) != `{"pages":2}` {
+			t.Errorf("got %s %s", answer, failure)
+		}
+	}
+}
+
+// documents is the stack with the programs of the pages.
+type documents struct {
+	outputs map[string]string
+	dir     string
+	name    string
+}
+
+func deployDocumented(t *testing.T, providerURL string) *documents {
+	t.Helper()
+	d := &documents{dir: t.TempDir(), name: "Documented" + rand.Text()[:8]}
+	file := filepath.Join(d.dir, "outputs.json")
+	err := command(t.Context(), d.dir, stack.cdk.env, stack.cdk.program, "deploy", "--no-notices", "--require-approval", "never",
+		"--app", filepath.Join(stack.cdk.scratch, documentedApp), "--output", filepath.Join(d.dir, "cdk.out"), "--outputs-file", file,
+		"-c", "stack="+d.name, "-c", "arch="+runtime.GOARCH, "-c", "bundles="+stack.cdk.scratch, "-c", "providerUrl="+providerURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	var stacks map[string]map[string]string
+	if err != nil || json.Unmarshal(text, &stacks) != nil {
+		t.Fatalf("the outputs are %s (%v)", text, err)
+	}
+	d.outputs = stacks[d.name]
+	return d
+}
+
+// post sends a request as an HTTP API with a JWT authorizer does, which LocalStack
+// does not have. The answer of a killed function is the API's 500.
+func (d *documents) post(t *testing.T, key, body string) (r events.APIGatewayV2HTTPResponse) {
+	t.Helper()
+	e := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "POST /charges", RawPath: "/charges", Body: body,
+		Headers: map[string]string{"content-type": "application/json", "idempotency-key": strconv.Quote(key)}}
+	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.Path = http.MethodPost, "/charges"
+	e.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
+		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "merchant-1"}},
+	}
+	payload, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, failure := stack.invoke(t, d.outputs["ChargeName"], payload)
+	if failure != "" {
+		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusInternalServerError, Body: failure}
+	}
+	if err := json.Unmarshal(answer, &r); err != nil {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	return r
+}
+
+const exitSuccess = 0
+
+// once runs the command line on the table, and returns what it prints.
+func (d *documents) once(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	return runOnce(t, []string{"ONCE_TABLE=" + d.outputs["RecordsTable"]}, code, args...)
+}
+
+// runOnce runs the command line with additional variables. It has to end with the
+// code.
+func runOnce(t *testing.T, env []string, code int, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(stack.cdk.scratch, onceProgram), args...)
+	cmd.Env = append(append(stack.cdk.env, "COLUMNS=200"), env...)
+	said, err := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("once %s ended with %d (%v), want %d:\n%s", strings.Join(args, " "), got, err, code, said)
+	}
+	return string(said)
+}
+
+// bank is the payment provider of the programs of the pages. Each path has its own
+// charges.
+type bank struct {
+	server *httptest.Server
+
+	mu      sync.Mutex
+	ids     map[string]string // of charges, by key
+	made    map[string]int    // charges, by path
+	asked   map[string]int    // requests for a charge, by body
+	refused string            // a body that is refused once
+	then    func()            // after the next charge
+}
+
+func newBank(t *testing.T) *bank {
+	b := &bank{ids: map[string]string{}, made: map[string]int{}, asked: map[string]int{}}
+	b.server = httptest.NewServer(b)
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+// ServeHTTP makes a charge for a key, once, or finds it.
+func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := io.ReadAll(r.Body)
+	body := string(text)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := r.Header.Get("Idempotency-Key")
+	if r.Method == http.MethodGet {
+		if key = r.URL.Query().Get("idempotency_key"); b.ids[key] == "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+	} else {
+		b.asked[body]++
+		if b.refused == body {
+			b.refused = ""
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if b.ids[key] == "" {
+			b.made[r.URL.Path]++
+			b.ids[key] = fmt.Sprintf("ch_%d", b.made[r.URL.Path])
+		}
+		if b.then != nil {
+			b.then()
+			b.then = nil
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	fmt.Fprintf(w, `{"id":%q,"status":"succeeded"}`, b.ids[key])
+}
+
+// set changes what the bank does, or reads what it did.
+func (b *bank) set(change func(*bank)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b)
+}
