@@ -68,7 +68,7 @@ func (w *fixture) while(id, scope string, left time.Duration, f func()) {
 	w.t.Helper()
 	key := idempotent.Key{Operation: "fulfil", Scope: scope, ID: id}
 	key.Fingerprint, _ = idempotent.FingerprintOf(map[string]string{"order_id": id})
-	_, err := idempotent.Do(w.clock.Invocation(w.t.Context(), left-2*time.Second), w.guard, key, // and a margin of 2 s
+	_, err := idempotent.Do(w.clock.Invocation(w.t.Context(), left-3*time.Second), w.guard, key, // and a margin of 3 s
 		func(context.Context) (struct{}, error) { f(); return struct{}{}, nil })
 	if err != nil {
 		w.t.Error(err)
@@ -80,7 +80,7 @@ func (w *fixture) while(id, scope string, left time.Duration, f func()) {
 func TestHide_Running(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[time.Duration][2]int32{
-		2100 * time.Millisecond: {2, 4},
+		3100 * time.Millisecond: {3, 4},
 		time.Minute:             {60, 66},
 		15 * time.Minute:        {900, 990},
 		10 * time.Hour:          {36_000, 39_600},

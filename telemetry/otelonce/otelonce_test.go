@@ -26,7 +26,6 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
@@ -310,7 +309,9 @@ func TestReconciled(t *testing.T) {
 	if got := l.gauges(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	l.observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Scan: driver.Scanned{Ended: time.UnixMilli(70_000)}})
+	scanned := idempotent.Report{Listed: true}
+	scanned.Scan.Ended = time.UnixMilli(70_000)
+	l.observer.Reconciled(t.Context(), scanned)
 	if got := l.gauges()[telemetry.ScanAge]; got != 30 {
 		t.Errorf("the age of the scan is %v, want 30", got)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lambdabatch_test
+package batch
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -74,20 +76,23 @@ func TestAnnounceTogether(t *testing.T) {
 					t.Fatal(err)
 				}
 				killed := make(chan struct{})
-				h := lambdabatch.SQS(guard, func(context.Context, order) error {
+				h := lambdabatch.SQS(guard, func(context.Context, map[string]string) error {
 					<-killed
 					return nil
 				}, func(o *lambdabatch.Options) {
 					o.Operation, o.ID, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), size
 				})
-				var ids []string
+				var e events.SQSEvent
 				for i := range size {
-					ids = append(ids, fmt.Sprintf("o-%d", i))
+					e.Records = append(e.Records, events.SQSMessage{
+						MessageId: fmt.Sprint(i), EventSourceARN: "arn:aws:sqs:eu-central-1:123456789012:orders", Body: fmt.Sprintf(`{"order_id":"o-%d"}`, i),
+					})
 				}
+				const timeout = 30 * time.Second
 				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
 				var function sync.WaitGroup
-				function.Go(func() { _, _ = h(ctx, messages(ids...)) })
+				function.Go(func() { _, _ = h(ctx, e) })
 				time.Sleep(timeout)
 				got := 0
 				for r, err := range table.Due(t.Context()) {
