@@ -219,7 +219,7 @@ func (s *Store) tryClaim(ctx context.Context) error {
 func (s *Store) tryList(ctx context.Context) error {
 	_, err := s.client.Query(ctx, &dynamodb.QueryInput{
 		TableName: aws.String(s.table), IndexName: aws.String(IndexName),
-		KeyConditionExpression:    aws.String(IndexPartitionKey + " = :shard"),
+		KeyConditionExpression:    aws.String(listCondition),
 		ExpressionAttributeValues: item{":shard": text(shardKey(duePrefix, 0))},
 		Limit:                     aws.Int32(1),
 	})

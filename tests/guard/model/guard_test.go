@@ -28,7 +28,7 @@ import (
 // handler's end to the answer. Between them other requests come and go. Evidence
 // is a third operation.
 type guardCall struct {
-	kind    string // "claim", "settle", "resolve"
+	kind    string // "claim", "announce", "settle", "resolve"
 	request model.Request
 	outcome model.Outcome // of settle and resolve
 	// nows are the times that the guard may have read, in order: the clock moves
@@ -97,6 +97,8 @@ func (c guardCall) apply(p model.Policy, k model.Key, stale bool, now int64) (mo
 	switch c.kind {
 	case "claim":
 		return p.Claim(k, c.request, now)
+	case "announce":
+		return p.Announce(k, c.request, now), model.Answer{}
 	case "settle":
 		return p.Settle(k, c.request, c.outcome, now)
 	default:
@@ -219,7 +221,7 @@ func (c *crowd) run(round int) []*history {
 			c.clock.jump(shortJump)
 		}
 		m := &member{crowd: c, client: client, r: r, key: key, history: h}
-		m.caller = caller{delays: sometimes(r, 2), loses: sometimes(r, 16), watch: m.watch}
+		m.caller = caller{delays: sometimes(r, 2), loses: sometimes(r, 16), watch: m.watch, announces: m.announce}
 		if r.IntN(6) == 0 {
 			m.giveEvidence()
 		} else {
@@ -278,6 +280,9 @@ type member struct {
 	entered *instant // when the claim had succeeded
 	marked  bool     // the claim marked its record unknown
 	gaveUp  bool     // the outcome was not stored
+
+	claimed trace  // what the claim saw
+	refused *sight // the record that an announcement met
 }
 
 // instant is when something began or ended: a stamp, and a time that was read
@@ -344,7 +349,7 @@ func (m *member) watch(e event.Event) {
 	switch e.Kind {
 	case event.Reserved, event.TakenOver:
 		now := m.instant()
-		m.entered = &now
+		m.entered, m.claimed = &now, m.trace
 		m.note(m.claim, m.from, m.reply(model.Answer{Verdict: model.Entered, Attempt: e.Attempt}), now)
 	case event.MarkedUnknown:
 		m.marked = true
@@ -395,8 +400,24 @@ func (m *member) giveEvidence() {
 	m.note(in, m.from, out, to)
 }
 
+// announce is an operation beside the handler. If it meets another record, the outcome
+// can be settled without a further call.
+func (m *member) announce(write func() (sight, bool)) {
+	in, from := guardCall{kind: "announce", request: m.claim.request}, m.instant()
+	stood, wrote := write()
+	to := m.instant()
+	in.nows = m.clock.between(from.now, to.now)
+	m.history.add(m.client, in, from.stamp, guardReply{trace: trace{asked: true, wrote: wrote, stood: stood}}, to.stamp)
+	if m.seen.Add("announce", 1); !wrote {
+		m.refused = &stood
+	}
+}
+
 // reply returns an answer with what the network knows about it.
 func (m *member) reply(a model.Answer) guardReply {
+	if m.refused != nil && m.trace == m.claimed {
+		return guardReply{Answer: a, trace: trace{asked: true, stood: *m.refused}}
+	}
 	return guardReply{Answer: a, trace: m.trace}
 }
 

@@ -19,6 +19,9 @@ type caller struct {
 	delays func() bool       // decides for each call whether others come first; nil: never
 	loses  func() bool       // decides for each write whether its reply is lost; nil: never
 	watch  func(event.Event) // gets the events of the observer
+	// announces makes the write of an announcement, on the goroutine of a timer. It gets
+	// the record after it, and whether it was written.
+	announces func(write func() (sight, bool))
 
 	trace
 	lost      int     // how many replies got lost
@@ -76,6 +79,15 @@ func network(s driver.Store) driver.Store {
 	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
 		switch c.Op {
 		case driver.OpInsert, driver.OpReplace:
+			if by := callerOf(ctx); c.Record.Announced && by.announces != nil {
+				by.announces(func() (sight, bool) {
+					if c.Do(context.WithoutCancel(ctx)); c.Current != nil {
+						return sightOf(c.Current), false
+					}
+					return sightOf(&c.Record), c.Err == nil
+				})
+				return
+			}
 			c.Current, c.Err = send(ctx, &c.Record, func() (*driver.Record, error) {
 				c.Do(context.WithoutCancel(ctx))
 				return c.Current, c.Err
