@@ -132,12 +132,8 @@ func (h *shard) next() (e listed, ok bool) {
 	return e, true
 }
 
-// listCondition selects one partition of the index, and laterCondition those of its
-// entries that are due after a time.
-const (
-	listCondition  = IndexPartitionKey + " = :shard"
-	laterCondition = listCondition + " AND " + IndexSortKey + " > :after"
-)
+// laterCondition selects the entries of a partition that are due after a time.
+const laterCondition = listCondition + " AND " + IndexSortKey + " > :after"
 
 // pagesOf sends the pages of one partition of the index, after t unless that is zero.
 // It reads one page ahead, in one of the slots, and ends with ctx. An error is its

@@ -215,6 +215,9 @@ func (s *Store) tryClaim(ctx context.Context) error {
 	return err
 }
 
+// listCondition selects one partition of the index.
+const listCondition = IndexPartitionKey + " = :shard"
+
 // tryList reads the first entry of a shard of the index.
 func (s *Store) tryList(ctx context.Context) error {
 	_, err := s.client.Query(ctx, &dynamodb.QueryInput{
