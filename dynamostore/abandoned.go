@@ -71,10 +71,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	if err != nil {
 		return driver.Scanned{}, unlessEnded(ctx, err)
 	}
-	if mark.wrong == "" {
-		mark.wrong = mark.ahead(now)
-	}
-	if mark.wrong != "" || mark.done() && !now.Before(mark.ended.Add(min(mark.pause, s.opts.ScanEvery))) {
+	if mark.wrong = mark.problem(now); mark.wrong != "" || mark.done() && !now.Before(mark.ended.Add(min(mark.pause, s.opts.ScanEvery))) {
 		mark.begin(now, s.opts.ScanSegments)
 	}
 	if mark.done() || mark.reserved.After(now) {
@@ -107,7 +104,7 @@ func (s *Store) BeginScan(ctx context.Context, now time.Time) (begins bool, err 
 	switch {
 	case err != nil:
 		return false, err
-	case mark.was == nil || mark.wrong != "" || mark.ahead(now) != "":
+	case mark.was == nil || mark.problem(now) != "":
 		return true, nil // the next call begins a pass anyway
 	case !mark.done():
 		return false, nil
@@ -340,10 +337,12 @@ func (m *bookmark) end(now time.Time, shortest, longest time.Duration) {
 // maxAhead is how far ahead the clock of the call that wrote a bookmark can be.
 const maxAhead = time.Minute
 
-// ahead returns what is wrong with the times of the bookmark at now. Such a bookmark
-// would stop the scan until then.
-func (m *bookmark) ahead(now time.Time) string {
+// problem returns why the bookmark cannot be used at now: it is damaged, or one of its
+// times would stop the scan until then.
+func (m *bookmark) problem(now time.Time) string {
 	switch {
+	case m.wrong != "":
+		return m.wrong
 	case m.began.After(now.Add(maxAhead)):
 		return "its pass began in the future"
 	case m.ended.After(now.Add(maxAhead)):

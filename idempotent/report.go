@@ -41,8 +41,8 @@ type Report struct {
 	// has more than 100,000 entries. If it is false, the following fields do not cover
 	// all of them: do not publish them. Up to 100,000 entries they are exact. Above,
 	// they are those of the entries that this run read, and of the others at the time
-	// when the runs of this [Reconciler] last read them; until these have come to the end of
-	// the list once, the counts are too low.
+	// when the runs of this [Reconciler] last read them. Until these have come to the
+	// end of the list once, the counts are too low.
 	Listed bool
 	// Pending is how many records are left whose outcome is unknown, due or not,
 	// except those given up.

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -394,26 +393,19 @@ func (a *IdempotencyAlarms) add(severity severity, name, suffix string, c condit
 // allow lets CloudWatch publish to a topic. A topic with its own policy, such
 // as one that requires TLS, has lost the default policy that allowed it.
 func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
-	by := func(actions []string, resource *string) awsiam.PolicyStatement {
-		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-			Actions:    jsii.Strings(actions...),
-			Resources:  &[]*string{resource},
-			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
-			Conditions: &map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(a.Construct).Account()}},
-		})
-	}
-	if added := topic.AddToResourcePolicy(by([]string{"sns:Publish"}, topic.TopicArn())); !*added.StatementAdded {
+	const service = "cloudwatch.amazonaws.com"
+	if added := topic.AddToResourcePolicy(serviceMay(a.Construct, service, topic.TopicArn(), "sns:Publish")); !*added.StatementAdded {
 		a.warn("once:topic", "the policy of the imported topic "+*topic.Node().Path()+
-			" cannot be changed here: make sure that it allows cloudwatch.amazonaws.com to publish, and its key to be used")
+			" cannot be changed here: make sure that it allows "+service+" to publish, and its key to be used")
 	}
 	if key := topic.MasterKey(); key != nil {
-		key.AddToResourcePolicy(by([]string{"kms:Decrypt", "kms:GenerateDataKey*"}, jsii.String("*")), jsii.Bool(true))
+		key.AddToResourcePolicy(serviceMay(a.Construct, service, jsii.String("*"), "kms:Decrypt", "kms:GenerateDataKey*"), jsii.Bool(true))
 	}
 }
 
 // MetricForEvent returns how often an event occurred in an operation, or in all if
-// operation is nil, for alarms and graphs of your own. Its default statistic is the sum, and its period is five
-// minutes.
+// operation is nil, for alarms and graphs of your own. Its default statistic is the
+// sum, and its period is five minutes.
 func (a *IdempotencyAlarms) MetricForEvent(kind event.Kind, operation *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
 	metric := awscloudwatch.NewMetric(a.metrics.props(telemetry.Prefix+string(kind), or(operation, ""), awscloudwatch.Stats_SUM(), 5*time.Minute))
 	if options != nil {

@@ -69,7 +69,7 @@ func (t *IdempotencyTable) grantReconciler(grantee awsiam.IGrantable, scans bool
 }
 
 // GrantViewer allows a grantee the commands of the command line that only read:
-// lookup, show, list, stats and table check.
+// lookup, show, list, stats and table check, which reports that its claim is denied.
 func (t *IdempotencyTable) GrantViewer(grantee awsiam.IGrantable) awsiam.Grant {
 	read := func(arn string) permission {
 		return permission{on: arn, actions: []string{

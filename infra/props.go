@@ -110,8 +110,8 @@ type variable struct {
 	value *string
 }
 
-// variableKey is the type of the metadata with a variable that a construct has set.
-const variableKey = "once:variable"
+// variableNote is a note of a variable that a construct has set.
+const variableNote = "once:variable"
 
 // setVariables sets variables of the function that this app creates, and reports
 // whether there is one. It refuses a variable that has another value already: the
@@ -124,7 +124,7 @@ func setVariables(by constructs.IConstruct, to awsiam.IGrantable, all ...variabl
 	conflicts := map[string][]string{} // names of variables, by what has set them
 	for _, v := range all {
 		if setter, same := valueOf(fn, v); setter == "" {
-			fn.Node().AddMetadata(jsii.String(variableKey), map[string]any{"name": v.name, "value": plain(v.value), "by": *by.Node().Path()}, nil)
+			note(fn, variableNote, map[string]any{"name": v.name, "value": plain(v.value), "by": *by.Node().Path()})
 			if v.value != nil {
 				fn.AddEnvironment(jsii.String(v.name), v.value, nil)
 			}
@@ -143,8 +143,8 @@ func setVariables(by constructs.IConstruct, to awsiam.IGrantable, all ...variabl
 // this package, or the function's own properties. It is empty if nothing has. It
 // reports whether the value is the same.
 func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
-	for _, entry := range *fn.Node().Metadata() {
-		if set, ok := entry.Data.(map[string]any); ok && *entry.Type == variableKey && set["name"] == v.name {
+	for _, set := range notes(fn, variableNote) {
+		if set["name"] == v.name {
 			return set["by"].(string), set["value"] == plain(v.value)
 		}
 	}
@@ -159,6 +159,34 @@ func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
 		return "the function's own Environment", false
 	}
 	return "", false
+}
+
+// note adds a note of a kind to the metadata of a function, for the constructs that are
+// created later.
+func note(fn awslambda.Function, kind string, content map[string]any) {
+	fn.Node().AddMetadata(jsii.String(kind), content, nil)
+}
+
+// notes returns the notes of a kind about a function, in the order in which they were
+// added.
+func notes(fn awslambda.Function, kind string) (all []map[string]any) {
+	for _, entry := range *fn.Node().Metadata() {
+		if content, ok := entry.Data.(map[string]any); ok && *entry.Type == kind {
+			all = append(all, content)
+		}
+	}
+	return all
+}
+
+// serviceMay returns a statement that allows a service of AWS these actions on a
+// resource, for the account of the construct.
+func serviceMay(c constructs.IConstruct, service string, resource *string, actions ...string) awsiam.PolicyStatement {
+	return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:    jsii.Strings(actions...),
+		Resources:  &[]*string{resource},
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String(service), nil)},
+		Conditions: &map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(c).Account()}},
+	})
 }
 
 // plain returns a value as text for metadata, in which the CDK finds no token.

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -176,12 +175,8 @@ func (r *Reconciler) createQueues(own ReconcilerQueues) {
 		return
 	}
 	// EventBridge sends to an encrypted queue only if the policy of the key allows it.
-	added := own.Key.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions:    jsii.Strings("kms:Decrypt", "kms:GenerateDataKey*"),
-		Resources:  jsii.Strings("*"),
-		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
-		Conditions: &map[string]any{"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(r.Construct).Account()}},
-	}), jsii.Bool(true))
+	added := own.Key.AddToResourcePolicy(
+		serviceMay(r.Construct, "events.amazonaws.com", jsii.String("*"), "kms:Decrypt", "kms:GenerateDataKey*"), jsii.Bool(true))
 	if !*added.StatementAdded {
 		warn(r.Construct, "once:queue-key", "the policy of the imported key "+*own.Key.Node().Path()+
 			" cannot be changed here: make sure that it allows events.amazonaws.com and the role of the function to use the key")

@@ -98,8 +98,7 @@ func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
 func (s *scan) schedule() {
 	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
 	switch {
-	case s.off() && (s.props.Segments != nil || s.props.RequestsPerMonth != nil || s.props.Retention != nil ||
-		s.props.RecordBytes != nil || s.props.OtherBytes != nil):
+	case s.off() && s.props != ScanProps{Every: s.props.Every}:
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
 		return
 	case s.off():

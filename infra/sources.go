@@ -318,24 +318,22 @@ func checkFunction(c constructs.Construct, fn awslambda.IFunction, retention aws
 	return !lacksRole(c, fn)
 }
 
-// retentionKey is the type of the metadata with the seconds for which a function
-// stores the outcomes of an event source.
-const retentionKey = "once:retention"
+// retentionNote is a note of the seconds for which a function stores the outcomes of an
+// event source.
+const retentionNote = "once:retention"
 
 // noteRetention notes on a function for how long it stores the outcomes of a source.
 func noteRetention(fn awslambda.IFunction, retention awscdk.Duration) {
 	if created, stored := functionBehind(fn), lengthOf(retention, 0); created != nil {
-		created.Node().AddMetadata(jsii.String(retentionKey), map[string]any{"seconds": stored.Seconds(), "unknown": stored.unknown}, nil)
+		note(created, retentionNote, map[string]any{"seconds": stored.Seconds(), "unknown": stored.unknown})
 	}
 }
 
 // retentionOf returns the longest retention of a function's sources.
 func retentionOf(fn awslambda.Function) (longest length) {
-	for _, entry := range *fn.Node().Metadata() {
-		if noted, ok := entry.Data.(map[string]any); ok && *entry.Type == retentionKey {
-			longest.Duration = max(longest.Duration, time.Duration(noted["seconds"].(float64)*float64(time.Second)))
-			longest.unknown = longest.unknown || noted["unknown"].(bool)
-		}
+	for _, noted := range notes(fn, retentionNote) {
+		longest.Duration = max(longest.Duration, time.Duration(noted["seconds"].(float64)*float64(time.Second)))
+		longest.unknown = longest.unknown || noted["unknown"].(bool)
 	}
 	return longest
 }

@@ -179,9 +179,9 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 
 // Reconciled sets the gauges of the operation "all" and writes all metrics, as
 // [Observer.Flush] does: how many records wait, and for how long. The guard calls it
-// with every report, so a reconciler needs no [Flushed]. It sets no gauge if the report does not
-// cover all records ([idempotent.Report.Listed]), so that a metric without data
-// shows a reconciler that fails.
+// with every report, so a reconciler needs no [Flushed]. It sets no gauge if the
+// report does not cover all records ([idempotent.Report.Listed]), so that a metric
+// without data shows a reconciler that fails.
 func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

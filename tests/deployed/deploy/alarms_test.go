@@ -146,10 +146,7 @@ var functionCauses = []cause{
 		p.query(afterKill(p.t), "event=in_progress operation=POST /charges")
 	}},
 	{"NoOutcome", "the result has another type", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
-		}), "event=replay_failed")
+		p.queryLines(logged(p.t, p.readsAnotherType), "event=replay_failed")
 	}},
 	{"NoOutcome", "no time is left", memory, func(p *procedure) {
 		lines := logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
@@ -297,10 +294,7 @@ var recordCauses = []cause{
 		}), "operation=op")
 	}},
 	{"ReplayFailed", "the type changed", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
-		}), "does not decode into")
+		p.queryLines(logged(p.t, p.readsAnotherType), "does not decode into")
 	}},
 	{"ReplayFailed", "the version changed", memory, func(p *procedure) {
 		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
@@ -333,6 +327,13 @@ var recordCauses = []cause{
 
 func text(s string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return s, nil }
+}
+
+// readsAnotherType stores a result, and repeats the request with a handler of another
+// type.
+func (p *procedure) readsAnotherType(g *idempotent.Guard, key idempotent.Key) {
+	idempotent.Do(p.t.Context(), g, key, text("done"))
+	idempotent.Do(p.t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
 }
 
 // logged returns what a guard logs in a function.
