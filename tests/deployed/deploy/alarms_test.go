@@ -136,6 +136,14 @@ var functionCauses = []cause{
 		s.afterLease(p.t, key, aCharge(customer))
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "lease_ended", "list --state unknown")
 	}},
+	{"FunctionFails", "an error of the handler", deployed, func(p *procedure) {
+		fn := reconciling(p.t, "mistyped", nil)
+		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure == "" {
+			p.t.Error("the function returned no error")
+		}
+		p.logHas(fn, "ResourceNotFound")
+		p.nothing(logs(p.t, fn))
+	}},
 	{"NoOutcome", "the store fails", deployed, func(p *procedure) {
 		p.query(failing(p.t, map[string]string{"ONCE_TABLE": "mistyped"}), "event=store_error")
 	}},
@@ -155,9 +163,7 @@ var functionCauses = []cause{
 				p.t.Errorf("got %v, want NoTimeError", err)
 			}
 		})
-		if rows := p.rows(lines); len(rows) > 0 {
-			p.t.Errorf("the query finds %q, want nothing", rows)
-		}
+		p.nothing(lines)
 	}},
 	{"Unknown", "killed", deployed, func(p *procedure) { p.query(afterKill(p.t), "reason=lease_ended") }},
 	{"Unknown", "an error of the handler", memory, func(p *procedure) {
@@ -184,6 +190,28 @@ var functionCauses = []cause{
 			}, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay"} })
 		}), "reason=interrupted")
 	}},
+	{"Unknown", "the provider may have forgotten the key of a step", memory, func(p *procedure) {
+		clock := &idempotenttest.Clock{}
+		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+			for range 2 {
+				idempotent.Do(clock.Invocation(p.t.Context(), time.Minute), g, key, func(ctx context.Context) (string, error) {
+					return idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "", errors.New("no") })
+				})
+				clock.Advance(24 * time.Hour) // DownstreamRetention
+			}
+		}, func(o *idempotent.Options) {
+			o.Now, o.Recovery, o.Steps = clock.Now, idempotent.Resume, []string{"pay"}
+		}), "reason=keys_forgotten")
+	}},
+	{"Unknown", "the predecessor does not know", memory, func(p *procedure) {
+		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+			idempotent.Do(p.t.Context(), g, key, text("done"))
+		}, func(o *idempotent.Options) {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
+				return nil, false, idempotent.Unknown(errors.New("killed"))
+			}
+		}), "reason=predecessor")
+	}},
 	{"Misuse", "another payload", memory, func(p *procedure) {
 		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
 			idempotent.Do(p.t.Context(), g, key, text("done"))
@@ -209,6 +237,15 @@ var reconcilerCauses = []cause{
 		fn := reconciling(p.t, name, nil)
 		stack.invoke(p.t, fn, []byte("{}"))
 		p.query(fn, "operation=refund")
+	}},
+	{"OldestUnknown", "another namespace", deployed, func(p *procedure) {
+		name := newTable(p.t)
+		insertDue(p.t, name, "refund")
+		fn := reconciling(p.t, name, map[string]string{"ONCE_METRICS_NAMESPACE": "mistyped"})
+		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure != "" {
+			p.t.Errorf("the reconciler returned %s", failure)
+		}
+		p.logHas(fn, `"Namespace":"mistyped"`)
 	}},
 	{"ReconcilerErrors", "no index", deployed, func(p *procedure) {
 		name := "runbook-" + strings.ToLower(rand.Text())
@@ -247,6 +284,15 @@ var reconcilerCauses = []cause{
 		p.query(fn, "event=reconcile_failed operation=POST /charges")
 		insertDue(p.t, name, charge.Operation)
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
+	}},
+	{"ReconcilerErrors", "no time for a record", memory, func(p *procedure) {
+		var err error
+		p.nothing(logged(p.t, func(g *idempotent.Guard, _ idempotent.Key) {
+			_, err = idempotent.ReconcileDue((&idempotenttest.Clock{}).Invocation(p.t.Context(), time.Second), g, nil)
+		}))
+		if err == nil {
+			p.t.Error("the reconciler returned no error")
+		}
 	}},
 	{"ReconcilerThrottled", "no concurrency", deployed, func(p *procedure) {
 		name := newTable(p.t)

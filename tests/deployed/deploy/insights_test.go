@@ -79,6 +79,25 @@ func (p *procedure) queryLines(lines []string, want string) {
 	p.line(p.rows(lines), want)
 }
 
+// nothing fails if the query of the section finds a row in the lines.
+func (p *procedure) nothing(lines []string) {
+	p.t.Helper()
+	if rows := p.rows(lines); len(rows) > 0 {
+		p.t.Errorf("the query finds %q, want nothing", rows)
+	}
+}
+
+// logHas waits for a line of the function's log that contains want.
+func (p *procedure) logHas(function, want string) {
+	p.t.Helper()
+	var lines []string
+	eventually(p.t, 30*time.Second, "the log has "+want, func() bool {
+		lines = logs(p.t, function)
+		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, want) })
+	})
+	p.line(lines, want)
+}
+
 func (p *procedure) rows(lines []string) []string {
 	p.t.Helper()
 	q := aQuery.FindStringSubmatch(p.text)
