@@ -99,7 +99,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	m := metricsOf(a.Construct, props.Namespace, props.Operations)
 	a.metrics = m
 	a.connect(m.namespace)
-	if len(m.operations) == 0 && len(or(props.Operations, nil)) == 0 {
+	if len(m.operations) == 0 {
 		a.requests(m, allOperations)
 	}
 	for _, operation := range m.operations {
