@@ -260,7 +260,6 @@ func (a *IdempotencyAlarms) functions() {
 		if seen := slowPeriods * slowPeriod; timeout.Duration+arrival >= seen {
 			refuse(a.Construct, fmt.Sprintf("the time-out of %s is %s, and FunctionFailsLong would not see its errors: they are reported up to five minutes after it, and the alarm looks back %s",
 				*fn.Node().Path(), inWords(timeout.Duration), inWords(seen)))
-			continue
 		}
 		add("FunctionFailsLong", slow(errors("%s", slowPeriod), 50))
 	}
