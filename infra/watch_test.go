@@ -275,6 +275,31 @@ func TestAlarmsOfARareReconciler(t *testing.T) {
 	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 hour)"}`)
 }
 
+// ScanLate watches scans, so it needs a reconciler that scans.
+func TestScanLateNeedsScans(t *testing.T) {
+	for name, row := range map[string]struct {
+		props infra.ReconcilerProps
+		want  int
+	}{
+		"scans":      {infra.ReconcilerProps{}, 1},
+		"no scans":   {infra.ReconcilerProps{Scan: &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(0))}}, 0},
+		"is refused": {infra.ReconcilerProps{Every: awscdk.Duration_Seconds(jsii.Number(90))}, 0},
+	} {
+		stack := newStack()
+		row.props.Function, row.props.Table = newFunction(stack, "Reconcile", 60), infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+			Namespace: jsii.String("Charges"), Table: row.props.Table, Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &row.props),
+		})
+		got := 0
+		for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+			got += strings.Count(alarm.id, "ScanLate")
+		}
+		if got != row.want {
+			t.Errorf("%s: %d alarms, want %d", name, got, row.want)
+		}
+	}
+}
+
 // G12: every metric of the alarms and the dashboard is one that the functions
 // print.
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
