@@ -332,6 +332,9 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 	}{
 		{"alarms", func(s awscdk.Stack, id *string) { infra.NewIdempotencyAlarms(s, id, nil) },
 			[]string{"Namespace is not set", "Table is not set"}},
+		{"alarms of a function", func(s awscdk.Stack, id *string) {
+			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{Namespace: jsii.String("Charges"), Functions: &[]awslambda.IFunction{newFunction(s, "Charge", 10)}})
+		}, []string{"Table is not set"}},
 		{"functions", func(s awscdk.Stack, id *string) {
 			fn := newFunction(s, "Charge", 10)
 			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{
