@@ -140,7 +140,7 @@ test-apart: ### Tests of several packages that need no engine: alarms, documents
 
 .PHONY: e2e
 e2e: ### Deploy the stack to LocalStack with the CDK, and try it
-	go test -count=1 -timeout 25m ./tests/deployed/deploy
+	go test -count=1 -timeout 25m -p 1 ./tests/deployed/deploy ./tests/deployed/verify
 
 .PHONY: test-browser screenshots
 test-browser: ### Tests of the pages in Chromium, with axe
@@ -203,13 +203,17 @@ bench-peers: ### Side by side with Powertools and the bare SDK; writes docs/benc
 	go run ./$(PEERS)/run -o $(PEERS)/results.json
 	go test -count=1 -run '^TestPage$$' ./$(PEERS) -update
 
-.PHONY: bundles deploy destroy
+.PHONY: bundles deploy destroy verify-aws
 bundles: ### Build the functions for arm64 and x86_64; say their sizes
 	@cd $(STACK) && go run ./bundle
 deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 	@$(STACK)/cdk deploy $(ARGS)
 destroy: ## Destroy it; its tables stay (ARGS)
 	@$(STACK)/cdk destroy $(ARGS)
+
+verify-aws: ## Compare the promises with AWS, in your account (ARGS)
+	@go build -o $(BIN)/verify ./tests/deployed/verify
+	@exec $(BIN)/verify $(ARGS)
 
 .PHONY: release-check
 release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ### What a release needs besides the tests
