@@ -31,7 +31,9 @@ import (
 // as well.
 //
 // Transactions need no further permission: DynamoDB authorises them by the writes
-// in them (developer guide, "Using IAM with DynamoDB transactions"). If the
+// in them (developer guide, "Using IAM with DynamoDB transactions"). A table with
+// strong consistency across regions has none: dynamostore.Commit and CommitStep return
+// an error there, so write what belongs together in a step under Resume. If the
 // grantee is in another account, the policies of the table and of its key allow it
 // too.
 func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ...*string) awsiam.Grant {
@@ -50,7 +52,9 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 
 // GrantReconciler allows a grantee to find and settle due records, and sets the
 // variables as GrantHandler does. A reconciler ends the leases of all operations,
-// so it may write the records of each. [NewReconciler] calls it for its function.
+// so it may write the records of each. In a table with strong consistency across
+// regions it may also delete them, because nothing else deletes expired ones.
+// [NewReconciler] calls it for its function.
 func (t *IdempotencyTable) GrantReconciler(grantee awsiam.IGrantable) awsiam.Grant {
 	return t.grantReconciler(grantee, true)
 }
@@ -65,6 +69,10 @@ func (t *IdempotencyTable) grantReconciler(grantee awsiam.IGrantable, scans bool
 		lists = append(lists, permission{on: t.arn(), actions: []string{"dynamodb:Scan"}})
 	}
 	of := append([]permission{{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records}}, lists...)
+	if t.strong {
+		expired, large := t.keysOf(jsii.String(allOf))
+		of = append(of, permission{on: t.arn(), actions: []string{"dynamodb:DeleteItem"}, keys: append(expired, large...)})
+	}
 	return t.grant(grantee, of...).Combine(t.grantChunks(grantee, chunks))
 }
 
@@ -148,11 +156,16 @@ func (t *IdempotencyTable) variable(name string) string {
 
 // settings returns the variables that describe the table.
 func (t *IdempotencyTable) settings() []variable {
+	consistency := ""
+	if t.strong {
+		consistency = "strong"
+	}
 	return []variable{
 		unless(dynamostore.PartitionKey, t.variable("ONCE_PARTITION_KEY"), *t.layout.PartitionKey),
 		unless("", t.variable("ONCE_SORT_KEY"), *t.layout.SortKey),
 		unless("", t.variable("ONCE_PREFIX"), *t.layout.Prefix),
 		unless(dynamostore.TTLAttribute, t.variable("ONCE_TTL_ATTRIBUTE"), *t.layout.TimeToLiveAttribute),
+		unless("", t.variable("ONCE_CONSISTENCY"), consistency),
 	}
 }
 

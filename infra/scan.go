@@ -25,7 +25,8 @@ type ScanProps struct {
 	// next one begins after an hour, and each that finds none doubles the pause. In a
 	// table with a Prefix the pause is always Every. Zero: no scans, and no permission
 	// for them; the next request with the key finds the run. Default: a day, or the
-	// interval between two runs if that is longer.
+	// interval between two runs if that is longer. It must not be zero in a table with
+	// strong consistency across regions, where the scan also deletes expired items.
 	Every awscdk.Duration
 
 	// Segments is how many parts of the table are read in parallel, each at 8 MB a
@@ -101,6 +102,9 @@ func (s *scan) schedule() {
 	case s.off() && s.props != ScanProps{Every: s.props.Every}:
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
 		return
+	case s.off() && s.table.strong:
+		refuse(s.on, "Scan.Every is zero, and the table has strong consistency across regions, so it has no time to live and only the scan deletes expired items: remove it, or set another interval")
+		return
 	case s.off():
 		s.set("off", 1)
 		return
@@ -168,6 +172,9 @@ func (s *scan) judge() {
 			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results", size))
 	}
 	kept := retention.Duration + deletedWithin
+	if s.table.strong { // the scan deletes expired items
+		kept = retention.Duration + s.every.Duration
+	}
 	units := (requests*per(kept, month)*size + or(s.props.OtherBytes, 0)) / unitBytes
 	takes := ""
 	if fn := functionBehind(s.function); fn != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -30,12 +31,14 @@ type IdempotencyTable struct {
 	name      string                   // of Named
 	layout    TableLayout              // every name is set
 	own       awsdynamodb.TablePropsV2 // of a table that NewIdempotencyTable created
+	strong    bool                     // it has strong consistency across regions
 	granted   bool                     // a grantee has the settings
 	functions []awslambda.Function     // that have them
 }
 
-// TableLayout describes a table that has other items than records. The properties
-// have the meaning of those options of dynamostore.Options.
+// TableLayout describes an existing table that has other items than records, other
+// names, or strong consistency across regions. The properties have the meaning of those
+// options of dynamostore.Options.
 type TableLayout struct {
 	// PartitionKey is the name of the table's partition key, a string. Default: pk.
 	PartitionKey *string
@@ -46,6 +49,10 @@ type TableLayout struct {
 	Prefix *string
 	// TimeToLiveAttribute is the name of the attribute for time to live. Default: ttl.
 	TimeToLiveAttribute *string
+	// Consistency is STRONG if the imported table is a global table with strong
+	// consistency across regions (MRSC). Of a table of this app, and of its Replica, it
+	// is known. Default: EVENTUAL, or a table in one region.
+	Consistency awsdynamodb.MultiRegionConsistency
 }
 
 // NewIdempotencyTable creates the table. It accepts the properties of a TableV2,
@@ -62,9 +69,14 @@ type TableLayout struct {
 // GlobalSecondaryIndexes with the name "recovery" may set the index's capacity and
 // warm throughput.
 //
-// A customer managed key and Replicas need a stack that names its region. Each
-// region evaluates conditions on its own copy, so a key is protected from running
-// twice only while all its requests reach one region: see docs/deploy.md.
+// A customer managed key and Replicas need a stack that names its region. With
+// eventual consistency each region evaluates conditions on its own copy, so a key is
+// protected from running twice only while all its requests reach one region.
+//
+// With MultiRegionConsistency STRONG all regions agree on a key. Such a table has three
+// replicas, or two and a WitnessRegion; the table of the stack's own region is one of
+// them. It has no time to live, so the reconciler's scan deletes expired items, and no
+// transactions: see docs/regions.md.
 func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynamodb.TablePropsV2) *IdempotencyTable {
 	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id)}
 	t.setLayout(nil)
@@ -72,21 +84,27 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 	if props != nil {
 		own = *props
 	}
+	t.strong = own.MultiRegionConsistency == awsdynamodb.MultiRegionConsistency_STRONG
 	t.refuseOtherKeys(&own)
+	asked := len(or(own.Replicas, nil))
 	own.Replicas = t.replicas(&own)
 	own.Encryption = t.encryption(&own)
+	t.judgeRegions(&own, asked)
 	t.own = own
 	own.GlobalSecondaryIndexes = withRecovery(own.GlobalSecondaryIndexes)
 	t.Table = t.create("Table", own)
 	return t
 }
 
-// create creates a table with the keys and the time to live of the layout. Replicas
-// and encryption were judged before.
+// create creates a table with the keys and the time to live of the layout. Replicas,
+// encryption and consistency were judged before.
 func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	own.PartitionKey = attribute(*t.layout.PartitionKey, awsdynamodb.AttributeType_STRING)
 	own.TimeToLiveAttribute = t.layout.TimeToLiveAttribute
-	own.SortKey, own.LocalSecondaryIndexes, own.MultiRegionConsistency, own.WitnessRegion = nil, nil, "", nil
+	if t.strong { // DynamoDB has none in such a table
+		own.TimeToLiveAttribute = nil
+	}
+	own.SortKey, own.LocalSecondaryIndexes = nil, nil
 	if *t.layout.SortKey != "" {
 		own.SortKey = attribute(*t.layout.SortKey, awsdynamodb.AttributeType_STRING)
 	}
@@ -105,7 +123,11 @@ func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdy
 // functions of awsdynamodb. The table needs the keys, the time to live and the
 // index of [NewIdempotencyTable]. Synthesis refuses a table of the app that has others;
 // `once table check` compares those of an imported one. If the table has other items,
-// or other names, layout describes it; otherwise layout is nil.
+// other names, or strong consistency across regions, layout describes it; otherwise
+// layout is nil.
+//
+// For the functions of another region, table is the replica there: Replica of a TableV2,
+// or an imported table. Each region has its own reconciler and alarms.
 //
 // The CDK cannot change the key policy and the resource policy of an imported
 // table, so grants to another account are warned about. Import a table with a
@@ -113,11 +135,12 @@ func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdy
 func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynamodb.ITable, layout *TableLayout) *IdempotencyTable {
 	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), Table: table}
 	t.setLayout(layout)
+	t.strong = t.layout.Consistency == awsdynamodb.MultiRegionConsistency_STRONG
 	if table == nil {
 		refuse(t.Construct, "the table is not set: import one with awsdynamodb.TableV2_FromTableName")
 		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
 	}
-	t.judgeTable(t.Table)
+	t.strong = t.judgeTable(t.Table, t.strong)
 	return t
 }
 
@@ -166,8 +189,15 @@ func (t *IdempotencyTable) Named(name *string) *IdempotencyTable {
 // of [NewIdempotencyTable]. If that function created the table of records, the new
 // table has its Encryption, Replicas, RemovalPolicy, DeletionProtection, backups and
 // Tags. Call KeepLargeResultsIn before the grants.
+//
+// It is refused with strong consistency across regions: nothing would delete the
+// expired items of a second table.
 func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 	t.mustNotBeGranted("KeepLargeResultsIn")
+	if t.strong {
+		refuse(t.Construct, "KeepLargeResultsIn is called, and the table has strong consistency across regions, so it has no time to live: the reconciler's scan deletes expired items of the table of the records only. Do not call it: results above 4 KB are then in that table")
+		return
+	}
 	if chunks == nil {
 		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{
 			Encryption: t.own.Encryption, Replicas: withoutIndexes(t.own.Replicas),
@@ -177,7 +207,9 @@ func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 			Tags:                             t.own.Tags,
 		})
 	}
-	t.judgeTable(chunks)
+	if t.judgeTable(chunks, false) {
+		refuse(t.Construct, *chunks.Node().Path()+" has strong consistency across regions, so it has no time to live, and nothing would delete the large results in it: use a table without it")
+	}
 	t.Chunks = chunks
 }
 
@@ -210,8 +242,8 @@ func (t *IdempotencyTable) MetricForIndex(metricName *string, options *awscloudw
 	return t.Table.Metric(metricName, &own)
 }
 
-// shape is what the store needs of a table: its keys, its time to live, and that it
-// is not strongly consistent across regions.
+// shape is what the store needs of a table: its keys, and its time to live, which a
+// table with strong consistency across regions cannot have.
 type shape struct {
 	partitionKey, sortKey key
 	ttl                   string
@@ -241,11 +273,15 @@ func (t *IdempotencyTable) refuseOtherKeys(props *awsdynamodb.TablePropsV2) {
 		}
 		return key{or(a.Name, ""), kinds[a.Type]}
 	}
+	ttl := dynamostore.TTLAttribute
+	if t.strong {
+		ttl = ""
+	}
 	t.judge("the table", shape{
 		partitionKey: keyOf(props.PartitionKey, dynamostore.PartitionKey),
 		sortKey:      keyOf(props.SortKey, ""),
-		ttl:          or(props.TimeToLiveAttribute, dynamostore.TTLAttribute),
-		strong:       props.MultiRegionConsistency == awsdynamodb.MultiRegionConsistency_STRONG || props.WitnessRegion != nil,
+		ttl:          or(props.TimeToLiveAttribute, ttl),
+		strong:       t.strong,
 	})
 	if props.LocalSecondaryIndexes != nil {
 		refuse(t.Construct, "LocalSecondaryIndexes is set, and the table has no sort key: remove it")
@@ -261,17 +297,23 @@ type resource interface {
 	GlobalSecondaryIndexes() any
 }
 
-// resourceOf returns the resource of a table, or nil if the table is imported.
+// resourceOf returns the resource of a table, or nil if the table is imported. That of
+// a replica, which is a child of the table, is the table's.
 func resourceOf(table awsdynamodb.ITable) resource {
-	found, _ := table.Node().DefaultChild().(resource)
+	found, ok := table.Node().DefaultChild().(resource)
+	if !ok {
+		found, _ = table.Node().Scope().Node().DefaultChild().(resource)
+	}
 	return found
 }
 
-// judgeTable refuses a table of this app with which the store could not work.
-func (t *IdempotencyTable) judgeTable(table awsdynamodb.ITable) {
+// judgeTable refuses a table of this app with which the store could not work. It
+// reports whether the table has strong consistency across regions: strong is what the
+// caller knows of an imported table.
+func (t *IdempotencyTable) judgeTable(table awsdynamodb.ITable, strong bool) bool {
 	of := resourceOf(table)
 	if of == nil {
-		return
+		return strong
 	}
 	found, kinds := shape{sortKey: key{kind: "S"}}, map[string]string{}
 	for _, a := range resolved(of, of.AttributeDefinitions()) {
@@ -291,6 +333,10 @@ func (t *IdempotencyTable) judgeTable(table awsdynamodb.ITable) {
 		found.strong = or(global.MultiRegionConsistency(), "") == string(awsdynamodb.MultiRegionConsistency_STRONG)
 	}
 	t.judge(*table.Node().Path(), found)
+	if strong && !found.strong {
+		refuse(t.Construct, "TableLayout.Consistency is STRONG, and "+*table.Node().Path()+" has no strong consistency across regions: remove it")
+	}
+	return found.strong
 }
 
 // resolved returns the texts in a list of a resource.
@@ -319,13 +365,13 @@ func (t *IdempotencyTable) judge(name string, found shape) {
 		}
 	}
 	switch {
+	case found.strong && found.ttl != "":
+		refuse(t.Construct, name+" has a time to live, which DynamoDB does not support with strong consistency across regions: remove TimeToLiveAttribute; the reconciler's scan deletes expired items")
+	case found.strong:
 	case found.ttl == "":
 		warn(t.Construct, "once:time-to-live", name+" has no time to live, so expired records stay and are billed: set it to "+want.ttl)
 	case found.ttl != want.ttl:
 		refuse(t.Construct, fmt.Sprintf("the time to live of %s is %q, and the store uses %q: change it, or describe an existing table with a TableLayout", name, found.ttl, want.ttl))
-	}
-	if found.strong {
-		refuse(t.Construct, name+" has strong consistency across regions (MultiRegionConsistency, WitnessRegion), and such a table has neither time to live nor transactions: remove it")
 	}
 }
 
@@ -367,8 +413,10 @@ func (t *IdempotencyTable) replicas(props *awsdynamodb.TablePropsV2) *[]*awsdyna
 		refuse(t.Construct, "Replicas are set and the stack names no region, so the region of the table itself is not known: set Env of the stack")
 		return nil
 	}
-	warn(t.Construct, "once:replicas",
-		"each region evaluates conditions on its own copy, so two regions that get the same key run it twice: send the requests of a key to one region")
+	if !t.strong {
+		warn(t.Construct, "once:replicas",
+			"each region evaluates conditions on its own copy, so two regions that get the same key run it twice: send the requests of a key to one region, or use MultiRegionConsistency")
+	}
 	var all []*awsdynamodb.ReplicaTableProps
 	for _, replica := range *props.Replicas {
 		switch region := or(replica.Region, ""); {
@@ -381,6 +429,39 @@ func (t *IdempotencyTable) replicas(props *awsdynamodb.TablePropsV2) *[]*awsdyna
 		}
 	}
 	return &all
+}
+
+// judgeRegions refuses the regions of a table for which the CDK would stop with its own
+// error, and leaves them out. The CDK knows which regions can be together. asked is the
+// number of replicas before those that were refused.
+func (t *IdempotencyTable) judgeRegions(props *awsdynamodb.TablePropsV2, asked int) {
+	if !t.strong {
+		if props.WitnessRegion != nil {
+			refuse(t.Construct, "WitnessRegion is set, and only a table with strong consistency across regions has a witness: remove it, or set MultiRegionConsistency to STRONG")
+		}
+		props.WitnessRegion = nil
+		return
+	}
+	regions := []string{*awscdk.Stack_Of(t.Construct).Region()}
+	for _, replica := range or(props.Replicas, nil) {
+		regions = append(regions, *replica.Region)
+	}
+	replicas := len(regions)
+	if props.WitnessRegion != nil {
+		regions = append(regions, *props.WitnessRegion)
+	}
+	slices.Sort(regions)
+	switch {
+	case replicas-1 < asked: // refused before
+	case isToken(or(props.WitnessRegion, "")):
+		refuse(t.Construct, "WitnessRegion is not known at synthesis: write the name of the region")
+	case len(regions) != 3 || len(slices.Compact(regions)) != 3 || replicas < 2:
+		refuse(t.Construct, fmt.Sprintf("MultiRegionConsistency is STRONG in the regions %s, the stack's own among them, and DynamoDB needs three different regions: set Replicas to two other regions, or to one and WitnessRegion to the third",
+			strings.Join(regions, ", ")))
+	default:
+		return
+	}
+	props.MultiRegionConsistency, props.WitnessRegion, props.Replicas = "", nil, nil
 }
 
 // keyIsMissing reports whether a replica has no key of its own region.
