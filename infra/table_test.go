@@ -3,6 +3,8 @@
 package infra_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -148,25 +150,32 @@ func TestExistingTablesThatAreRefused(t *testing.T) {
 		table  func(awscdk.Stack, *string) awsdynamodb.ITable
 		layout *infra.TableLayout
 		want   []string
+		chunks []string // further refusals, as a table of large results
 	}{
 		{"keys", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
 			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: id, SortKey: pk, TimeToLiveAttribute: jsii.String("expires")})
-		}, nil, []string{`the partition key of Test/T is "id" (N), and the store uses "pk" (S)`, `the sort key of Test/T is "pk" (S), and the store uses none`, `the time to live of Test/T is "expires"`}},
+		}, nil, []string{`the partition key of Test/T is "id" (N), and the store uses "pk" (S)`, `the sort key of Test/T is "pk" (S), and the store uses none`, `the time to live of Test/T is "expires"`}, nil},
 		{"a table of the first version of the CDK", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
 			return awsdynamodb.NewTable(s, name, &awsdynamodb.TableProps{PartitionKey: id, TimeToLiveAttribute: jsii.String("ttl")})
-		}, nil, []string{`the partition key of Test/T is "id" (N)`}},
+		}, nil, []string{`the partition key of Test/T is "id" (N)`}, nil},
 		{"another layout", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
 			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
-		}, &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")}, []string{`the sort key of Test/T is none, and the store uses "SK" (S)`}},
-		{"strong consistency", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+		}, &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")}, []string{`the sort key of Test/T is none, and the store uses "SK" (S)`}, nil},
+		{"strong consistency and a time to live", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
 			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{
 				PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl"), MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG, WitnessRegion: jsii.String("eu-west-1"),
 				Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-3")}},
 			})
-		}, nil, []string{"Test/T has strong consistency"}},
+		}, nil, []string{"Test/T has a time to live, which DynamoDB does not support"}, []string{"Test/T has strong consistency across regions"}},
+		{"strong consistency", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
+			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{
+				PartitionKey: pk, MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG, WitnessRegion: jsii.String("eu-west-1"),
+				Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-3")}},
+			})
+		}, nil, nil, []string{"Test/T has strong consistency across regions"}},
 		{"as it should be", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
 			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
-		}, nil, nil},
+		}, nil, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
@@ -177,7 +186,7 @@ func TestExistingTablesThatAreRefused(t *testing.T) {
 			stack = newStackIn("eu-central-1")
 			imported := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("records"))
 			infra.IdempotencyTableFrom(stack, jsii.String("Records"), imported, row.layout).KeepLargeResultsIn(row.table(stack, jsii.String("T")))
-			wantRefusals(t, stack, row.want...)
+			wantRefusals(t, stack, slices.Concat(row.want, row.chunks)...)
 		})
 	}
 }
@@ -210,13 +219,39 @@ func TestTablesThatAreRefused(t *testing.T) {
 			other := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING}
 			return &awsdynamodb.TablePropsV2{
 				PartitionKey: other, SortKey: other, TimeToLiveAttribute: jsii.String("expires"),
-				LocalSecondaryIndexes:  &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
-				MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
+				LocalSecondaryIndexes: &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
 			}
 		}, []string{
 			`the partition key of the table is "id" (S), and the store uses "pk" (S)`, `the sort key of the table is "id" (S), and the store uses none`,
-			`the time to live of the table is "expires", and the store uses "ttl"`, "LocalSecondaryIndexes is set", "the table has strong consistency",
+			`the time to live of the table is "expires", and the store uses "ttl"`, "LocalSecondaryIndexes is set",
 		}},
+		{"a witness of eventual consistency", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{WitnessRegion: jsii.String("eu-west-1")}
+		}, []string{"WitnessRegion is set, and only a table with strong consistency across regions has a witness"}},
+		{"strong consistency and a time to live", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			props := strong("", "eu-west-1", "eu-west-3")
+			props.TimeToLiveAttribute = jsii.String("ttl")
+			return props
+		}, []string{"the table has a time to live, which DynamoDB does not support with strong consistency across regions: remove TimeToLiveAttribute"}},
+		{"strong consistency in no region", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return strong("", "eu-west-1", "eu-west-3")
+		}, []string{"Replicas are set and the stack names no region"}},
+		{"strong consistency in a region that is a parameter", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return strong(*awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString(), "eu-west-1")
+		}, []string{"WitnessRegion is not known at synthesis"}},
+		{"strong consistency in one region", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return strong("") },
+			[]string{"MultiRegionConsistency is STRONG in the regions eu-central-1, the stack's own among them, and DynamoDB needs three different regions"}},
+		{"strong consistency in two regions", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return strong("", "eu-west-1") },
+			[]string{"in the regions eu-central-1, eu-west-1,"}},
+		{"strong consistency with four regions", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return strong("eu-west-2", "eu-west-1", "eu-west-3")
+		}, []string{"in the regions eu-central-1, eu-west-1, eu-west-2, eu-west-3,"}},
+		{"strong consistency with the region of the stack", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return strong("", "eu-central-1", "eu-west-1")
+		}, []string{"DynamoDB needs three different regions"}},
+		{"strong consistency with a witness beside a replica", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return strong("eu-west-1", "eu-west-1")
+		}, []string{"DynamoDB needs three different regions"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()
@@ -229,6 +264,91 @@ func TestTablesThatAreRefused(t *testing.T) {
 			wantProperties(t, resources(t, stack, "AWS::DynamoDB::GlobalTable")[0], `{"KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}]}`)
 		})
 	}
+}
+
+// strong returns the properties of a table with strong consistency across regions.
+func strong(witness string, replicas ...string) *awsdynamodb.TablePropsV2 {
+	props := &awsdynamodb.TablePropsV2{TableName: jsii.String("records"), MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
+	var all []*awsdynamodb.ReplicaTableProps
+	for _, region := range replicas {
+		all = append(all, &awsdynamodb.ReplicaTableProps{Region: jsii.String(region)})
+	}
+	if all != nil {
+		props.Replicas = &all
+	}
+	if witness != "" {
+		props.WitnessRegion = jsii.String(witness)
+	}
+	return props
+}
+
+// A table with strong consistency across regions has its regions and no time to live.
+// Every function knows of it, whether it uses the table, a replica of it or an imported
+// one, and a reconciler may delete what nothing else deletes.
+func TestStrongConsistency(t *testing.T) {
+	for _, row := range []struct {
+		name, want string
+		props      *awsdynamodb.TablePropsV2
+	}{
+		{"three replicas", `{"MultiRegionConsistency": "STRONG", "GlobalTableWitnesses": null, "TimeToLiveSpecification": null}`, strong("", "eu-west-1", "eu-west-3")},
+		{"a witness", `{"MultiRegionConsistency": "STRONG", "GlobalTableWitnesses": [{"Region": "eu-west-3"}], "TimeToLiveSpecification": null}`, strong("eu-west-3", "eu-west-1")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			records := infra.NewIdempotencyTable(stack, jsii.String("Records"), row.props)
+			there := awscdk.NewStack(stack.Node().Root().(awscdk.App), jsii.String("There"), &awscdk.StackProps{
+				Env: &awscdk.Environment{Region: jsii.String("eu-west-1"), Account: jsii.String("123456789012")},
+			})
+			imported := awsdynamodb.TableV2_FromTableName(there, jsii.String("Imported"), jsii.String("records"))
+			for in, table := range map[awscdk.Stack][]*infra.IdempotencyTable{
+				stack: {records},
+				there: {
+					infra.IdempotencyTableFrom(there, jsii.String("Records"), records.Table.(awsdynamodb.TableV2).Replica(jsii.String("eu-west-1")), nil),
+					infra.IdempotencyTableFrom(there, jsii.String("Same"), imported, &infra.TableLayout{Consistency: awsdynamodb.MultiRegionConsistency_STRONG}),
+				},
+			} {
+				for _, table := range table {
+					table.GrantHandler(newFunction(in, "Handler"+*table.Node().Id(), 10), jsii.String("charge"))
+					infra.NewReconciler(in, jsii.String("Reconciler"+*table.Node().Id()), &infra.ReconcilerProps{Table: table, Function: newFunction(in, "Reconcile"+*table.Node().Id(), 60)})
+				}
+				wantRefusals(t, in)
+				wantWarnings(t, in)
+				functions, deletes := resources(t, in, "AWS::Lambda::Function"), 0
+				for _, fn := range functions {
+					if got := fn.Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["ONCE_CONSISTENCY"]; got != "strong" {
+						t.Errorf("ONCE_CONSISTENCY of %s is %v", fn.id, got)
+					}
+				}
+				for _, policy := range resources(t, in, "AWS::IAM::Policy") {
+					if may := strings.Contains(asJSON(t, policy.Properties), "dynamodb:DeleteItem"); may && strings.HasPrefix(policy.id, "Reconcile") {
+						deletes++
+					} else if may {
+						t.Errorf("%s allows deletions", policy.id)
+					}
+				}
+				if len(functions) == 0 || 2*deletes != len(functions) {
+					t.Errorf("%d of %d functions may delete, want the reconcilers", deletes, len(functions))
+				}
+			}
+			wantProperties(t, resources(t, stack, "AWS::DynamoDB::GlobalTable")[0], row.want)
+		})
+	}
+}
+
+// What would leave expired items in a table with strong consistency is refused.
+func TestStrongConsistency_Refusals(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), strong("", "eu-west-1", "eu-west-3"))
+	records.KeepLargeResultsIn(nil)
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Table: records, Function: newFunction(stack, "Reconcile", 60), Scan: &infra.ScanProps{Every: awscdk.Duration_Minutes(jsii.Number(0))},
+	})
+	weak := awsdynamodb.NewTableV2(stack, jsii.String("Weak"), &awsdynamodb.TablePropsV2{
+		PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}, TimeToLiveAttribute: jsii.String("ttl"),
+	})
+	infra.IdempotencyTableFrom(stack, jsii.String("From"), weak, &infra.TableLayout{Consistency: awsdynamodb.MultiRegionConsistency_STRONG})
+	wantRefusals(t, stack, "KeepLargeResultsIn is called, and the table has strong consistency across regions",
+		"Scan.Every is zero, and the table has strong consistency across regions", "TableLayout.Consistency is STRONG, and Test/Weak has no strong consistency")
 }
 
 // The function of a table with other items gets the layout, and so does the table of
