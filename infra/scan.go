@@ -167,7 +167,7 @@ func (s *scan) judge() {
 		return
 	}
 	requests, size := or(s.props.RequestsPerMonth, 1e6), or(s.props.RecordBytes, 450)
-	if size > inline && s.table.Chunks == nil {
+	if size > inline && s.table.Chunks == nil && !s.table.strong {
 		warn(s.on, "once:scan", fmt.Sprintf(
 			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results", size))
 	}

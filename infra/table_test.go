@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/jsii-runtime-go"
@@ -331,6 +332,11 @@ func TestStrongConsistency(t *testing.T) {
 				}
 			}
 			wantProperties(t, resources(t, stack, "AWS::DynamoDB::GlobalTable")[0], row.want)
+			// Expired items stay for up to a day, until the next scan.
+			price := *assertions.Annotations_FromStack(stack).FindInfo(jsii.String("*"), assertions.Match_StringLikeRegexp(jsii.String("outcomes of 2 days.")))
+			if len(price) != 1 {
+				t.Errorf("%d prices are those of two days", len(price))
+			}
 		})
 	}
 }

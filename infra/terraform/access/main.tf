@@ -3,6 +3,7 @@
 locals {
   # A record's key is OPERATION#HASH, and the hash has 43 characters. The key of a piece of a large result, a chunk, is the
   # record's key, a write id and a number. IAM reads * and ? as wildcards, except as $${*} and $${?}.
+  strong     = var.table.consistency == "strong"
   all        = var.may != "handler" || contains(coalesce(var.operations, []), "*")
   operations = local.all ? ["*"] : [for o in coalesce(var.operations, []) : replace(replace(replace(o, "$", "$${$}"), "*", "$${*}"), "?", "$${?}")]
   hash       = "#???????????????????????????????????????????"
@@ -38,6 +39,8 @@ locals {
       [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [for key in [local.scan] : key if var.scans]) }],
       [local.query],
       [for arn in [local.table] : { on = arn, actions = ["dynamodb:Scan"], keys = [] } if var.scans],
+      # Nothing else deletes expired items of such a table.
+      [for arn in [local.table] : { on = arn, actions = ["dynamodb:DeleteItem"], keys = concat(local.records, local.chunks) } if local.strong],
       local.use_chunks,
     )
     viewer = local.look
@@ -88,6 +91,11 @@ resource "aws_iam_role_policy" "access" {
     precondition {
       condition     = (var.operations != null) == (var.may == "handler")
       error_message = "A handler needs operations, or [\"*\"] for all records. A reconciler, a viewer and an operator use the records of all operations."
+    }
+
+    precondition {
+      condition     = var.scans || !local.strong
+      error_message = "scans is false, and in a table with strong consistency only the scan deletes expired items: remove it."
     }
   }
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 variable "table" {
-  description = "The table: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records."
+  description = "The table: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records. `consistency` is `strong` for a global table with strong consistency across regions."
   type = object({
     arn         = string
     kms_key_arn = optional(string)
     chunks      = optional(object({ arn = string }))
     prefix      = optional(string, "")
+    consistency = optional(string)
   })
 }
 
@@ -37,7 +38,7 @@ variable "operations" {
 }
 
 variable "scans" {
-  description = "Whether a reconciler may read the whole table. Without it, set `ONCE_SCAN_EVERY` to `off` for its function."
+  description = "Whether a reconciler may read the whole table. Without it, set `ONCE_SCAN_EVERY` to `off` for its function. A table with strong consistency needs it."
   type        = bool
   default     = true
 }

@@ -77,7 +77,7 @@ module "access" {
   table = var.table
   role  = var.role
   may   = "reconciler"
-  scans = local.scan_minutes > 0
+  scans = local.scan_minutes > 0 || var.table.consistency == "strong" # refused below
 }
 
 resource "aws_iam_role_policy" "send" {
@@ -108,6 +108,11 @@ resource "aws_cloudwatch_event_rule" "schedule" {
     precondition {
       condition     = try(split(":", var.function.arn)[3] == split(":", var.table.arn)[3], true)
       error_message = "The function and the table are in two regions, and DynamoDB finds a table only in its own: deploy both to one region, or use a replica of the table."
+    }
+
+    precondition {
+      condition     = local.scan_minutes > 0 || var.table.consistency != "strong"
+      error_message = "scan_every_minutes is 0, and in a table with strong consistency only the scan deletes expired items: remove it, or set another interval."
     }
 
     precondition {

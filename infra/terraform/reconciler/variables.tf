@@ -25,12 +25,13 @@ variable "role" {
 }
 
 variable "table" {
-  description = "The table to reconcile: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records."
+  description = "The table to reconcile: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records. `consistency` is `strong` for a global table with strong consistency across regions."
   type = object({
     arn         = string
     kms_key_arn = optional(string)
     chunks      = optional(object({ arn = string }))
     prefix      = optional(string, "")
+    consistency = optional(string)
     store       = optional(string)
   })
 }

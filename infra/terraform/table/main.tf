@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 locals {
+  strong = var.consistency == "strong"
   suffix = var.store == null ? "" : "_${upper(replace(var.store, "-", "_"))}" # of dynamostore.Variable
 }
 
@@ -36,9 +37,61 @@ resource "aws_dynamodb_table" "records" {
     non_key_attributes = ["st", "dt", "lease"]
   }
 
-  ttl {
-    attribute_name = "ttl"
-    enabled        = true
+  # DynamoDB has none in a table with strong consistency across regions.
+  dynamic "ttl" {
+    for_each = local.strong ? [] : ["ttl"]
+
+    content {
+      attribute_name = ttl.value
+      enabled        = true
+    }
+  }
+
+  # As in the examples of the provider, and as the CDK creates a table with replicas.
+  stream_enabled   = local.strong ? true : null
+  stream_view_type = local.strong ? "NEW_AND_OLD_IMAGES" : null
+
+  dynamic "replica" {
+    for_each = var.replicas
+
+    content {
+      region_name                 = replica.key
+      consistency_mode            = "STRONG"
+      deletion_protection_enabled = var.deletion_protection
+      kms_key_arn                 = replica.value.kms_key_arn
+      point_in_time_recovery      = var.point_in_time_recovery
+      propagate_tags              = true
+    }
+  }
+
+  dynamic "global_table_witness" {
+    for_each = var.witness[*]
+
+    content {
+      region_name = global_table_witness.value
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = !local.strong || length(var.replicas) > 0 && length(distinct(concat(keys(var.replicas), var.witness[*]))) == 2
+      error_message = "Strong consistency needs three different regions, and the provider's is one of them: set two replicas, or one replica and a witness."
+    }
+
+    precondition {
+      condition     = local.strong || length(var.replicas) == 0 && var.witness == null
+      error_message = "Replicas or a witness are set without consistency = \"strong\": with eventual consistency two regions that get the same key run it twice."
+    }
+
+    precondition {
+      condition     = !local.strong || !var.keep_large_results_apart
+      error_message = "keep_large_results_apart is set, and in a table with strong consistency only the scan of a reconciler deletes expired items, in the table of the records: remove it."
+    }
+
+    precondition {
+      condition     = alltrue([for r in var.replicas : (r.kms_key_arn == null) == (var.kms_key_arn == null)])
+      error_message = "A key belongs to one region: set kms_key_arn of the table and of each replica, or none of them."
+    }
   }
 
   point_in_time_recovery {

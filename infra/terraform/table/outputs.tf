@@ -25,10 +25,28 @@ output "store" {
   value       = var.store
 }
 
+output "consistency" {
+  description = "`strong`, or null for a table in one region."
+  value       = var.consistency
+}
+
+output "replicas" {
+  description = "The replicas by region, as tables for the modules `access`, `reconciler` and `alarms` in that region."
+  value = { for region, r in var.replicas : region => {
+    name        = aws_dynamodb_table.records.name
+    arn         = join(":", [for i, part in split(":", aws_dynamodb_table.records.arn) : i == 3 ? region : part]) # arn:PARTITION:dynamodb:REGION:…
+    kms_key_arn = r.kms_key_arn
+    chunks      = null
+    store       = var.store
+    consistency = var.consistency
+  } }
+}
+
 output "environment" {
-  description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree. The module `environment` joins those of several modules."
+  description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree, in the regions of the replicas too. The module `environment` joins those of several modules."
   value = merge(
     { "ONCE_TABLE${local.suffix}" = aws_dynamodb_table.records.name },
     { for t in aws_dynamodb_table.chunks : "ONCE_CHUNK_TABLE${local.suffix}" => t.name },
+    { for c in var.consistency[*] : "ONCE_CONSISTENCY${local.suffix}" => c },
   )
 }

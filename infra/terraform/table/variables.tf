@@ -32,6 +32,29 @@ variable "kms_key_arn" {
   }
 }
 
+variable "consistency" {
+  description = "`strong` creates a global table in which all regions agree on a key (MRSC). It has two `replicas`, or one and a `witness`, beside the table in the provider's region, and no time to live: the scan of a reconciler deletes expired items. It cannot be changed later. Default: a table in one region."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.consistency == null || var.consistency == "strong"
+    error_message = "The consistency is \"strong\", or null for a table in one region."
+  }
+}
+
+variable "replicas" {
+  description = "The other regions of a table with strong consistency, and the ARN of a customer managed key in each if kms_key_arn is set, such as `{ eu-west-1 = {} }`."
+  type        = map(object({ kms_key_arn = optional(string) }))
+  default     = {}
+}
+
+variable "witness" {
+  description = "The third region of a table with strong consistency and one replica. It has no table, and no function can use it."
+  type        = string
+  default     = null
+}
+
 variable "keep_large_results_apart" {
   description = "Creates a second table, for results above 4 KB, so that the scan of a reconciler does not read them."
   type        = bool

@@ -140,3 +140,31 @@ run "a_handler_without_operations" {
 
   expect_failures = [aws_iam_role_policy.access]
 }
+
+run "a_reconciler_of_a_strong_table_deletes" {
+  command = plan
+
+  variables {
+    table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", consistency = "strong" }
+    may        = "reconciler"
+    operations = null
+  }
+
+  assert {
+    condition     = length(regexall("dynamodb:DeleteItem", output.policy)) == 1
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
+run "a_strong_table_without_scans" {
+  command = plan
+
+  variables {
+    table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", consistency = "strong" }
+    may        = "reconciler"
+    operations = null
+    scans      = false
+  }
+
+  expect_failures = [aws_iam_role_policy.access]
+}

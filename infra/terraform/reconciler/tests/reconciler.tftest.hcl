@@ -206,3 +206,14 @@ run "a_log_filter_above_info" {
 
   expect_failures = [check.log_level]
 }
+
+run "a_strong_table_without_scans" {
+  command = plan
+
+  variables {
+    table              = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", consistency = "strong" }
+    scan_every_minutes = 0
+  }
+
+  expect_failures = [aws_cloudwatch_event_rule.schedule]
+}

@@ -57,6 +57,33 @@ module "apart_access" {
   operations = each.key == "handler" ? ["charge"] : null
 }
 
+module "everywhere" {
+  source = "../../table"
+
+  name        = "everywhere"
+  consistency = "strong"
+  replicas    = { eu-central-1 = {} }
+  witness     = "eu-west-3"
+}
+
+module "everywhere_access" {
+  for_each   = toset(["handler", "reconciler", "viewer", "operator"])
+  source     = "../../access"
+  table      = module.everywhere
+  role       = each.key
+  may        = each.key
+  operations = each.key == "handler" ? ["charge"] : null
+}
+
+module "frankfurt_access" {
+  source = "../../access"
+
+  table      = module.everywhere.replicas["eu-central-1"]
+  role       = "charge-frankfurt"
+  may        = "handler"
+  operations = ["POST /charges"]
+}
+
 module "shared_access" {
   for_each   = toset(["handler", "reconciler", "viewer", "operator"])
   source     = "../../access"
