@@ -214,6 +214,32 @@ func sharing(service awscdk.Stack, charge awslambda.Function) {
 	records.GrantHandler(charge, jsii.String("POST /charges")) // ONCE_TABLE is the ARN
 }
 
+// agreed is the code of docs/regions.md for the stack that creates the table.
+func agreed(stack awscdk.Stack) *infra.IdempotencyTable {
+	return infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		TableName:              jsii.String("charge-records"),
+		MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
+		Replicas:               &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}},
+		WitnessRegion:          jsii.String("eu-west-3"), // or a second replica
+	})
+}
+
+// agreedThere is the code of docs/regions.md for a stack in another region.
+func agreedThere(stack awscdk.Stack, charge, reconcile awslambda.IFunction, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
+	replica := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("charge-records"))
+	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), replica, &infra.TableLayout{
+		Consistency: awsdynamodb.MultiRegionConsistency_STRONG,
+	})
+	records.GrantHandler(charge, jsii.String("POST /charges")) // and sets ONCE_CONSISTENCY
+	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: reconcile, Table: records})
+	infra.NewIdempotencyAlarms(stack, jsii.String("OnceAlarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Table: records,
+		Functions:  &[]awslambda.IFunction{charge},
+		Reconciler: reconciler, Page: pager, Ticket: tickets,
+	})
+	return records
+}
+
 // The code that the guides show is accepted.
 func TestGuide(t *testing.T) {
 	queue := func(s awscdk.Stack, id string) awssqs.Queue { return awssqs.NewQueue(s, jsii.String(id), nil) }
@@ -265,6 +291,13 @@ func TestGuide(t *testing.T) {
 		{"KMS with a replica", func(s awscdk.Stack) {
 			encryptedReplica(s, awskms.NewKey(s, jsii.String("Key"), nil), jsii.String("arn:aws:kms:eu-west-1:123456789012:key/1"))
 		}, 0, []string{"send the requests of a key to one region"}},
+		{"several regions", func(s awscdk.Stack) {
+			agreed(s).GrantHandler(newFunction(s, "Charge", 10), jsii.String("POST /charges"))
+		}, 1, nil},
+		{"another region", func(s awscdk.Stack) {
+			topic := awssns.NewTopic(s, jsii.String("Topic"), nil)
+			agreedThere(s, newFunction(s, "Charge", 10), newFunction(s, "Reconcile", 60), topic, topic)
+		}, 2, nil},
 		{"the account of the table", shared, 0, nil},
 		{"the account of the function", func(s awscdk.Stack) { sharing(s, newFunction(s, "Charge", 10)) }, 1,
 			[]string{"the policy of the imported table Test/Table cannot be changed here"}},
@@ -284,22 +317,26 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// The Terraform in the guide of an existing table is a part of what OpenTofu applies.
+// The Terraform in these guides is a part of what OpenTofu applies.
 func TestTerraformInTheGuide(t *testing.T) {
-	text, err := os.ReadFile("../docs/deploy-existing-table.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	source, err := os.ReadFile("terraform/testdata/watched/main.tf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.Split(string(text), "```hcl\n")
-	if len(parts) != 2 {
-		t.Fatalf("%d snippets", len(parts)-1)
-	}
-	if snippet, _, _ := strings.Cut(parts[1], "```"); !strings.Contains(string(source), snippet) {
-		t.Errorf("not in main.tf:\n%s", snippet)
+	for _, page := range []string{"deploy-existing-table.md", "regions.md"} {
+		text, err := os.ReadFile("../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := strings.Split(string(text), "```hcl\n")
+		if len(parts) != 2 {
+			t.Fatalf("%s: %d snippets", page, len(parts)-1)
+		}
+		snippet, _, _ := strings.Cut(parts[1], "```")
+		local := regexp.MustCompile(`"github\.com/once-lambda/once//infra/terraform/(\w+)\?ref=v[\d.]+"`).ReplaceAllString(snippet, `"../../$1"`)
+		if !strings.Contains(string(source), local) {
+			t.Errorf("%s: not in main.tf:\n%s", page, local)
+		}
 	}
 }
 
@@ -444,28 +481,39 @@ func rings(t *testing.T, r resource) string {
 	}
 }
 
-// The table for CloudFormation is the one that the CDK synthesises.
+// The tables for CloudFormation are those that the CDK synthesises.
 func TestTableTemplate(t *testing.T) {
-	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false)})
-	stack := awscdk.NewStack(app, jsii.String("Test"), &awscdk.StackProps{
-		Description: jsii.String("The table of package dynamostore"),
-		Synthesizer: awscdk.NewDefaultStackSynthesizer(&awscdk.DefaultStackSynthesizerProps{GenerateBootstrapVersionRule: jsii.Bool(false)}),
-	})
-	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	table.Table.Node().DefaultChild().(awsdynamodb.CfnGlobalTable).OverrideLogicalId(jsii.String("Records"))
-	awscdk.NewCfnOutput(stack, jsii.String("TableName"), &awscdk.CfnOutputProps{Value: table.Table.TableName()})
-	awscdk.NewCfnOutput(stack, jsii.String("TableArn"), &awscdk.CfnOutputProps{Value: table.Table.TableArn()})
-	want, err := json.MarshalIndent(assertions.Template_FromStack(stack, nil).ToJSON(), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile("table.json", want, 0o644); err != nil {
+	everywhere := strong("eu-west-3", "eu-central-1")
+	everywhere.TableName = nil
+	for _, row := range []struct {
+		file, description string
+		env               *awscdk.Environment
+		props             *awsdynamodb.TablePropsV2
+	}{
+		{"table.json", "The table of package dynamostore", nil, nil},
+		{"strong.json", "The table of package dynamostore with strong consistency across regions, deployed in eu-west-1", &awscdk.Environment{Region: jsii.String("eu-west-1")}, everywhere},
+	} {
+		app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false)})
+		stack := awscdk.NewStack(app, jsii.String("Test"), &awscdk.StackProps{
+			Description: jsii.String(row.description), Env: row.env,
+			Synthesizer: awscdk.NewDefaultStackSynthesizer(&awscdk.DefaultStackSynthesizerProps{GenerateBootstrapVersionRule: jsii.Bool(false)}),
+		})
+		table := infra.NewIdempotencyTable(stack, jsii.String("Records"), row.props)
+		table.Table.Node().DefaultChild().(awsdynamodb.CfnGlobalTable).OverrideLogicalId(jsii.String("Records"))
+		awscdk.NewCfnOutput(stack, jsii.String("TableName"), &awscdk.CfnOutputProps{Value: table.Table.TableName()})
+		awscdk.NewCfnOutput(stack, jsii.String("TableArn"), &awscdk.CfnOutputProps{Value: table.Table.TableArn()})
+		want, err := json.MarshalIndent(assertions.Template_FromStack(stack, nil).ToJSON(), "", "  ")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if got, err := os.ReadFile("table.json"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("table.json is out of date (%v): run go test ./infra -run %s -update", err, t.Name())
+		want = append(want, '\n')
+		if *update {
+			if err := os.WriteFile(row.file, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(row.file); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is out of date (%v): run go test ./infra -run %s -update", row.file, err, t.Name())
+		}
 	}
 }

@@ -50,8 +50,8 @@ type TableLayout struct {
 	// TimeToLiveAttribute is the name of the attribute for time to live. Default: ttl.
 	TimeToLiveAttribute *string
 	// Consistency is STRONG if the imported table is a global table with strong
-	// consistency across regions (MRSC). Of a table of this app, and of its Replica, it
-	// is known. Default: EVENTUAL, or a table in one region.
+	// consistency across regions (MRSC). The construct knows that of a table of this
+	// app and of its Replica. Default: EVENTUAL, or a table in one region.
 	Consistency awsdynamodb.MultiRegionConsistency
 }
 
