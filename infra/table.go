@@ -446,16 +446,15 @@ func (t *IdempotencyTable) judgeRegions(props *awsdynamodb.TablePropsV2, asked i
 	for _, replica := range or(props.Replicas, nil) {
 		regions = append(regions, *replica.Region)
 	}
-	replicas := len(regions)
+	known := len(regions) - 1
 	if props.WitnessRegion != nil {
 		regions = append(regions, *props.WitnessRegion)
 	}
-	slices.Sort(regions)
 	switch {
-	case replicas-1 < asked: // refused before
+	case known < asked: // refused before
 	case isToken(or(props.WitnessRegion, "")):
 		refuse(t.Construct, "WitnessRegion is not known at synthesis: write the name of the region")
-	case len(regions) != 3 || len(slices.Compact(regions)) != 3 || replicas < 2:
+	case len(regions) != 3 || len(slices.Compact(slices.Sorted(slices.Values(regions)))) != 3:
 		refuse(t.Construct, fmt.Sprintf("MultiRegionConsistency is STRONG in the regions %s, the stack's own among them, and DynamoDB needs three different regions: set Replicas to two other regions, or to one and WitnessRegion to the third",
 			strings.Join(regions, ", ")))
 	default:
