@@ -190,12 +190,12 @@ func (t *IdempotencyTable) Named(name *string) *IdempotencyTable {
 // table has its Encryption, Replicas, RemovalPolicy, DeletionProtection, backups and
 // Tags. Call KeepLargeResultsIn before the grants.
 //
-// It is refused with strong consistency across regions: nothing would delete the
-// expired items of a second table.
+// It is refused with strong consistency across regions: such a table has no time to
+// live, and a reconciler may delete items of the table of the records only.
 func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 	t.mustNotBeGranted("KeepLargeResultsIn")
 	if t.strong {
-		refuse(t.Construct, "KeepLargeResultsIn is called, and the table has strong consistency across regions, so it has no time to live: the reconciler's scan deletes expired items of the table of the records only. Do not call it: results above 4 KB are then in that table")
+		refuse(t.Construct, "KeepLargeResultsIn is called, and the table has strong consistency across regions, so it has no time to live, and a reconciler may scan and delete expired items of the table of the records only. Do not call it: results above 4 KB are then in that table")
 		return
 	}
 	if chunks == nil {

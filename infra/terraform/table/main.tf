@@ -85,7 +85,7 @@ resource "aws_dynamodb_table" "records" {
 
     precondition {
       condition     = !local.strong || !var.keep_large_results_apart
-      error_message = "keep_large_results_apart is set, and in a table with strong consistency only the scan of a reconciler deletes expired items, in the table of the records: remove it."
+      error_message = "keep_large_results_apart is set, and with strong consistency, where only a reconciler deletes expired items, it may do so in the table of the records only: remove it."
     }
 
     precondition {
