@@ -70,6 +70,7 @@ func (t *IdempotencyTable) grantReconciler(grantee awsiam.IGrantable, scans bool
 	}
 	of := append([]permission{{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records}}, lists...)
 	if t.strong {
+		t.swept = true
 		expired, large := t.keysOf(jsii.String(allOf))
 		of = append(of, permission{on: t.arn(), actions: []string{"dynamodb:DeleteItem"}, keys: append(expired, large...)})
 	}

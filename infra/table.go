@@ -32,6 +32,7 @@ type IdempotencyTable struct {
 	layout    TableLayout              // every name is set
 	own       awsdynamodb.TablePropsV2 // of a table that NewIdempotencyTable created
 	strong    bool                     // it has strong consistency across regions
+	swept     bool                     // a reconciler deletes its expired items
 	granted   bool                     // a grantee has the settings
 	functions []awslambda.Function     // that have them
 }
@@ -93,6 +94,7 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 	t.own = own
 	own.GlobalSecondaryIndexes = withRecovery(own.GlobalSecondaryIndexes)
 	t.Table = t.create("Table", own)
+	t.mustBeSwept()
 	return t
 }
 
@@ -141,6 +143,7 @@ func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynam
 		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
 	}
 	t.strong = t.judgeTable(t.Table, t.strong)
+	t.mustBeSwept()
 	return t
 }
 
@@ -461,6 +464,29 @@ func (t *IdempotencyTable) judgeRegions(props *awsdynamodb.TablePropsV2, asked i
 		return
 	}
 	props.MultiRegionConsistency, props.WitnessRegion, props.Replicas = "", nil, nil
+}
+
+// mustBeSwept warns at the end of synthesis if nothing deletes the expired items of a
+// table that has no time to live.
+func (t *IdempotencyTable) mustBeSwept() {
+	if t.strong {
+		awscdk.Aspects_Of(t.Construct).Add(&sweep{of: t}, nil)
+	}
+}
+
+// sweep is the aspect of mustBeSwept.
+type sweep struct {
+	of   *IdempotencyTable
+	done bool // it visits the construct's children, too
+}
+
+// Visit is called by the CDK for the construct and its children.
+func (s *sweep) Visit(constructs.IConstruct) {
+	if !s.done && !s.of.swept {
+		warn(s.of.Construct, "once:not-swept",
+			"the table has strong consistency across regions, so it has no time to live, and no Reconciler of this construct deletes its expired items: create one in each region")
+	}
+	s.done = true
 }
 
 // keyIsMissing reports whether a replica has no key of its own region.

@@ -180,7 +180,7 @@ func TestExistingTablesThatAreRefused(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
-			infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack, jsii.String("T")), row.layout)
+			infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack, jsii.String("T")), row.layout).GrantReconciler(newRole(stack, "Role"))
 			wantRefusals(t, stack, row.want...)
 			wantWarnings(t, stack)
 
@@ -305,17 +305,20 @@ func TestStrongConsistency(t *testing.T) {
 			})
 			imported := awsdynamodb.TableV2_FromTableName(there, jsii.String("Imported"), jsii.String("records"))
 			large := &infra.ScanProps{RecordBytes: jsii.Number(5000)} // no advice to keep them in another table
-			for in, table := range map[awscdk.Stack][]*infra.IdempotencyTable{
+			tables := map[awscdk.Stack][]*infra.IdempotencyTable{
 				stack: {records},
 				there: {
 					infra.IdempotencyTableFrom(there, jsii.String("Records"), records.Table.(awsdynamodb.TableV2).Replica(jsii.String("eu-west-1")), nil),
 					infra.IdempotencyTableFrom(there, jsii.String("Same"), imported, &infra.TableLayout{Consistency: awsdynamodb.MultiRegionConsistency_STRONG}),
 				},
-			} {
-				for _, table := range table {
+			}
+			for in, tables := range tables { // before the first synthesis
+				for _, table := range tables {
 					table.GrantHandler(newFunction(in, "Handler"+*table.Node().Id(), 10), jsii.String("charge"))
 					infra.NewReconciler(in, jsii.String("Reconciler"+*table.Node().Id()), &infra.ReconcilerProps{Table: table, Function: newFunction(in, "Reconcile"+*table.Node().Id(), 60), Scan: large})
 				}
+			}
+			for in := range tables {
 				wantRefusals(t, in)
 				wantWarnings(t, in)
 				functions, deletes := resources(t, in, "AWS::Lambda::Function"), 0
@@ -345,10 +348,17 @@ func TestStrongConsistency(t *testing.T) {
 	}
 }
 
-// What would leave expired items in a table with strong consistency is refused.
+// What would leave expired items in a table with strong consistency is refused, or
+// warned about if another stack may delete them.
 func TestStrongConsistency_Refusals(t *testing.T) {
 	stack := newStackIn("eu-central-1")
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), strong("", "eu-west-1", "eu-west-3"))
+	unswept := newStackIn("eu-central-1")
+	infra.NewIdempotencyTable(unswept, jsii.String("Records"), strong("", "eu-west-1", "eu-west-3"))
+	imported := awsdynamodb.TableV2_FromTableName(unswept, jsii.String("Imported"), jsii.String("records"))
+	infra.IdempotencyTableFrom(unswept, jsii.String("From"), imported, &infra.TableLayout{Consistency: awsdynamodb.MultiRegionConsistency_STRONG})
+	const warning = "no Reconciler of this construct deletes its expired items"
+	wantWarnings(t, unswept, warning, warning)
 	records.KeepLargeResultsIn(nil)
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Table: records, Function: newFunction(stack, "Reconcile", 60), Scan: &infra.ScanProps{Every: awscdk.Duration_Minutes(jsii.Number(0))},
