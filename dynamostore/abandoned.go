@@ -9,7 +9,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"iter"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -29,6 +31,25 @@ import (
 const (
 	runningCondition   = "attribute_not_exists(" + IndexPartitionKey + ") AND attribute_exists(" + IndexSortKey + ")"
 	abandonedCondition = "attribute_not_exists(" + IndexPartitionKey + ") AND " + IndexSortKey + " <= :now"
+)
+
+// DynamoDB has no time to live in a table with strong consistency across regions, so
+// the pass also finds the items that it would delete.
+const (
+	expiredCondition = ttlPlaceholder + " < :expired"
+	// deleteRecordCondition is false for a record that was renewed after the scan.
+	deleteRecordCondition = attrVersion + " = :was AND " + expiredCondition
+	// deleteChunkCondition compares no version: the key of a chunk contains it.
+	deleteChunkCondition = "attribute_exists(" + attrPart + ") AND " + expiredCondition
+)
+
+const (
+	// deleteParallel is how many items a call of Abandoned deletes in parallel: as many
+	// as a reconciler claims in parallel, by default.
+	deleteParallel = 10
+	// deleteUnits is how many write units a second deletions take for each segment. A
+	// partition has 1,000.
+	deleteUnits = 250
 )
 
 // Running lists the records in progress that wait for reconciliation and are not
@@ -60,13 +81,42 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // is, and which call reads, is in an item of the table, which costs two write units
 // for each call that reads.
 //
-// The role needs dynamodb:Scan, dynamodb:GetItem and dynamodb:PutItem on the table.
+// With Options.Consistency, the pass also deletes each record an hour after its expiry
+// and each chunk two hours after that of its record, from Options.ChunkTable, too. A
+// deletion is conditional on the version and the expiry, so an item that was renewed
+// stays. Deletions do not count as findings. They are limited to ten at a time, and to
+// 250 write units a second for each segment. A throttled one ends the call, and the next
+// call repeats its page. After any other error the call deletes nothing more, and reads
+// on: abandoned runs are found without the permission to delete. So if at least one pass a day is made, an item is
+// gone at latest a day, and the time of two passes, after it can be deleted.
+//
+// The role needs dynamodb:Scan, dynamodb:GetItem and dynamodb:PutItem on the table. With
+// Options.Consistency it needs dynamodb:DeleteItem, too, and all four on
+// Options.ChunkTable.
 func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
 	if s.opts.ScanEvery < 0 {
 		return driver.Scanned{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
+	if s.opts.Consistency != Strong || s.chunks == s {
+		return s.readOn(ctx, now, handle)
+	}
+	var chunks driver.Scanned
+	var chunksErr error
+	var ended sync.WaitGroup
+	ended.Go(func() { chunks, chunksErr = s.chunks.readOn(ctx, now, nil) })
+	scanned, err := s.readOn(ctx, now, handle)
+	ended.Wait()
+	scanned.Items, scanned.ReadUnits = scanned.Items+chunks.Items, scanned.ReadUnits+chunks.ReadUnits
+	scanned.Deleted += chunks.Deleted
+	scanned.Late = scanned.Late || chunks.Late
+	scanned.Replaced = cmp.Or(scanned.Replaced, chunks.Replaced)
+	return scanned, errors.Join(err, chunksErr)
+}
+
+// readOn continues the pass over one table, or begins one. The context has a deadline.
+func (s *Store) readOn(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
 	mark, err := s.bookmark(ctx)
 	if err != nil {
 		return driver.Scanned{}, unlessEnded(ctx, err)
@@ -82,7 +132,12 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 		mark.wrong = "" // the other call replaces it
 		return mark.scanned(now, s.opts.ScanEvery), unlessEnded(ctx, err)
 	}
-	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
+	p := &pass{
+		store: s, now: now, mark: mark, handle: handle,
+		pace:    pace{units: fullPage, every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))},
+		deletes: pace{units: 1, every: time.Second / time.Duration(deleteUnits*len(mark.starts))},
+		slots:   make(chan struct{}, deleteParallel),
+	}
 	err = p.read(ctx)
 	mark.reserved = time.Time{}
 	if mark.done() {
@@ -92,7 +147,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 	defer cancel()
 	_, saveErr := s.putBookmark(save, mark) // if it is not mine any more, another call has gone on
 	result := mark.scanned(now, s.opts.ScanEvery)
-	result.Items, result.ReadUnits = p.done.Items, p.done.ReadUnits
+	result.Items, result.ReadUnits, result.Deleted = p.done.Items, p.done.ReadUnits, p.done.Deleted
 	return result, errors.Join(err, saveErr)
 }
 
@@ -164,8 +219,12 @@ type pass struct {
 	handle func([]driver.Listed) bool
 	pace   pace
 
+	deletes pace          // of deletions
+	slots   chan struct{} // of deletions
+
 	mu     sync.Mutex
 	closed bool // handle has returned false
+	keeps  bool // a deletion has failed, so this call makes no more
 	err    error
 	done   driver.Scanned
 }
@@ -193,12 +252,13 @@ func (p *pass) read(ctx context.Context) error {
 // handled. A throttled read ends the call: requests come first.
 func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	l := p.store.layout
-	filter, _, values := l.filter(abandonedCondition, item{":now": number(p.now.UnixMilli())})
+	s := p.selection()
+	filter, _, values := l.filter(s.condition, s.values)
 	in := &dynamodb.ScanInput{
 		TableName:                 aws.String(p.store.table),
 		FilterExpression:          filter,
-		ProjectionExpression:      aws.String(l.listedAttributes()),
-		ExpressionAttributeNames:  l.keyNames,
+		ProjectionExpression:      aws.String(s.projection),
+		ExpressionAttributeNames:  s.names,
 		ExpressionAttributeValues: values,
 		Segment:                   aws.Int32(int32(segment)),
 		TotalSegments:             aws.Int32(int32(len(p.mark.starts))),
@@ -209,7 +269,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	}
 	out, err := p.store.client.Scan(ctx, in)
 	if err != nil {
-		p.fails(ctx, err)
+		p.fails(ctx, "Scan", err)
 		return false
 	}
 	units := 0.0
@@ -217,10 +277,32 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		units = aws.ToFloat64(c.CapacityUnits)
 	}
 	p.pace.spent(units)
-	found := make([]driver.Listed, len(out.Items))
-	for i, it := range out.Items {
-		found[i], _ = l.decodeListed(it) // with an error, it has the id
+	found := make([]driver.Listed, 0, len(out.Items))
+	var expired []item
+	for _, it := range out.Items {
+		if p.isExpired(it) {
+			expired = append(expired, it)
+			continue
+		}
+		listed, _ := l.decodeListed(it) // with an error, it has the id
+		found = append(found, listed)
 	}
+	if !p.handled(out, units, found) {
+		return false
+	}
+	deleted, gone := p.deleteAll(ctx, expired) // claims come first
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done.Deleted += deleted
+	if !gone {
+		return false // the next call reads the page again
+	}
+	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
+	return true
+}
+
+// handled counts a page and passes its records to handle.
+func (p *pass) handled(out *dynamodb.ScanOutput, units float64, found []driver.Listed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done.Items += int(out.ScannedCount)
@@ -230,30 +312,146 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		return false
 	}
 	p.mark.found = p.mark.found || len(found) > 0
-	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
 	return true
 }
 
-// fails keeps an error of a read. A read that was throttled, or ended with ctx, is
-// no error: the next call repeats it.
-func (p *pass) fails(ctx context.Context, err error) {
+// fails keeps an error of a call. A call that was throttled, or ended with ctx, is no
+// error: the next call of Abandoned repeats it.
+func (p *pass) fails(ctx context.Context, operation string, err error) {
 	if err = unlessEnded(ctx, err); isThrottling(err) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = errors.Join(p.err, p.store.explain("Scan", err))
+	p.err = errors.Join(p.err, p.store.explain(operation, err))
 }
 
-// pace spreads the pages of all segments over the time.
+// keep ends the deletions of the call after an error. The search for abandoned runs
+// goes on: it must not depend on a permission to delete.
+func (p *pass) keep(ctx context.Context, err error) {
+	p.mu.Lock()
+	first := !p.keeps
+	p.keeps = true
+	p.mu.Unlock()
+	if first {
+		p.fails(ctx, "DeleteItem", err)
+	}
+}
+
+// mayDelete reports whether the call still deletes expired items.
+func (p *pass) mayDelete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.keeps
+}
+
+// selection is what a pass selects in its table.
+type selection struct {
+	condition, projection string
+	names                 map[string]string
+	values                item
+}
+
+// selection returns what the pass selects: abandoned runs, and expired items in a table
+// without a time to live.
+func (p *pass) selection() selection {
+	l := p.store.layout
+	s := selection{abandonedCondition, l.listedAttributes(), l.keyNames, item{":now": number(p.now.UnixMilli())}}
+	if p.store.opts.Consistency != Strong {
+		return s
+	}
+	s.condition = "(" + s.condition + ") OR " + expiredCondition
+	s.values[":expired"] = p.expiry()
+	if p.store.chunks == nil { // the table holds only chunks
+		s.condition, s.values = expiredCondition, item{":expired": p.expiry()}
+	}
+	s.projection += ", " + attrVersion + ", " + ttlPlaceholder
+	s.names = map[string]string{ttlPlaceholder: l.ttl}
+	maps.Copy(s.names, l.keyNames)
+	return s
+}
+
+// expiry returns the earliest time to live of an item that stays.
+func (p *pass) expiry() types.AttributeValue { return number(p.now.Unix()) }
+
+// isExpired reports whether DynamoDB's time to live would delete the item. The time to
+// live is projected only in a table with strong consistency.
+func (p *pass) isExpired(it item) bool {
+	d := decoder{kind: "item", item: it}
+	ttl := d.number(p.store.layout.ttl, required)
+	return d.err == nil && ttl < p.now.Unix()
+}
+
+// deleteAll deletes expired items. It reports false if the page has to be read again,
+// because a deletion was throttled or cut off.
+func (p *pass) deleteAll(ctx context.Context, expired []item) (deleted int, gone bool) {
+	var count, left atomic.Int64
+	var deletions sync.WaitGroup
+	for _, it := range expired {
+		if !p.mayDelete() {
+			break
+		}
+		if left.Load() > 0 || !p.deletes.wait(ctx) {
+			left.Add(1)
+			break
+		}
+		p.slots <- struct{}{}
+		deletions.Go(func() {
+			defer func() { <-p.slots }()
+			switch done, err := p.delete(ctx, it); {
+			case done:
+				count.Add(1)
+			case err == nil:
+			case ctx.Err() != nil || isThrottling(err):
+				left.Add(1)
+			default:
+				p.keep(ctx, err)
+			}
+		})
+	}
+	deletions.Wait()
+	return int(count.Load()), left.Load() == 0
+}
+
+// delete deletes an expired item, unless it was renewed.
+func (p *pass) delete(ctx context.Context, it item) (done bool, err error) {
+	l := p.store.layout
+	in := &dynamodb.DeleteItemInput{
+		TableName:                 aws.String(p.store.table),
+		Key:                       l.keyOf(l.nameOf(it)),
+		ConditionExpression:       aws.String(deleteChunkCondition),
+		ExpressionAttributeNames:  map[string]string{ttlPlaceholder: l.ttl},
+		ExpressionAttributeValues: item{":expired": p.expiry()},
+		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
+	}
+	if version := it[attrVersion]; version != nil {
+		in.ConditionExpression = aws.String(deleteRecordCondition)
+		in.ExpressionAttributeValues[":was"] = version
+	}
+	var out *dynamodb.DeleteItemOutput
+	err = p.store.persist(ctx, func() (err error) {
+		out, err = p.store.client.DeleteItem(ctx, in)
+		return err
+	})
+	if _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); renewed || isConflict(err) && ctx.Err() == nil {
+		return false, nil // it is not expired any more, or another region keeps writing it
+	}
+	if err == nil && out.ConsumedCapacity != nil {
+		p.deletes.spent(aws.ToFloat64(out.ConsumedCapacity.CapacityUnits))
+	}
+	return err == nil, err
+}
+
+// pace spreads the calls for all segments over the time.
 type pace struct {
-	every time.Duration // between two full pages
+	units float64       // of a usual call
+	every time.Duration // between two usual calls
 
 	mu   sync.Mutex
-	next time.Time // of the next page
+	next time.Time // of the next call
 }
 
-// wait waits until the next page may be read, and reports whether the time of ctx
+// wait waits until the next call may be made, and reports whether the time of ctx
 // is enough for that.
 func (p *pace) wait(ctx context.Context) bool {
 	p.mu.Lock()
@@ -267,11 +465,11 @@ func (p *pace) wait(ctx context.Context) bool {
 	return timeLeft(ctx) > delay && sleep(ctx, delay) == nil
 }
 
-// spent corrects the time of the next page after one that was not full.
+// spent corrects the time of the next call after one that took other units.
 func (p *pace) spent(units float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - units/fullPage)))
+	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - units/p.units)))
 }
 
 // bookmark is where a pass over the table is. Its item is in the table, under a
@@ -442,13 +640,17 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		it[attrFound] = &types.AttributeValueMemberBOOL{Value: true}
 	}
 	putTime(it, attrReserved, m.reserved)
-	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
+	in := &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),
 		Item:                      it,
 		ConditionExpression:       aws.String(bookmarkCondition),
 		ExpressionAttributeValues: item{":was": cmp.Or[types.AttributeValue](m.was, &types.AttributeValueMemberB{Value: []byte{}})},
 
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	err = s.persist(ctx, func() error { // a reconciler of another region may write it
+		_, err := s.client.PutItem(ctx, in)
+		return err
 	})
 	if failed, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
 		if standing, _ := failed.Item[attrVersion].(*types.AttributeValueMemberB); standing == nil || !bytes.Equal(standing.Value, id) {

@@ -115,6 +115,7 @@ func Variable(variable, name string) string {
 //	store, err := dynamostore.New(client, os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
 //
 //	ONCE_CHUNK_TABLE    ChunkTable
+//	ONCE_CONSISTENCY    Consistency: strong
 //	ONCE_SCAN_EVERY     ScanEvery: a duration like 12h, or off
 //	ONCE_SCAN_SEGMENTS  ScanSegments
 //	ONCE_PARTITION_KEY  PartitionKey
@@ -143,6 +144,12 @@ func FromEnvironment(getenv func(name string) string) func(*Options) {
 			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is set, and IndexRunning does not exist any more: remove it; "+
 				"a run that is about to be killed announces itself, and a scan finds the others (ONCE_SCAN_EVERY)", removed))
 		}
+		read("ONCE_CONSISTENCY", string(Strong), func(v string) error {
+			if o.Consistency = Consistency(v); o.Consistency != Strong {
+				return errors.New("unknown")
+			}
+			return nil
+		})
 		read("ONCE_SCAN_EVERY", "a duration like 12h, or off", func(v string) (err error) {
 			if v == "off" {
 				v = "-1ns"

@@ -95,10 +95,7 @@ type PurgeOptions struct {
 }
 
 // orphanCondition selects chunks that DynamoDB's time to live may delete.
-const (
-	orphanCondition = "attribute_exists(" + attrPart + ") AND #ttl < :before" // TTL is a reserved word
-	ttlPlaceholder  = "#ttl"
-)
+const orphanCondition = "attribute_exists(" + attrPart + ") AND " + ttlPlaceholder + " < :before"
 
 // keysPage is how many keys one BatchGetItem reads (API reference, BatchGetItem:
 // 100 items).

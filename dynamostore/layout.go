@@ -79,6 +79,7 @@ const (
 	// "Constraints in Amazon DynamoDB").
 	maxKeyName     = 255
 	keyPlaceholder = "#pk"
+	ttlPlaceholder = "#ttl" // TTL is a reserved word
 )
 
 // checkPrefix checks a prefix. One that ended in a letter could be the beginning of

@@ -41,6 +41,7 @@ type Client interface {
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
 	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
 	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
+	UpdateTable(context.Context, *dynamodb.UpdateTableInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTableOutput, error)
 }
 
 var (
@@ -80,6 +81,15 @@ type Options struct {
 	// that were stored before it was set are still found. Default: the store's table.
 	ChunkTable string
 
+	// Consistency is [Strong] if the table is a global table with multi-Region strong
+	// consistency (MRSC). A handler then runs at most once for a key in all of its regions
+	// together. DynamoDB has no time to live and no transactions in such a table: the
+	// passes of [Store.Abandoned] delete expired items, and [Commit] and [CommitStep] are
+	// refused. [Store.Check] compares the table. Set it in all functions that use the
+	// table. Options.ChunkTable has the same consistency. Default: the table is in one
+	// region.
+	Consistency Consistency
+
 	// ScanEvery is the longest pause between two passes of [Store.Abandoned] over the
 	// table. A negative value switches them off: a run whose process ended without a
 	// warning is then found by the next request with its key. Default: 24 h.
@@ -112,6 +122,13 @@ type Options struct {
 	read    bool   // FromEnvironment has read the variables of that name
 }
 
+// Consistency is the consistency of a table across regions.
+type Consistency string
+
+// Strong means that a condition is evaluated on the latest version of an item in every
+// region of the table.
+const Strong Consistency = "strong"
+
 const (
 	defaultConflictAttempts = 20
 	defaultScanEvery        = 24 * time.Hour
@@ -131,6 +148,8 @@ func (o *Options) setDefaults() error {
 		return fmt.Errorf("dynamostore: Options.ScanSegments is %d; it must be 1 to 1,000 (or zero for the default)", o.ScanSegments)
 	case o.ScanUnits < 0:
 		return fmt.Errorf("dynamostore: Options.ScanUnits is %d; it must be at least 1 (or zero for the default)", o.ScanUnits)
+	case o.Consistency != "" && o.Consistency != Strong:
+		return fmt.Errorf("dynamostore: invalid Options.Consistency %q: want %q, or nothing for a table in one region", o.Consistency, Strong)
 	case o.ScanEvery == 0:
 		o.ScanEvery = defaultScanEvery
 	}

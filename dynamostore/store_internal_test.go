@@ -42,6 +42,8 @@ func TestFromEnvironment(t *testing.T) {
 		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
 		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
 		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
+		{"ONCE_CONSISTENCY", "strong", Options{Consistency: Strong}, ""},
+		{"ONCE_CONSISTENCY", "eventual", Options{}, `ONCE_CONSISTENCY is "eventual": want strong`},
 		{"ONCE_PARTITION_KEY", "PK", Options{PartitionKey: "PK"}, ""},
 		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
 		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},

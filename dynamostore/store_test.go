@@ -20,6 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit/regions"
 )
 
 // F30, F90: one conditional write claims a key: the table refuses the second
@@ -560,8 +561,7 @@ func TestConflictThenOwnWrite(t *testing.T) {
 // The suites with a DynamoDB in memory, which evaluates the conditions as they are
 // sent. They run with real engines in tests/engines/integration.
 
-func fixture(t *testing.T) idempotenttest.Fixture {
-	fake := newFake()
+func fixture(fake *fakeDynamoDB) idempotenttest.Fixture {
 	open := func(t testing.TB) driver.Store { return newStore(t, fake) }
 	return idempotenttest.Fixture{
 		Open:   open,
@@ -577,16 +577,32 @@ func fixture(t *testing.T) idempotenttest.Fixture {
 	}
 }
 
-func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture(t)) }
+func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture(newFake())) }
 
 // Without the index the lists come from a scan.
 func TestConformance_WithoutIndex(t *testing.T) {
 	t.Parallel()
-	f := fixture(t)
+	f := fixture(newFake())
 	open := f.Open
 	f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
 	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
 	idempotenttest.RunStore(t, f)
 }
 
-func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture(t)) }
+func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture(newFake())) }
+
+// In a global table with strong consistency, in which the next process is in the other
+// region, and one write in ten is rejected because of it.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	table := regions.NewStrong(regions.Faults{Seed: 1, Conflicts: 0.1}, tableName, "orders")
+	fake := fakeOn(table.DB)
+	f := fixture(fake)
+	f.Open = func(t testing.TB) driver.Store { return newStore(t, table.Client(0), strong) }
+	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return newStore(t, table.Client(1), strong) }
+	t.Run("Store", func(t *testing.T) { idempotenttest.RunStore(t, f) })
+	t.Run("FailureModes", func(t *testing.T) { idempotenttest.RunFailureModes(t, f) })
+	t.Run("UnderFaults", func(t *testing.T) {
+		idempotenttest.RunFailureModesUnderFaults(t, f, func(o *idempotenttest.FaultOptions) { o.Seeds = 2 })
+	})
+}

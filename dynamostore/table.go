@@ -32,7 +32,35 @@ const (
 	// pollMax.
 	pollBase = 50 * time.Millisecond
 	pollMax  = time.Second
+	// replicaPatience limits the wait for the replicas of a table with strong
+	// consistency, which DynamoDB creates within minutes.
+	replicaPatience = 15 * time.Minute
 )
+
+// CreateOptions are the options of [Store.CreateTable]. They are for a store with
+// Options.Consistency.
+type CreateOptions struct {
+	// Replicas are the other regions of the table: two, or one with a Witness.
+	Replicas []string
+	// Witness is a region that has no readable copy of the table. Default: none.
+	Witness string
+}
+
+// validate checks the options of a store with that consistency. DynamoDB decides which
+// regions can be combined.
+func (o *CreateOptions) validate(c Consistency) error {
+	others := o.Replicas
+	if o.Witness != "" {
+		others = append(slices.Clone(others), o.Witness)
+	}
+	switch {
+	case c == "" && len(others) > 0:
+		return fmt.Errorf("dynamostore: CreateTable: CreateOptions.Replicas and Witness are for Options.Consistency %q", Strong)
+	case c == Strong && (len(others) != 2 || len(o.Replicas) == 0):
+		return fmt.Errorf("dynamostore: CreateTable: a table with strong consistency has three replicas, or two and a witness; got %d other replicas and witness %q: want two replicas besides the table's own region, or one and a witness", len(o.Replicas), o.Witness)
+	}
+	return nil
+}
 
 // CreateTable creates the table with its index and on-demand billing, waits until
 // it is ACTIVE and switches its time to live on. It does the same with
@@ -40,22 +68,37 @@ const (
 // production create the table with infrastructure code, where backups, deletion
 // protection and encryption are decided.
 //
+// With Options.Consistency, CreateTable creates each table in the client's region,
+// makes it global with CreateOptions.Replicas and Witness, and waits until all
+// replicas are ACTIVE. DynamoDB needs minutes for that.
+//
 // An existing table is checked and never changed. Several processes may call
 // CreateTable at the same time: one creates the table, and all return when it can
-// be used. The wait ends with the context, and after three minutes.
+// be used. The wait ends with the context, and after three minutes, or fifteen with
+// Options.Consistency.
 //
-// It needs dynamodb:CreateTable and dynamodb:UpdateTimeToLive and the permissions
-// of [Store.Check].
-func (s *Store) CreateTable(ctx context.Context) error {
+// It needs dynamodb:CreateTable, dynamodb:UpdateTimeToLive and the permissions of
+// [Store.Check]. With Options.Consistency it needs dynamodb:UpdateTable instead of
+// UpdateTimeToLive, and what DynamoDB requires for a replica:
+// dynamodb:CreateTableReplica, dynamodb:CreateGlobalTableWitness and the right to
+// create the service-linked role of global tables.
+func (s *Store) CreateTable(ctx context.Context, optFns ...func(*CreateOptions)) error {
+	o := &CreateOptions{}
+	for _, f := range optFns {
+		f(o)
+	}
+	if err := o.validate(s.opts.Consistency); err != nil {
+		return err
+	}
 	for _, store := range s.chunkStores() {
-		if err := store.createTable(ctx); err != nil {
+		if err := store.createTable(ctx, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) createTable(ctx context.Context) error {
+func (s *Store) createTable(ctx context.Context, o *CreateOptions) error {
 	created, err := s.createIfMissing(ctx)
 	if err != nil {
 		return err
@@ -63,11 +106,17 @@ func (s *Store) createTable(ctx context.Context) error {
 	if err := s.waitActive(ctx); err != nil {
 		return err
 	}
-	if created {
+	switch {
+	case created && s.opts.Consistency == Strong:
+		_, err = s.client.UpdateTable(ctx, s.replicaInput(o))
+		if err = s.explain("UpdateTable", err); err != nil {
+			return err
+		}
+	case created:
 		_, err = s.client.UpdateTimeToLive(ctx, s.ttlInput())
 		err = s.explain("UpdateTimeToLive", err)
 	}
-	if checked := s.checkSoon(ctx); checked != nil {
+	if checked := s.checkSoon(ctx, created); checked != nil {
 		return errors.Join(err, checked)
 	}
 	return nil // err can be set here: another process had switched it on
@@ -110,14 +159,29 @@ func (s *Store) waitActive(ctx context.Context) error {
 	})
 }
 
-// checkSoon checks the table. If only the time to live is wrong, it gives the
-// process that created the table some time to switch it on.
-func (s *Store) checkSoon(ctx context.Context) error {
-	return poll(ctx, ttlPatience, func() (bool, error) {
+// checkSoon checks the table. If only the time to live or the replicas are missing, it
+// gives the process that created the table some time to add them. It waits longer for
+// replicas that are being created.
+func (s *Store) checkSoon(ctx context.Context, created bool) error {
+	end := time.Now().Add(ttlPatience)
+	patience := ttlPatience
+	if s.opts.Consistency == Strong {
+		patience = replicaPatience
+	}
+	return poll(ctx, patience, func() (bool, error) {
 		err := s.check(ctx)
 		schema, ok := errors.AsType[*SchemaError](err)
-		soon := ok && len(schema.Problems) == 1 && errors.Is(err, errTTLOff)
-		return !soon, err
+		if !ok {
+			return true, err
+		}
+		for _, p := range schema.Problems {
+			starts := errors.Is(p, errTTLOff) || errors.Is(p, errOneRegion)
+			begun := errors.Is(p, errCreating)
+			if !begun && !(starts && (created || time.Now().Before(end))) {
+				return true, err
+			}
+		}
+		return false, err
 	})
 }
 
@@ -158,7 +222,7 @@ func (e *SchemaError) Unwrap() []error { return e.Problems }
 
 // Check returns nil if the table can be used as a store, and otherwise a
 // [*SchemaError] with every problem found: keys, time to live, the index of due
-// records, replicas in other regions, and large results in more than 1 GB that
+// records, replicas in other regions that do not fit Options.Consistency, and large results in more than 1 GB that
 // [Store.Abandoned] would read. It checks Options.ChunkTable, too; the error is then
 // one for each table with problems, joined. Use it at deploy time, in tests and on the
 // command line, not at every start of a function: it makes two calls for each
@@ -236,13 +300,19 @@ func (s *Store) describedProblems(ctx context.Context) []error {
 		return []error{advise("DescribeTable", err)}
 	}
 	problems := s.tableProblems(table)
-	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
-		ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
-		if err != nil {
-			problems = append(problems, advise("DescribeTimeToLive", err))
-		} else {
-			problems = append(problems, s.layout.ttlProblems(ttl.TimeToLiveDescription)...)
-		}
+	strong := table.MultiRegionConsistency == types.MultiRegionConsistencyStrong
+	if strong != (s.opts.Consistency == Strong) {
+		return problems // the time to live depends on what is changed
+	}
+	ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
+	switch api, _ := errors.AsType[smithy.APIError](err); {
+	case strong && api != nil && api.ErrorCode() == "ValidationException": // not supported, so not on
+	case err != nil:
+		problems = append(problems, advise("DescribeTimeToLive", err))
+	case !strong:
+		problems = append(problems, s.layout.ttlProblems(ttl.TimeToLiveDescription)...)
+	default:
+		problems = append(problems, strongTTLProblems(ttl.TimeToLiveDescription)...)
 	}
 	return problems
 }
@@ -282,7 +352,7 @@ func (s *Store) tableProblems(t *types.TableDescription) (problems []error) {
 		problems = append(problems, indexProblems(t)...)
 		problems = append(problems, s.scanProblems(t)...)
 	}
-	return append(problems, replicaProblems(t)...)
+	return append(problems, s.replicaProblems(t)...)
 }
 
 // keys returns the keys of the table.
@@ -342,6 +412,9 @@ func (s *Store) scanProblems(t *types.TableDescription) []error {
 	if s.opts.ScanEvery < 0 || float64(size)*time.Hour.Seconds() < manyBytes*s.opts.ScanEvery.Seconds() {
 		return nil
 	}
+	if s.layout.prefix != "" && s.opts.Consistency == Strong {
+		return []error{fmt.Errorf("it has other items, and each scan reads all %d GB (%d read units); use another table, or scan less often with Options.ScanEvery: expired records then stay for longer; if your functions do, set it here, too", size>>30, size/(8<<10))}
+	}
 	if s.layout.prefix != "" {
 		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); scan less often with Options.ScanEvery, or switch scans off: runs that are killed at their deadline are found without them; if your functions do, set it here, too", size>>30, size/(8<<10))}
 	}
@@ -389,10 +462,6 @@ func findIndex(t *types.TableDescription) *types.GlobalSecondaryIndexDescription
 	}
 	return nil
 }
-
-// errTTLOff is a problem that goes away by itself if another process is creating
-// the table.
-var errTTLOff = errors.New("its time to live is off")
 
 func (l *layout) ttlProblems(d *types.TimeToLiveDescription) []error {
 	if d == nil {
@@ -454,20 +523,86 @@ func describeKeys(keys []key) string {
 // their replicas.
 const globalTables2017 = "2017.11.29"
 
-// replicaProblems checks for global tables (developer guide, "How DynamoDB global
-// tables work"). Neither kind gives the guarantees that a store needs.
-func replicaProblems(t *types.TableDescription) []error {
-	if t.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
-		return []error{errors.New("it is a global table with strong consistency (MRSC), which supports neither time to live nor transactions; use a table in one region")}
-	}
+// The problems that go away by themselves if another process is creating the table.
+var (
+	errTTLOff    = errors.New("its time to live is off")
+	errOneRegion = errors.New("Options.Consistency is strong, and it is a table in one region")
+	errCreating  = errors.New("is being created")
+)
+
+// replicaProblems checks the regions of the table (developer guide, "How DynamoDB
+// global tables work") against Options.Consistency. Replicas with eventual consistency
+// never give the guarantees that a store needs.
+func (s *Store) replicaProblems(t *types.TableDescription) []error {
+	strong := s.opts.Consistency == Strong
 	regions := otherRegions(t)
 	if regions == nil && aws.ToString(t.GlobalTableVersion) == globalTables2017 {
 		regions = []string{"other regions"}
 	}
-	if regions == nil {
+	switch {
+	case t.MultiRegionConsistency == types.MultiRegionConsistencyStrong && !strong && s.chunks == nil:
+		return []error{errors.New("it is a global table with strong consistency (MRSC), and Options.Consistency is not set, so expired large results stay and are billed; use a table for large results that is in one region, like the table of the records; if that table has strong consistency, too, set Options.Consistency to dynamostore.Strong (ONCE_CONSISTENCY=strong, --consistency strong)")}
+	case t.MultiRegionConsistency == types.MultiRegionConsistencyStrong && !strong:
+		return []error{errors.New("it is a global table with strong consistency (MRSC), and Options.Consistency is not set, so expired records stay and are billed, and transactions fail; set it to dynamostore.Strong in all functions of the table (ONCE_CONSISTENCY=strong, --consistency strong)")}
+	case t.MultiRegionConsistency == types.MultiRegionConsistencyStrong:
+		return s.strongProblems(t, regions)
+	case regions != nil && strong:
+		return []error{fmt.Errorf("Options.Consistency is strong, and it is a global table with eventual consistency (MREC), replicated to %s: %s; the consistency of a global table cannot be changed: create another table with strong consistency", strings.Join(regions, ", "), s.eventually())}
+	case regions != nil:
+		return []error{fmt.Errorf("it is a global table with eventual consistency (MREC), replicated to %s: %s; use a table in one region, one table per region with each key in one region, or a table with strong consistency", strings.Join(regions, ", "), s.eventually())}
+	case strong && s.chunks == nil:
+		return []error{fmt.Errorf("%w, so other regions cannot read its large results; create a table with strong consistency, like that of the records", errOneRegion)}
+	case strong:
+		return []error{fmt.Errorf("%w; create a table with strong consistency, or remove Options.Consistency (ONCE_CONSISTENCY) in all functions of the table", errOneRegion)}
+	}
+	return nil
+}
+
+// eventually returns what eventual consistency means for the items of the table.
+func (s *Store) eventually() string {
+	if s.chunks == nil {
+		return "a region can find a record before its large result"
+	}
+	return "each region evaluates conditions on its own copy, so the handler of a key can run in two regions"
+}
+
+// strongReplicas is how many replicas a table with strong consistency has, its witness
+// included.
+const strongReplicas = 3
+
+// strongProblems checks a table with strong consistency, whose other replicas are in
+// these regions.
+func (s *Store) strongProblems(t *types.TableDescription, others []string) (problems []error) {
+	if replicas := 1 + len(others); replicas+len(t.GlobalTableWitnesses) < strongReplicas {
+		problems = append(problems, fmt.Errorf("it has %d replicas and %d witnesses, and must have three replicas, or two and a witness: with fewer, an outage of one region stops the others; create another table", replicas, len(t.GlobalTableWitnesses)))
+	}
+	status := func(kind string, region *string, status string) {
+		switch status {
+		case "", string(types.ReplicaStatusActive), string(types.ReplicaStatusUpdating):
+		case string(types.ReplicaStatusCreating):
+			problems = append(problems, fmt.Errorf("its %s in %s %w; wait until it is ACTIVE", kind, aws.ToString(region), errCreating))
+		default:
+			problems = append(problems, fmt.Errorf("its %s in %s is %s and must be ACTIVE; find out why, or replace it", kind, aws.ToString(region), status))
+		}
+	}
+	for _, r := range t.Replicas {
+		status("replica", r.RegionName, string(r.ReplicaStatus))
+	}
+	for _, w := range t.GlobalTableWitnesses {
+		status("witness", w.RegionName, string(w.WitnessStatus))
+	}
+	if s.opts.ScanEvery < 0 && s.chunks != nil {
+		problems = append(problems, errors.New("scans are off, and a table with strong consistency has no time to live, so expired items stay and are billed; set Options.ScanEvery (ONCE_SCAN_EVERY) in the reconciler, or delete them with once purge"))
+	}
+	return problems
+}
+
+// strongTTLProblems checks the time to live of a table with strong consistency.
+func strongTTLProblems(d *types.TimeToLiveDescription) []error {
+	if d == nil || d.TimeToLiveStatus != types.TimeToLiveStatusEnabled && d.TimeToLiveStatus != types.TimeToLiveStatusEnabling {
 		return nil
 	}
-	return []error{fmt.Errorf("it is a global table with eventual consistency (MREC), replicated to %s: each region evaluates conditions on its own copy, so the handler of a key can run in two regions; use a table in one region, or one table per region and send each key to one region", strings.Join(regions, ", "))}
+	return []error{fmt.Errorf("its time to live is on for attribute %q, which a table with strong consistency does not support; switch it off: Store.Abandoned deletes expired items", aws.ToString(d.AttributeName))}
 }
 
 // otherRegions returns the regions of the table's replicas without the table's own
@@ -516,4 +651,21 @@ func (s *Store) ttlInput() *dynamodb.UpdateTimeToLiveInput {
 			Enabled:       aws.Bool(true),
 		},
 	}
+}
+
+// replicaInput returns the request that makes a new table global with strong
+// consistency. It must be empty (developer guide, "Multi-Region strong consistency").
+func (s *Store) replicaInput(o *CreateOptions) *dynamodb.UpdateTableInput {
+	in := &dynamodb.UpdateTableInput{TableName: aws.String(s.table), MultiRegionConsistency: types.MultiRegionConsistencyStrong}
+	for _, region := range o.Replicas {
+		in.ReplicaUpdates = append(in.ReplicaUpdates, types.ReplicationGroupUpdate{
+			Create: &types.CreateReplicationGroupMemberAction{RegionName: aws.String(region)},
+		})
+	}
+	if o.Witness != "" {
+		in.GlobalTableWitnessUpdates = []types.GlobalTableWitnessGroupUpdate{{
+			Create: &types.CreateGlobalTableWitnessGroupMemberAction{RegionName: aws.String(o.Witness)},
+		}}
+	}
+	return in
 }

@@ -131,14 +131,14 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		}, []string{"must project its keys and st, dt, lease"}},
 		{"index without a projection", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"must project its keys"}},
 		{"index not ready", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
-		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region"}},
+		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region…strong consistency"}},
 		{"MREC by default", func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
 		{"MREC, own region unknown", func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
 		{"MREC of 2017", func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
 		{"MRSC", func(f *fakeDynamoDB) {
 			global(f, "STRONG", "us-east-1", "us-west-2")
 			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
-		}, []string{"MRSC…neither time to live nor transactions…use a table in one region"}},
+		}, []string{"MRSC…Options.Consistency is not set…transactions fail…ONCE_CONSISTENCY=strong"}},
 		{"the claim denied", func(f *fakeDynamoDB) { f.refuse = deny("PutItem") }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
 		{"the claim throttled", func(f *fakeDynamoDB) {
 			f.refuse = func(called string, _ int) error {

@@ -50,12 +50,16 @@ import (
 // in the same account and region. The role needs dynamodb:PutItem, UpdateItem,
 // DeleteItem or ConditionCheckItem on the table of each item, depending on the
 // item, and dynamodb:PutItem on the table of the store.
+//
+// With [Options.Consistency], Commit and CommitStep write nothing and return an error
+// that matches [idempotent.ErrNotApplied]: such tables have no transactions. Write your
+// items in an [idempotent.Step] under [idempotent.Resume] instead.
 func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) error {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
 		return fmt.Errorf("%w: Commit needs the context of a guarded handler", driver.ErrNotApplied)
 	}
-	s, err := storeOf(e)
+	s, err := transactsWith(e)
 	if err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func CommitStep[T any](ctx context.Context, name string, result T, items ...type
 	if !ok {
 		return result, fmt.Errorf("%w: CommitStep needs the context of a guarded handler", driver.ErrNotApplied)
 	}
-	s, err := storeOf(e)
+	s, err := transactsWith(e)
 	if err != nil {
 		return result, err
 	}
@@ -89,6 +93,15 @@ func storeOf(e *idempotent.Execution) (*Store, error) {
 			return nil, fmt.Errorf("%w: a transaction needs a guard with a *dynamostore.Store, not a %T", driver.ErrNotApplied, e.Store())
 		}
 	}
+}
+
+// transactsWith returns the store of the execution, if its table supports transactions.
+func transactsWith(e *idempotent.Execution) (*Store, error) {
+	s, err := storeOf(e)
+	if err == nil && s.opts.Consistency == Strong {
+		return nil, fmt.Errorf("%w: DynamoDB has no transactions in a table with strong consistency across regions (table %q): write your items in an idempotent.Step under Resume, with a condition on idempotent.DownstreamKey", driver.ErrNotApplied, s.table)
+	}
+	return s, err
 }
 
 // itself identifies a Store, and types that embed one, to storeOf. A wrapper has a

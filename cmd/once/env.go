@@ -52,7 +52,7 @@ type storeFlags struct {
 	Region, Profile, Endpoint string
 	NoIndex                   bool
 
-	ChunkTable, PartitionKey, SortKey, Prefix, TTLAttribute string // see setting
+	ChunkTable, PartitionKey, SortKey, Prefix, TTLAttribute, Consistency string // see setting
 }
 
 // command returns f as the function of a cobra command.

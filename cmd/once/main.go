@@ -64,6 +64,7 @@ table uses the AWS configuration of the environment.
 	f.StringVar(&e.store.SortKey, "sort-key", "", "the `NAME` of the table's sort key, if it has one\n(default: with ONCE_TABLE, ONCE_SORT_KEY)")
 	f.StringVar(&e.store.Prefix, "prefix", "", "`TEXT` with which the keys of records begin\n(default: with ONCE_TABLE, ONCE_PREFIX)")
 	f.StringVar(&e.store.TTLAttribute, "ttl-attribute", "", "the `NAME` of its attribute for time to live: ttl\n(default: with ONCE_TABLE, ONCE_TTL_ATTRIBUTE)")
+	f.StringVar(&e.store.Consistency, "consistency", "", "`MODE` of a table in several regions: strong\n(default: with ONCE_TABLE, ONCE_CONSISTENCY)")
 	f.StringVar(&e.store.File, "file", "", "`PATH` of a file of boltstore (default: ONCE_FILE)")
 	f.StringVar(&e.store.Name, "store", "", "the `NAME` with which the variables of a second\nstore end: orders for ONCE_TABLE_ORDERS")
 	f.StringVar(&e.store.Region, "region", "", "AWS `REGION` (default: the environment's)")

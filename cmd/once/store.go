@@ -82,8 +82,8 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 		return "", "", usage("both a table (%s) and a file (%s) are named; name one store", table, file)
 	case table == "" && file == "":
 		return "", "", usage("no store is named; use --table NAME or --file PATH, or set %s or %s", inTable, inFile)
-	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable, f.PartitionKey, f.SortKey, f.Prefix, f.TTLAttribute) != "":
-		return "", "", usage("%s is a file; --region, --profile, --endpoint, --chunk-table, --partition-key, --sort-key, --prefix and --ttl-attribute are for a table", file)
+	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable, f.PartitionKey, f.SortKey, f.Prefix, f.TTLAttribute, f.Consistency) != "":
+		return "", "", usage("%s is a file; --region, --profile, --endpoint, --chunk-table, --partition-key, --sort-key, --prefix, --ttl-attribute and --consistency are for a table", file)
 	}
 	return table, file, nil
 }
@@ -306,7 +306,7 @@ func (e *env) setting(variable string) string {
 	f := e.store
 	value := map[string]string{
 		"ONCE_CHUNK_TABLE": f.ChunkTable, "ONCE_PARTITION_KEY": f.PartitionKey, "ONCE_SORT_KEY": f.SortKey,
-		"ONCE_PREFIX": f.Prefix, "ONCE_TTL_ATTRIBUTE": f.TTLAttribute,
+		"ONCE_PREFIX": f.Prefix, "ONCE_TTL_ATTRIBUTE": f.TTLAttribute, "ONCE_CONSISTENCY": f.Consistency,
 	}[strings.TrimSuffix(variable, f.variable(""))]
 	if value == "" && f.Table == "" {
 		return e.getenv(variable)

@@ -59,9 +59,9 @@ func TestStore_Choice(t *testing.T) {
 // that it names, and no other.
 func TestSetting(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE"} {
+	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE", "ONCE_CONSISTENCY"} {
 		w := &environment{getenv: func(asked string) string { return "of " + asked }}
-		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag"}
+		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag", Consistency: "flag"}
 		for _, store := range []string{"", "orders"} {
 			asked := dynamostore.Variable(name, store)
 			if flags.Name = store; (&env{environment: w, store: flags}).setting(asked) != "flag" {

@@ -459,10 +459,14 @@ func (c *purgeCmd) print(p *purge) error {
 }
 
 // tableCmd is the commands once table create and once table check.
-type tableCmd struct{ *env }
+type tableCmd struct {
+	*env
+	replicas []string
+	witness  string
+}
 
 func tableCommand(e *env) *cobra.Command {
-	c := &tableCmd{e}
+	c := &tableCmd{env: e}
 	cmd := &cobra.Command{
 		Use:     "table",
 		Short:   "Create or check the table, or the file",
@@ -472,19 +476,29 @@ func tableCommand(e *env) *cobra.Command {
 			return usage("missing or unknown command: want once table create or once table check")
 		}),
 	}
-	cmd.AddCommand(exits(&cobra.Command{
+	create := exits(&cobra.Command{
 		Use:   "create",
 		Short: "Create the table, or the file",
 		Long: `A table gets its index and its time to live. An existing table or file is
 checked and not changed.
 
+With --consistency strong the table is in three regions: the one of --region and
+those of two --replica, or of one --replica and a --witness. It has no time to
+live; the scans of a reconciler delete expired records. Creating it takes
+minutes.
+
 The command is for tests and local use. In production create the table with
 infrastructure code, where backups, deletion protection and encryption are
 decided.`,
-		Example: "  once table create --table once-records --endpoint http://127.0.0.1:4566",
-		Args:    cobra.NoArgs,
-		RunE:    e.command(c.create),
-	}, exitOK, exitFailure, exitUsage), exits(&cobra.Command{
+		Example: `  once table create --table once-records --endpoint http://127.0.0.1:4566
+  once table create --table once-records --region eu-central-1 \
+    --consistency strong --replica eu-west-1 --replica eu-west-3`,
+		Args: cobra.NoArgs,
+		RunE: e.command(c.create),
+	}, exitOK, exitFailure, exitUsage)
+	create.Flags().StringArrayVar(&c.replicas, "replica", nil, "another `REGION` of a table with --consistency strong\n(repeatable)")
+	create.Flags().StringVar(&c.witness, "witness", "", "`REGION` of its witness, in place of a replica")
+	cmd.AddCommand(create, exits(&cobra.Command{
 		Use:   "check",
 		Short: "Check whether the table, or the file, can be used as a store",
 		Long: `It reads how the table is described, and then does what functions do: it claims
@@ -505,10 +519,28 @@ func (c *tableCmd) create(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	if s, ok := o.records.(interface{ CreateTable(context.Context) error }); ok {
-		err = s.CreateTable(ctx) // also checks the table
+	if err := c.checkRegions(o.scans != nil); err != nil {
+		return err
+	}
+	if o.scans != nil {
+		err = o.scans.CreateTable(ctx, func(opts *dynamostore.CreateOptions) { opts.Replicas, opts.Witness = c.replicas, c.witness }) // also checks the table
 	}
 	return c.verdict(o, err)
+}
+
+// checkRegions returns an error if the regions do not fit the consistency.
+func (c *tableCmd) checkRegions(isTable bool) error {
+	witnesses := 0
+	if c.witness != "" {
+		witnesses = 1
+	}
+	switch strong := isTable && c.setting(c.store.variable("ONCE_CONSISTENCY")) == string(dynamostore.Strong); {
+	case !strong && len(c.replicas)+witnesses > 0:
+		return usage("--replica and --witness are for a table with --consistency strong")
+	case strong && (len(c.replicas)+witnesses != 2 || len(c.replicas) == 0):
+		return usage("a table with strong consistency is in three regions: besides --region, name two with --replica, or one with --replica and one with --witness")
+	}
+	return nil
 }
 
 func (c *tableCmd) check(ctx context.Context, _ []string) error {

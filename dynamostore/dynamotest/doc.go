@@ -14,7 +14,8 @@
 //	rows          GetItem, PutItem, UpdateItem, DeleteItem, BatchGetItem, BatchWriteItem
 //	lists         Query and Scan of tables and global secondary indexes, in pages
 //	transactions  TransactWriteItems, with reasons for a cancellation and request tokens
-//	tables        CreateTable, DescribeTable, UpdateTimeToLive, DescribeTimeToLive
+//	tables        CreateTable, DescribeTable, UpdateTimeToLive, DescribeTimeToLive, and
+//	              UpdateTable to make a table global with strong consistency
 //
 // It evaluates condition, filter, key condition, update and projection expressions
 // as DynamoDB does, and refuses what DynamoDB refuses: reserved words, placeholders

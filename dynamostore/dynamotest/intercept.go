@@ -93,6 +93,10 @@ func (i *intercepted) DescribeTable(ctx context.Context, in *dynamodb.DescribeTa
 	return intercept(ctx, i, "DescribeTable", in, o, dynamostore.Client.DescribeTable)
 }
 
+func (i *intercepted) UpdateTable(ctx context.Context, in *dynamodb.UpdateTableInput, o ...option) (*dynamodb.UpdateTableOutput, error) {
+	return intercept(ctx, i, "UpdateTable", in, o, dynamostore.Client.UpdateTable)
+}
+
 func (i *intercepted) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, o ...option) (*dynamodb.UpdateTimeToLiveOutput, error) {
 	return intercept(ctx, i, "UpdateTimeToLive", in, o, dynamostore.Client.UpdateTimeToLive)
 }

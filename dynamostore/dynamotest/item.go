@@ -64,7 +64,7 @@ func (db *DB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ..
 
 // DeleteItem deletes an item, if the condition is true of it.
 func (db *DB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	return call(ctx, &db.mu, "DeleteItem", in, "TableName Key ConditionExpression ExpressionAttributeNames ExpressionAttributeValues ReturnValues ReturnValuesOnConditionCheckFailure", func(in *dynamodb.DeleteItemInput) *dynamodb.DeleteItemOutput {
+	return call(ctx, &db.mu, "DeleteItem", in, "TableName Key ConditionExpression ExpressionAttributeNames ExpressionAttributeValues ReturnConsumedCapacity ReturnValues ReturnValuesOnConditionCheckFailure", func(in *dynamodb.DeleteItemInput) *dynamodb.DeleteItemOutput {
 		wantReturn(in.ReturnValues, types.ReturnValueAllOld)
 		w := write{table: in.TableName, key: in.Key, remove: true, onFailure: in.ReturnValuesOnConditionCheckFailure}
 		w.compile(in.ConditionExpression, nil, in.ExpressionAttributeNames, in.ExpressionAttributeValues)
@@ -73,8 +73,33 @@ func (db *DB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ..
 		if in.ReturnValues == types.ReturnValueAllOld {
 			out.Attributes = cloneItem(old)
 		}
+		if in.ReturnConsumedCapacity != "" && in.ReturnConsumedCapacity != types.ReturnConsumedCapacityNone {
+			out.ConsumedCapacity = &types.ConsumedCapacity{TableName: in.TableName, CapacityUnits: aws.Float64(db.table(in.TableName).deletionUnits(old))}
+		}
 		return out
 	})
+}
+
+// deletionUnits returns how many write units the deletion of an item takes: one for
+// each KB of it, in the table and in each index that has it.
+func (t *table) deletionUnits(it item) float64 {
+	units := max(1, (sizeOf(it)+1023)/1024)
+	for _, i := range t.indexes {
+		if i.of(it) == nil {
+			continue
+		}
+		projected := it
+		if i.projected != nil {
+			projected = item{}
+			for _, name := range i.projected {
+				if value := it[name]; value != nil {
+					projected[name] = value
+				}
+			}
+		}
+		units += max(1, (sizeOf(projected)+1023)/1024)
+	}
+	return float64(units)
 }
 
 func wantReturn(got types.ReturnValue, known ...types.ReturnValue) {

@@ -150,6 +150,55 @@ func (db *DB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput
 	})
 }
 
+// UpdateTable makes an empty table global with strong consistency across regions. It
+// adds the replicas and the witness to the table's description; all calls use the one
+// table. It refuses any other change.
+func (db *DB) UpdateTable(ctx context.Context, in *dynamodb.UpdateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTableOutput, error) {
+	return call(ctx, &db.mu, "UpdateTable", in, "TableName ReplicaUpdates MultiRegionConsistency GlobalTableWitnessUpdates", func(in *dynamodb.UpdateTableInput) *dynamodb.UpdateTableOutput {
+		t := db.table(in.TableName)
+		d := t.description
+		if in.MultiRegionConsistency != types.MultiRegionConsistencyStrong {
+			panic(unsupported("UpdateTable without strong consistency"))
+		}
+		switch {
+		case d.MultiRegionConsistency != "":
+			refuse("The consistency of a global table cannot be changed")
+		case len(t.items) > 0:
+			refuse("A table must be empty to become a global table with strong consistency")
+		case t.ttl != nil:
+			refuse("A global table with strong consistency has no time to live")
+		case len(in.ReplicaUpdates)+len(in.GlobalTableWitnessUpdates) != 2 || len(in.ReplicaUpdates) == 0:
+			refuse("A global table with strong consistency has three replicas, or two and a witness")
+		}
+		own := strings.Split(arnPrefix, ":")[3]
+		d.GlobalTableVersion, d.MultiRegionConsistency = aws.String("2019.11.21"), in.MultiRegionConsistency
+		regions := map[string]bool{own: true}
+		add := func(region *string) {
+			if aws.ToString(region) == "" || regions[*region] {
+				refuse("Invalid or repeated region")
+			}
+			regions[*region] = true
+		}
+		for _, u := range in.ReplicaUpdates {
+			if u.Create == nil {
+				panic(unsupported("UpdateTable with another change of a replica"))
+			}
+			add(u.Create.RegionName)
+			d.Replicas = append(d.Replicas, types.ReplicaDescription{RegionName: u.Create.RegionName, ReplicaStatus: types.ReplicaStatusActive})
+		}
+		for _, u := range in.GlobalTableWitnessUpdates {
+			if u.Create == nil {
+				panic(unsupported("UpdateTable that deletes a witness"))
+			}
+			add(u.Create.RegionName)
+			witness := types.GlobalTableWitnessDescription{RegionName: u.Create.RegionName, WitnessStatus: types.WitnessStatusActive}
+			d.GlobalTableWitnesses = append(d.GlobalTableWitnesses, witness)
+		}
+		t.description = d
+		return &dynamodb.UpdateTableOutput{TableDescription: t.describe()}
+	})
+}
+
 // UpdateTimeToLive switches the time to live on or off. No item is deleted by it.
 func (db *DB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
@@ -159,6 +208,8 @@ func (db *DB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiv
 			refuse("missing TimeToLiveSpecification")
 		}
 		switch on := aws.ToBool(to.Enabled); {
+		case on && t.description.MultiRegionConsistency == types.MultiRegionConsistencyStrong:
+			refuse("A global table with strong consistency has no time to live")
 		case on && t.ttl != nil:
 			refuse("TimeToLive is already enabled")
 		case !on && t.ttl == nil:

@@ -93,6 +93,9 @@ func (db *DB) apply(writes []*write) {
 	tables := make([]*table, len(writes))
 	for i, w := range writes {
 		tables[i] = db.table(w.table)
+		if tables[i].description.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+			refuse("Transactions are not supported in a global table with strong consistency")
+		}
 	}
 	keys, items := make([]string, len(writes)), make([]item, len(writes))
 	reasons, codes, seen := make([]types.CancellationReason, len(writes)), make([]string, len(writes)), map[string]bool{}

@@ -109,6 +109,7 @@ type AbandonedLister interface {
 type Scanned struct {
 	Items     int     // items that were read
 	ReadUnits float64 // read units consumed, of a store that has such units
+	Deleted   int     // expired items that were deleted, of a store that does so itself
 	// Began is when the current pass over the whole store began, or the last one if
 	// there is no current pass; zero if none has begun.
 	Began time.Time

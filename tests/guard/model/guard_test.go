@@ -145,6 +145,7 @@ func TestGuardIsLinearizable(t *testing.T) {
 		{"memory", memory, 0, load{rounds: 40, goroutines: 64, each: 46, keys: 8}, 100_000, append(rare, usual...)},
 		{"cached", memory, 10, load{rounds: 10, goroutines: 64, each: 26, keys: 16}, 15_000, usual},
 		{"bolt", bolt, 0, load{rounds: 3, goroutines: 64, each: 24, keys: 8}, 3_000, usual},
+		{"TwoRegions", global, 0, load{rounds: 5, goroutines: 64, each: 31, keys: 8}, 9_000, usual},
 		{"DynamoDBLocal", dynamo, 0, load{rounds: 3, goroutines: 64, each: 31, keys: 8}, 5_000, usual},
 	} {
 		t.Run(c.name, func(t *testing.T) {

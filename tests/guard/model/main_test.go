@@ -22,6 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/kit/regions"
 )
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -67,6 +68,20 @@ func dynamo(t testing.TB) driver.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// global returns a store in a global table with strong consistency, whose calls go to
+// two regions at random.
+func global(t testing.TB) driver.Store {
+	t.Helper()
+	const table = "once-global"
+	both := regions.NewStrong(regions.Faults{}, table)
+	s, err := dynamostore.New(both.Anywhere(), table, func(o *dynamostore.Options) { o.Consistency = dynamostore.Strong })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { both.Seen.Least(t, 10, regions.FactConflicts) })
 	return s
 }
 

@@ -95,6 +95,7 @@ func TestStoresAreLinearizable(t *testing.T) {
 	}{
 		{"memory", memory, load{rounds: 50, goroutines: 64, each: 33, keys: 16}, 100_000},
 		{"bolt", bolt, load{rounds: 1, goroutines: 64, each: 64, keys: 16}, 4_000},
+		{"TwoRegions", global, load{rounds: 5, goroutines: 64, each: 33, keys: 16}, 10_000},
 		{"DynamoDBLocal", dynamo, load{rounds: 1, goroutines: 64, each: 80, keys: 16}, 5_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+func strong(o *dynamostore.Options) { o.Consistency = dynamostore.Strong }
+
+func inRegions(replicas []string, witness string) func(*dynamostore.CreateOptions) {
+	return func(o *dynamostore.CreateOptions) { o.Replicas, o.Witness = replicas, witness }
+}
+
+func TestNew_Consistency(t *testing.T) {
+	t.Parallel()
+	_, err := dynamostore.New(newFake(), tableName, func(o *dynamostore.Options) { o.Consistency = "eventual" })
+	if err == nil || !strings.Contains(err.Error(), `invalid Options.Consistency "eventual": want "strong"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// One message for each fact of a table, in both directions.
+func TestCheck_Consistency(t *testing.T) {
+	t.Parallel()
+	off := &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
+	witness := func(f *fakeDynamoDB, status types.WitnessStatus) {
+		f.table.GlobalTableWitnesses = []types.GlobalTableWitnessDescription{{RegionName: aws.String("eu-west-2"), WitnessStatus: status}}
+	}
+	for _, tt := range []struct {
+		name   string
+		opts   func(*dynamostore.Options)
+		change func(*fakeDynamoDB)
+		want   []string
+	}{
+		{"three replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-central-1", "eu-west-1", "eu-west-3"); f.ttl = off }, nil},
+		{"own region not listed", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = nil }, nil},
+		{"two and a witness", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "ACTIVE"); f.ttl = off }, nil},
+		{"time to live not supported", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.refuse = func(called string, _ int) error {
+				if called == "DescribeTimeToLive" {
+					return validation("not supported")
+				}
+				return nil
+			}
+		}, nil},
+		{"time to live denied", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.refuse = deny("DescribeTimeToLive")
+		}, []string{"allow dynamodb:DescribeTimeToLive"}},
+		{"one region", strong, func(*fakeDynamoDB) {}, []string{"Options.Consistency is strong, and it is a table in one region; create a table with strong consistency"}},
+		{"MREC", strong, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-west-1") }, []string{"Options.Consistency is strong…MREC…eu-west-1:…in two regions…create another table"}},
+		{"MREC of 2017", strong, func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"Options.Consistency is strong…MREC…other regions"}},
+		{"time to live on", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3") }, []string{`time to live is on for attribute "ttl"…switch it off`}},
+		{"too few replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); f.ttl = off }, []string{"it has 2 replicas and 0 witnesses"}},
+		{"replica being created", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[1].ReplicaStatus = off, "CREATING"
+		}, []string{"replica in eu-west-3 is being created"}},
+		{"replica gone", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[0].ReplicaStatus = off, "REGION_DISABLED"
+		}, []string{"replica in eu-west-1 is REGION_DISABLED"}},
+		{"witness being deleted", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "DELETING"); f.ttl = off }, []string{"witness in eu-west-2 is DELETING"}},
+		{"scans off", func(o *dynamostore.Options) { strong(o); o.ScanEvery = -1 }, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = off }, []string{"scans are off…expired items stay"}},
+		{"much that is not of the store", func(o *dynamostore.Options) { strong(o); o.Prefix = "ONCE#"; o.ScanEvery = time.Hour }, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.TableSizeBytes = off, aws.Int64(4<<30)
+		}, []string{"reads all 4 GB…expired records then stay for longer"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fake := goodTable()
+			tt.change(fake)
+			wantProblems(t, newStore(t, fake, tt.opts).Check(t.Context()), tt.want)
+		})
+	}
+}
+
+// The two tables of a store have one consistency.
+func TestCheck_ConsistencyOfTheChunkTable(t *testing.T) {
+	t.Parallel()
+	create := func(t *testing.T, db dynamostore.Client, optFns ...func(*dynamostore.Options)) {
+		t.Helper()
+		s := newStore(t, db, optFns...)
+		o := func(*dynamostore.CreateOptions) {}
+		if slices.ContainsFunc(optFns, func(f func(*dynamostore.Options)) bool { o := dynamostore.Options{}; f(&o); return o.Consistency != "" }) {
+			o = inRegions([]string{"eu-west-1"}, "eu-west-2")
+		}
+		if err := s.CreateTable(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("one region", func(t *testing.T) {
+		t.Parallel()
+		db := dynamotest.New("once-chunks")
+		create(t, db, strong)
+		wantProblems(t, newStore(t, db, strong, inChunkTable).Check(t.Context()), []string{"table in one region, so other regions cannot read its large results"})
+	})
+	t.Run("MRSC", func(t *testing.T) {
+		t.Parallel()
+		db := dynamotest.New()
+		create(t, db, strong, inChunkTable)
+		one := dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+			if c.Do(ctx); c.Op == "DescribeTable" && *c.In.(*dynamodb.DescribeTableInput).TableName == tableName {
+				c.Out.(*dynamodb.DescribeTableOutput).Table.MultiRegionConsistency = ""
+				c.Out.(*dynamodb.DescribeTableOutput).Table.Replicas = nil
+			}
+			if out, ok := c.Out.(*dynamodb.DescribeTimeToLiveOutput); ok {
+				out.TimeToLiveDescription = &types.TimeToLiveDescription{TimeToLiveStatus: "ENABLED", AttributeName: aws.String("ttl")}
+			}
+		})
+		wantProblems(t, newStore(t, one, inChunkTable).Check(t.Context()), []string{"MRSC…large results…in one region, like the table of the records"})
+	})
+}
+
+// wantProblems checks the problems of one table: a string for each, with parts
+// separated by "…".
+func wantProblems(t *testing.T, err error, want []string) {
+	t.Helper()
+	var schema *dynamostore.SchemaError
+	if len(want) == 0 && err == nil {
+		return
+	}
+	if !errors.As(err, &schema) || len(schema.Problems) != len(want) {
+		t.Fatalf("got %v, want %d problems", err, len(want))
+	}
+	for i, problem := range schema.Problems {
+		if !containsInOrder(problem.Error(), strings.Split(want[i], "…")) {
+			t.Errorf("problem %q; want %q", problem, want[i])
+		}
+	}
+}
+
+func TestCreateTable_Consistency(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, witness := range []string{"", "eu-west-3"} {
+			replicas := []string{"eu-west-1", "eu-west-2"}
+			if witness != "" {
+				replicas = replicas[:1]
+			}
+			db := withoutTables()
+			var global time.Time
+			client := dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+				c.Do(ctx)
+				switch out := c.Out.(type) {
+				case *dynamodb.UpdateTableOutput:
+					global = time.Now()
+				case *dynamodb.DescribeTableOutput:
+					if !global.IsZero() && time.Since(global) < 8*time.Minute {
+						out.Table.Replicas = []types.ReplicaDescription{{RegionName: aws.String("eu-west-1"), ReplicaStatus: "CREATING"}, replica("eu-west-2")}
+					}
+				}
+			})
+			s := newStore(t, client, strong)
+			if err := s.CreateTable(t.Context(), inRegions(replicas, witness)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(global); took < 8*time.Minute || took > 9*time.Minute {
+				t.Errorf("it returned %s after the replicas were requested, want soon after 8m", took)
+			}
+			if err := newStore(t, db, strong).Check(t.Context()); err != nil {
+				t.Error(err)
+			}
+			in := sent[dynamodb.UpdateTableInput](db)
+			if len(in) != 1 || in[0].MultiRegionConsistency != "STRONG" || len(in[0].ReplicaUpdates) != len(replicas) || (len(in[0].GlobalTableWitnessUpdates) == 1) != (witness != "") {
+				t.Errorf("the requests are %+v", in)
+			}
+			if db.count("UpdateTimeToLive") != 0 {
+				t.Error("time to live was switched on")
+			}
+		}
+	})
+}
+
+func TestCreateTable_InvalidRegions(t *testing.T) {
+	t.Parallel()
+	for want, row := range map[string]struct {
+		opts     func(*dynamostore.Options)
+		replicas []string
+		witness  string
+	}{
+		`are for Options.Consistency "strong"`:    {func(*dynamostore.Options) {}, []string{"eu-west-1", "eu-west-2"}, ""},
+		`got 0 other replicas and witness ""`:     {strong, nil, ""},
+		`got 1 other replicas and witness ""`:     {strong, []string{"a"}, ""},
+		`got 3 other replicas and witness ""`:     {strong, []string{"a", "b", "c"}, ""},
+		`got 2 other replicas and witness "west"`: {strong, []string{"a", "b"}, "west"},
+		`got 0 other replicas and witness "west"`: {strong, nil, "west"},
+	} {
+		fake := withoutTables()
+		if err := newStore(t, fake, row.opts).CreateTable(t.Context(), inRegions(row.replicas, row.witness)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if len(fake.sent) != 0 {
+			t.Errorf("%q: %d calls", want, len(fake.sent))
+		}
+	}
+	fake := newFake() // in one region, and not changed
+	err := newStore(t, fake, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1"}, "eu-west-2"))
+	wantProblems(t, err, []string{"table in one region"})
+	if fake.count("UpdateTable") != 0 {
+		t.Error("an existing table was changed")
+	}
+}
+
+// A transaction is refused before any call.
+func TestCommit_Consistency(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	g, err := idempotent.New(newStore(t, fake, strong), func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = idempotent.Do(t.Context(), g, aKey(), func(ctx context.Context) (string, error) {
+		_, stepErr := dynamostore.CommitStep(ctx, "order", "o-1", order("o-1"))
+		for _, err := range []error{dynamostore.Commit(ctx, "done", order("o-1")), stepErr} {
+			if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "idempotent.Step under Resume") {
+				t.Errorf("got %v", err)
+			}
+		}
+		return "done", nil
+	})
+	if err != nil || fake.count("TransactWriteItems") != 0 {
+		t.Errorf("%v, %d transactions", err, fake.count("TransactWriteItems"))
+	}
+}
+
+// expiredRecords inserts completed records that expire at the times, after noon.
+func expiredRecords(t *testing.T, s *dynamostore.Store, after ...time.Duration) []idempotent.RecordID {
+	t.Helper()
+	return waiting(t, s, len(after), func(i int, r *driver.Record) {
+		r.State, r.Due, r.LeaseEnd, r.Expires = driver.StateCompleted, time.Time{}, time.Time{}, noon.Add(after[i])
+	})
+}
+
+// A record goes an hour after its expiry, a chunk another hour later. What did not
+// expire, and other items of the table, stay.
+func TestAbandoned_DeletesExpired(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]func(*dynamostore.Options){
+		"one table":   {strong},
+		"two tables":  {strong, inChunkTable},
+		"with prefix": {strong, func(o *dynamostore.Options) { o.Prefix = "ONCE#" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dynamotest.New(tableName, "once-chunks")
+			s := newStore(t, db, opts...)
+			for _, name := range []string{"another", "like#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
+				other := item{"pk": text(name), "ttl": number(1)}
+				if strings.HasPrefix(name, "like") {
+					other["wid"] = aVersion()
+				}
+				if o := (dynamostore.Options{}); len(opts) > 1 {
+					if opts[1](&o); o.Prefix == "" {
+						continue
+					}
+				} else {
+					continue
+				}
+				if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: other}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ids := expiredRecords(t, s, 0, time.Hour)
+			running := leftRunning(t, s, 1)
+			if _, err := s.PutChunks(t.Context(), ids[0], newVersion(), make([]byte, 10), noon); err != nil {
+				t.Fatal(err)
+			}
+			exists := func(id idempotent.RecordID) bool {
+				_, err := s.Get(t.Context(), id)
+				return !errors.Is(err, idempotent.ErrNoRecord)
+			}
+			chunks := func() int {
+				own, _ := partsIn(t, db, tableName)
+				apart, _ := partsIn(t, db, "once-chunks")
+				return own + apart
+			}
+			for _, step := range []struct {
+				at              time.Duration
+				deleted, chunks int
+				left            [2]bool
+			}{
+				{time.Hour, 0, 1, [2]bool{true, true}}, // may be deleted after this second
+				{26 * time.Hour, 3, 0, [2]bool{false, false}},
+			} {
+				p := &passed{}
+				scanned := abandoned(t, s, noon.Add(step.at), p)
+				if scanned.Deleted != step.deleted || chunks() != step.chunks || exists(ids[0]) != step.left[0] || exists(ids[1]) != step.left[1] {
+					t.Errorf("after %s: %d deleted, %d chunks left, records left: %v, %v", step.at, scanned.Deleted, chunks(), exists(ids[0]), exists(ids[1]))
+				}
+				p.want(t, step.at.String(), running...)
+			}
+			if out, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(tableName)}); err != nil || name == "with prefix" && len(out.Items) != 4 {
+				t.Errorf("%d items, %v; want the run, the bookmark and two of others", len(out.Items), err)
+			}
+		})
+	}
+}
+
+// In a table in one region, DynamoDB deletes the items.
+func TestAbandoned_LeavesExpiredToDynamoDB(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	expiredRecords(t, s, 0)
+	if scanned := abandoned(t, s, noon.Add(100*time.Hour), &passed{}); scanned.Deleted != 0 || fake.count("DeleteItem") != 0 {
+		t.Errorf("%d deleted", scanned.Deleted)
+	}
+}
+
+// A record that is renewed between the scan and its deletion stays: under another
+// version, and under the same one with a later expiry.
+func TestAbandoned_KeepsTheRenewed(t *testing.T) {
+	t.Parallel()
+	for name, renew := range map[string]func(item){
+		"version": func(it item) { it["wid"] = aVersion() },
+		"expiry":  func(it item) { it["ttl"] = number(noon.Add(1000 * time.Hour).Unix()) },
+	} {
+		fake := newFake()
+		id := expiredRecords(t, newStore(t, fake), 0)[0]
+		client := dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+			if c.Op == "DeleteItem" {
+				fake.change(string(id), renew)
+			}
+			c.Do(ctx)
+		})
+		scanned := abandoned(t, newStore(t, client, strong), noon.Add(2*time.Hour), &passed{})
+		if fake.item(string(id)) == nil || scanned.Deleted != 0 || fake.count("DeleteItem") != 1 || scanned.Ended.IsZero() {
+			t.Errorf("%s: the record is gone, or the pass did not end: %+v", name, scanned)
+		}
+	}
+}
+
+// A throttled deletion ends the call without an error, and the next call goes on
+// with the same page. Another failure is an error, reported once, and does not stop the
+// search for abandoned runs. A conflict with another region that stays leaves the item.
+func TestAbandoned_DeletionFails(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		failure error
+		reports int
+		ended   bool
+	}{
+		{"throttled", &types.ProvisionedThroughputExceededException{}, 0, false},
+		{"denied", deny("DeleteItem")("DeleteItem", 1), 1, true},
+		{"another region writes it", replicatedConflict, 0, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFake()
+			s := newStore(t, fake, strong)
+			expiredRecords(t, s, make([]time.Duration, 20)...)
+			runs := leftRunning(t, s, 5)
+			fake.refuse = func(called string, _ int) error {
+				if called == "DeleteItem" {
+					return row.failure
+				}
+				return nil
+			}
+			p := &passed{}
+			scanned, err := s.Abandoned(t.Context(), noon.Add(2*time.Hour), p.handle)
+			if scanned.Ended.IsZero() == row.ended || strings.Count(fmt.Sprint(err), "allow dynamodb:DeleteItem") != row.reports || row.reports == 0 && err != nil {
+				t.Errorf("%s: %+v, %v", row.name, scanned, err)
+			}
+			if row.ended {
+				p.want(t, row.name, runs...)
+			}
+			if calls := fake.count("DeleteItem"); row.reports > 0 && calls > maxPage {
+				t.Errorf("%s: %d deletions after the first page", row.name, calls)
+			}
+			fake.refuse = nil
+			if next := abandoned(t, s, noon.Add(27*time.Hour), &passed{}); next.Deleted != 20 || next.Ended.IsZero() {
+				t.Errorf("%s: then %+v", row.name, next)
+			}
+		})
+	}
+}
+
+// Reconcilers of two regions write the position of the scan at the same moment: the
+// one that is refused with a conflict tries again.
+func TestAbandoned_ConflictOfRegions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake()
+		s := newStore(t, fake, strong)
+		runs := leftRunning(t, s, 2)
+		conflicts := 0
+		fake.refuse = func(called string, _ int) error {
+			if called == "PutItem" && conflicts < 2 {
+				conflicts++
+				return replicatedConflict
+			}
+			return nil
+		}
+		p := &passed{}
+		abandoned(t, s, noon, p)
+		if p.want(t, "after two conflicts", runs...); conflicts != 2 {
+			t.Errorf("%d conflicts", conflicts)
+		}
+	})
+}
+
+// Deletions are at most 250 write units a second, and claims are not behind them.
+func TestAbandoned_DeletionsArePaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake()
+		s := newStore(t, fake, strong)
+		after := make([]time.Duration, 100)
+		expiredRecords(t, s, after...)
+		client := dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+			if c.Do(ctx); c.Op == "DeleteItem" {
+				c.Out.(*dynamodb.DeleteItemOutput).ConsumedCapacity = &types.ConsumedCapacity{CapacityUnits: aws.Float64(50)}
+			}
+		})
+		began := time.Now()
+		scanned := abandoned(t, newStore(t, client, strong), noon.Add(2*time.Hour), &passed{})
+		if took := time.Since(began); scanned.Deleted != len(after) || took < 17*time.Second || took > 21*time.Second {
+			t.Errorf("%s for %d deletions of 50 units, want about 20s", took, scanned.Deleted)
+		}
+	})
+}
