@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -189,6 +190,22 @@ func TestCreateTable_Consistency(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A table whose replicas DynamoDB refuses stays in one region, and the error says so.
+func TestCreateTable_RefusedRegions(t *testing.T) {
+	t.Parallel()
+	client := dynamotest.Intercept(withoutTables(), func(ctx context.Context, c *dynamotest.Call) {
+		if c.Op == "UpdateTable" {
+			c.Err = &smithy.GenericAPIError{Code: "ValidationException", Message: "the regions are of two sets"}
+			return
+		}
+		c.Do(ctx)
+	})
+	err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
+	if err == nil || !strings.Contains(err.Error(), "the table is now in one region: delete it") || strings.Contains(err.Error(), "keys") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestCreateTable_InvalidRegions(t *testing.T) {

@@ -365,6 +365,8 @@ func advise(operation string, err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
 	case code == "ValidationException" && operation == "Query":
 		return fmt.Errorf("%w; check that the table has the index %q with Store.Check, or work without it with Store.WithoutIndex", err, IndexName)
+	case code == "ValidationException" && operation == "UpdateTable":
+		return fmt.Errorf("%w; the table is now in one region: delete it, and create it with regions that AWS combines for strong consistency", err)
 	case code == "ValidationException":
 		return fmt.Errorf("%w; check the table's keys with Store.Check", err)
 	case code == "ResourceNotFoundException" && operation == "Query":

@@ -197,7 +197,7 @@ func advice(err error) string {
 		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
 	case code == "ValidationException" && operation == "Query":
 		return "Check the table's index with once table check, or use --no-index."
-	case code == "ValidationException":
+	case code == "ValidationException" && operation != "UpdateTable":
 		return "Check the table's keys with once table check."
 	case code == "AccessDeniedException" && operation == "Query":
 		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"Grant the permissions\" of docs/operate.md lists those of each command."

@@ -36,13 +36,13 @@ const (
 // acrossRegions are the claims of the subcommand regions.
 var acrossRegions = []claim{
 	of(claim{
-		name: "regions, eventual", expected: "two regions can run one key, within a window of seconds", source: "docs/deploy.md",
+		name: "regions, eventual", expected: "two regions can run one key, within a window of seconds", source: "docs/regions.md",
 	}, func(ctx context.Context, w *world) ([]race, error) { return w.races(ctx, eventual) }, func(all []race) (string, verdict) {
 		seen, twice, other := judgeRaces(all)
 		return seen, when(twice > 0 && !other)
 	}),
 	of(claim{
-		name: "regions, strong", expected: "no key runs in two regions", source: "docs/deploy.md",
+		name: "regions, strong", expected: "no key runs in two regions", source: "docs/regions.md",
 	}, func(ctx context.Context, w *world) ([]race, error) { return w.races(ctx, strong) }, func(all []race) (string, verdict) {
 		seen, twice, other := judgeRaces(all)
 		return seen, when(len(all) > 0 && twice == 0 && !other)
@@ -79,7 +79,11 @@ var delays = []int64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 50, 100, 200, 300, 500, 7
 func (w *world) races(ctx context.Context, consistency string) ([]race, error) {
 	var guards []*idempotent.Guard
 	for _, region := range w.regions[:2] {
-		store, err := dynamostore.New(w.in(region), w.tableOf(consistency))
+		store, err := dynamostore.New(w.in(region), w.tableOf(consistency), func(o *dynamostore.Options) {
+			if consistency == strong {
+				o.Consistency = dynamostore.Strong
+			}
+		})
 		if err != nil {
 			return nil, err
 		}

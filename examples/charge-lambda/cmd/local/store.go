@@ -54,11 +54,12 @@ func openTable(ctx context.Context, c *config) (driver.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepare := store.Check
 	if c.createTable {
-		prepare = store.CreateTable
+		err = store.CreateTable(ctx)
+	} else {
+		err = store.Check(ctx)
 	}
-	if err := prepare(ctx); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%w\nONCE_TABLE names the table. If it is missing, ONCE_CREATE_TABLE=1 creates it; if DynamoDB cannot be reached, check AWS_REGION, AWS_ENDPOINT_URL and the credentials", err)
 	}
 	return store, nil
