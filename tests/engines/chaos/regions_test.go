@@ -209,7 +209,7 @@ func TestStrongRegions(t *testing.T) {
 func strongRegions(t *testing.T, left int) {
 	const each = 10 // requests for a key
 	table := regions.NewStrong(regions.Faults{Seed: *seed, Latency: 20 * time.Millisecond, Lost: 0.02}, globalTable)
-	w := newWorld(t, table.Client, func(o *dynamostore.Options) { o.Consistency, o.ScanEvery = dynamostore.Strong, time.Minute })
+	w := newWorld(t, table.Client, func(o *dynamostore.Options) { o.Consistency, o.ScanEvery = dynamostore.Strong, 2*time.Minute })
 	keys := make([]idempotent.Key, *regionRequests/2/each)
 	for i := range keys {
 		keys[i] = reconcile.key(fmt.Sprint(i))
@@ -268,6 +268,14 @@ func strongRegions(t *testing.T, left int) {
 	others.Wait()
 	w.calm = true
 
+	// The other region is lost while it serves requests for further keys.
+	for i := range 20 {
+		p, k := w.start(1-left), reconcile.key(fmt.Sprint("lost ", i))
+		keys = append(keys, k)
+		clients.Go(func() { _, _ = p.request(k, 3*time.Second) })
+		clients.Go(func() { time.Sleep(w.upTo(time.Second)); p.kill() })
+	}
+	clients.Wait()
 	table.CutOff(1-left, true)
 	survivor := w.start(left)
 	whole, err := dynamostore.New(table.DB, globalTable)
@@ -286,6 +294,9 @@ func strongRegions(t *testing.T, left int) {
 		return n
 	}
 	waiting := unsettled()
+	if waiting < 5 {
+		t.Errorf("%d records are unsettled when the other region is lost, want 5 or more", waiting)
+	}
 	// everyMinute runs the reconciler of the region that is left, until nothing remains.
 	everyMinute := func(remain func() int) {
 		for n := 0; n < 100 && remain() > 0; n++ {
