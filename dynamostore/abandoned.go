@@ -87,8 +87,8 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // stays. Deletions do not count as findings. They are limited to ten at a time, and to
 // 250 write units a second for each segment. A throttled one ends the call, and the next
 // call repeats its page. After any other error the call deletes nothing more, and reads
-// on: abandoned runs are found without the permission to delete. So if at least one pass a day is made, an item is
-// gone at latest a day, and the time of two passes, after it can be deleted.
+// on: abandoned runs are found without the permission to delete. So an item is deleted
+// at the latest ScanEvery, and the time of two passes, after it may be.
 //
 // The role needs dynamodb:Scan, dynamodb:GetItem and dynamodb:PutItem on the table. With
 // Options.Consistency it needs dynamodb:DeleteItem, too, and all four on
