@@ -622,18 +622,22 @@ func TestGrantsToAnotherAccount(t *testing.T) {
 func TestGrantsToAnUnknownAccount(t *testing.T) {
 	for name, row := range map[string]struct {
 		table func(awscdk.Stack) awsdynamodb.ITable
+		to    awsiam.IGrantable
 		want  int // statements in the policy of the table
 	}{
 		"created": {func(s awscdk.Stack) awsdynamodb.ITable {
 			return infra.NewIdempotencyTable(s, jsii.String("Records"), nil).Table
-		}, 2},
+		}, awsiam.NewOrganizationPrincipal(jsii.String("o-1234567890")), 2},
 		"imported": {func(s awscdk.Stack) awsdynamodb.ITable {
 			return awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(importedTable))
-		}, 0},
+		}, awsiam.NewOrganizationPrincipal(jsii.String("o-1234567890")), 0},
+		"imported, and known at the deployment": {func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(importedTable))
+		}, awsiam.NewAccountPrincipal(awscdk.Aws_ACCOUNT_ID()), 0},
 	} {
 		stack := newStackIn("eu-central-1")
 		records := infra.IdempotencyTableFrom(stack, jsii.String("From"), row.table(stack), nil)
-		granted := records.GrantHandler(awsiam.NewOrganizationPrincipal(jsii.String("o-1234567890")), jsii.String("charge"))
+		granted := records.GrantHandler(row.to, jsii.String("charge"))
 		if got := len(*granted.ResourceStatements()); got != row.want {
 			t.Errorf("%s: the policy of the table has %d statements, want %d", name, got, row.want)
 		}
