@@ -617,6 +617,34 @@ func TestGrantsToAnotherAccount(t *testing.T) {
 	}
 }
 
+// A reconciler of another account lists the table, whatever the keys are. Within the
+// account the policy of the key stays as it was.
+func TestGrantsToReconcilersOfAccounts(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	for name, role := range map[string]awsiam.IRole{
+		"Records": newRole(stack, "Role"),
+		"Foreign": awsiam.Role_FromRoleArn(stack, jsii.String("Imported"), jsii.String("arn:aws:iam::210987654321:role/reconcile"), nil),
+	} {
+		props := &awsdynamodb.TablePropsV2{}
+		if name == "Records" {
+			props.Encryption = awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil)
+		}
+		infra.NewIdempotencyTable(stack, jsii.String(name), props).GrantReconciler(role)
+	}
+	for _, table := range resources(t, stack, "AWS::DynamoDB::GlobalTable") {
+		replica := table.Properties["Replicas"].([]any)[0].(map[string]any)
+		if policy, foreign := replica["ResourcePolicy"].(map[string]any); foreign != strings.HasPrefix(table.id, "Foreign") {
+			t.Errorf("%s has a policy: %t", table.id, foreign)
+		} else if foreign {
+			wantAllowed(t, statements(t, policy["PolicyDocument"]), request{"dynamodb:Scan", "<Foreign>", nil}, true)
+		}
+	}
+	if of := statements(t, resources(t, stack, "AWS::KMS::Key")[0].Properties["KeyPolicy"]); len(of) != 1 {
+		t.Errorf("the policy of the key has %d statements, want the account's", len(of))
+	}
+}
+
 // The account of a principal may not be known, such as that of an organisation. The
 // policy of the table allows it, and nothing is known to be wrong.
 func TestGrantsToAnUnknownAccount(t *testing.T) {
