@@ -84,6 +84,7 @@ var equivalents = map[string]string{
 	"idempotent/driver.steps: !unmarshal(raw, &stored) is never true": "a text that is not an object of objects has no steps, or a step without a mode",
 	"idempotent/driver.coded: !unmarshal(raw, &code) is never true":   "no code is empty, and a code that cannot be read stays empty",
 
+	"infra.valueOf: !ok is never true":                                                                                                           "a function of this app has a CfnFunction as its default child",
 	"infra.logFilter: !ok || resource.LoggingConfig() == nil loses !ok ||":                                                                       "a function of this app has a CfnFunction as its default child",
 	"internal/canonical.JSON: defer p.release() is gone":                                                                                         "only costs memory: the next call makes another parser",
 	"internal/canonical.JSON: p.out is not set to slices.Grow(p.out, len(doc))":                                                                  "only a capacity: append grows the slice without it",
