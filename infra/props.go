@@ -155,7 +155,7 @@ func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
 	resolve := awscdk.Stack_Of(fn).Resolve
 	environment, _ := resolve(resource.Environment()).(map[string]any)
 	variables, _ := environment["variables"].(map[string]any)
-	if own, ok := variables[v.name]; ok && (v.value == nil || !reflect.DeepEqual(own, resolve(v.value))) {
+	if own, ok := variables[v.name]; ok && !reflect.DeepEqual(own, resolve(v.value)) {
 		return "the function's own Environment", false
 	}
 	return "", false
