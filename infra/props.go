@@ -171,8 +171,8 @@ func note(fn awslambda.Function, kind string, content map[string]any) {
 // added.
 func notes(fn awslambda.Function, kind string) (all []map[string]any) {
 	for _, entry := range *fn.Node().Metadata() {
-		if content, ok := entry.Data.(map[string]any); ok && *entry.Type == kind {
-			all = append(all, content)
+		if *entry.Type == kind {
+			all = append(all, entry.Data.(map[string]any))
 		}
 	}
 	return all
