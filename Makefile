@@ -67,8 +67,8 @@ build: ## Compile every package (GOARCH: for which processor)
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
 RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
-# Limits of time and memory, and results of many megabytes in one goroutine, which take the race detector 20 s: test-cost has these tests.
-ALONE := ^(TestLimits|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
+# Limits of time and memory, and much work in one goroutine, which takes the race detector 30 s: test-cost has these tests.
+ALONE := ^(TestLimits|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
@@ -150,7 +150,7 @@ screenshots: ### Make the pictures of the documentation anew
 
 .PHONY: test-cost
 test-cost: ### Limits of time, sizes and cold starts
-	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./lambdahttp ./idempotent ./cmd/once ./examples/charge-lambda/cmd/local
+	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./dynamostore ./lambdahttp ./idempotent ./cmd/once ./examples/charge-lambda/cmd/local
 	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack

@@ -182,7 +182,7 @@ func FromEnvironment(getenv func(name string) string) func(*Options) {
 // Retry settings of cfg and of the environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
 // do not apply. optFns come last and can change everything.
 func NewClient(cfg aws.Config, optFns ...func(*dynamodb.Options)) *dynamodb.Client {
-	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries, skipChecksums}, optFns...)...)
+	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries, skipChecksums, useProtocol}, optFns...)...)
 }
 
 // boundRetries sets the retryer and undoes the limit on attempts that the SDK

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// This file encodes a PutItem, and decodes its two usual answers: that it was written,
+// and that its condition failed, with the item that is there. These are the messages of
+// each request. The SDK does everything else: other operations and answers, unusual
+// values in these messages, addresses, signatures, retries and middleware.
+
+// SDKProtocol is an option of [NewClient] that leaves the encoding of all messages to
+// the SDK. Without it, NewClient encodes a PutItem and decodes its usual answers itself,
+// in less time and memory. Both send and accept the same messages.
+//
+//	client := dynamostore.NewClient(cfg, dynamostore.SDKProtocol)
+func SDKProtocol(o *dynamodb.Options) {
+	if own, ok := o.Protocol.(protocol); ok {
+		o.Protocol = own.ClientProtocol
+	}
+}
+
+// useProtocol puts the protocol of this file before that of the SDK.
+func useProtocol(o *dynamodb.Options) {
+	if o.Protocol != nil && o.Protocol.ID() == awsJSON {
+		o.Protocol = protocol{o.Protocol}
+	}
+}
+
+// awsJSON is the protocol of DynamoDB.
+var awsJSON = smithy.ShapeID{Namespace: "aws.protocols", Name: "awsJson1_0"}
+
+// protocol is the SDK's protocol, with a shorter way for a PutItem.
+type protocol struct{ smithyhttp.ClientProtocol }
+
+// SerializeRequest encodes the input of an operation.
+func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.OperationSchema, in smithy.Serializable, req *smithyhttp.Request) error {
+	put, ok := in.(*dynamodb.PutItemInput)
+	if !ok {
+		return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
+	}
+	body, ok := appendPut(make([]byte, 0, 512+putSize(put)), put)
+	if !ok {
+		return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
+	}
+	req.Method = http.MethodPost
+	if req.URL.Path == "" {
+		req.URL.Path = "/"
+	}
+	req.Header.Set("X-Amz-Target", "DynamoDB_20120810.PutItem")
+	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	streamed, err := req.SetStream(bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	*req = *streamed
+	return nil
+}
+
+// bodies has buffers for the answers to a PutItem.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// largestPooled is the capacity up to which a buffer is used again.
+const largestPooled = 64 << 10
+
+// DeserializeResponse decodes the answer of an operation.
+func (p protocol) DeserializeResponse(ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable) error {
+	if _, ok := out.(*dynamodb.PutItemOutput); !ok {
+		return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
+	}
+	body := bodies.Get().(*bytes.Buffer)
+	body.Reset()
+	_, err := body.ReadFrom(resp.Body)
+	if err == nil {
+		written, failed := decodeAnswer(resp, body.Bytes())
+		if written || failed != nil {
+			if body.Cap() <= largestPooled {
+				bodies.Put(body)
+			}
+			if written {
+				return nil
+			}
+			return failed
+		}
+		err = io.EOF
+	}
+	resp.Body = &readAgain{body, err, resp.Body}
+	return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
+}
+
+// readAgain is a body that was read, with the error at its end.
+type readAgain struct {
+	text *bytes.Buffer
+	end  error
+	io.Closer
+}
+
+func (r *readAgain) Read(p []byte) (int, error) {
+	if r.text.Len() == 0 {
+		return 0, r.end
+	}
+	return r.text.Read(p)
+}
+
+// decodeAnswer decodes an answer to a PutItem: that the item was written, or that the
+// condition failed. For any other answer it returns neither.
+func decodeAnswer(resp *smithyhttp.Response, body []byte) (written bool, failed *types.ConditionalCheckFailedException) {
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return string(body) == "{}", nil
+	case resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Amzn-ErrorType") == "":
+		s := scanner{text: body}
+		return false, s.failed()
+	}
+	return false, nil
+}
+
+// putSize returns how many bytes the large values of a PutItem have at most.
+func putSize(in *dynamodb.PutItemInput) (size int) {
+	for name, value := range in.Item {
+		size += len(name) + 64
+		switch v := value.(type) {
+		case *types.AttributeValueMemberB:
+			size += base64.StdEncoding.EncodedLen(len(v.Value))
+		case *types.AttributeValueMemberS:
+			size += len(v.Value)
+		}
+	}
+	return size
+}
+
+// appendPut appends the JSON of a PutItem to b. It reports false if the input has a
+// member, a type or a character that a store does not send.
+func appendPut(b []byte, in *dynamodb.PutItemInput) (_ []byte, ok bool) {
+	if in.ConditionalOperator != "" || in.Expected != nil || in.ReturnItemCollectionMetrics != "" || in.ReturnValues != "" || in.TableName == nil || in.Item == nil {
+		return nil, false
+	}
+	e := encoder{b, true}
+	e.raw(`{"TableName":`)
+	e.text(*in.TableName)
+	if in.ConditionExpression != nil {
+		e.raw(`,"ConditionExpression":`)
+		e.text(*in.ConditionExpression)
+	}
+	if in.ExpressionAttributeNames != nil {
+		e.raw(`,"ExpressionAttributeNames":{`)
+		for placeholder, name := range in.ExpressionAttributeNames {
+			e.name(placeholder)
+			e.text(name)
+		}
+		e.raw(`}`)
+	}
+	if in.ExpressionAttributeValues != nil {
+		e.raw(`,"ExpressionAttributeValues":`)
+		e.attributes(in.ExpressionAttributeValues, 0)
+	}
+	if in.ReturnConsumedCapacity != "" {
+		e.raw(`,"ReturnConsumedCapacity":`)
+		e.text(string(in.ReturnConsumedCapacity))
+	}
+	if in.ReturnValuesOnConditionCheckFailure != "" {
+		e.raw(`,"ReturnValuesOnConditionCheckFailure":`)
+		e.text(string(in.ReturnValuesOnConditionCheckFailure))
+	}
+	e.raw(`,"Item":`)
+	e.attributes(in.Item, 0)
+	e.raw(`}`)
+	return e.b, e.ok
+}
+
+// deepest is how many maps and lists can be in each other in a message that this file
+// encodes or decodes. Those of a store have two.
+const deepest = 4
+
+// encoder writes JSON.
+type encoder struct {
+	b  []byte
+	ok bool
+}
+
+func (e *encoder) raw(s string) { e.b = append(e.b, s...) }
+
+// text writes a string that needs no escapes.
+func (e *encoder) text(s string) {
+	ascii := true
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c == '"', c == '\\', c == 0x7f:
+			e.ok = false
+			return
+		case c >= utf8.RuneSelf:
+			ascii = false
+		}
+	}
+	e.ok = e.ok && (ascii || utf8.ValidString(s))
+	e.b = append(append(append(e.b, '"'), s...), '"')
+}
+
+// name writes the name of a member, after a comma unless it is the first one.
+func (e *encoder) name(s string) {
+	if e.b[len(e.b)-1] != '{' {
+		e.raw(`,`)
+	}
+	e.text(s)
+	e.raw(`:`)
+}
+
+func (e *encoder) attributes(m item, depth int) {
+	e.raw(`{`)
+	for name, value := range m {
+		e.name(name)
+		e.value(value, depth)
+	}
+	e.raw(`}`)
+}
+
+func (e *encoder) value(value types.AttributeValue, depth int) {
+	if depth > deepest {
+		e.ok = false
+		return
+	}
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		e.raw(`{"S":`)
+		e.text(v.Value)
+	case *types.AttributeValueMemberN:
+		e.raw(`{"N":`)
+		e.text(v.Value)
+	case *types.AttributeValueMemberB:
+		e.ok = e.ok && v.Value != nil
+		e.raw(`{"B":"`)
+		e.b = base64.StdEncoding.AppendEncode(e.b, v.Value)
+		e.raw(`"`)
+	case *types.AttributeValueMemberBOOL:
+		e.raw(`{"BOOL":`)
+		e.flag(v.Value)
+	case *types.AttributeValueMemberNULL:
+		e.raw(`{"NULL":`)
+		e.flag(v.Value)
+	case *types.AttributeValueMemberM:
+		e.raw(`{"M":`)
+		e.attributes(v.Value, depth+1)
+	case *types.AttributeValueMemberL:
+		e.raw(`{"L":[`)
+		for i, value := range v.Value {
+			if i > 0 {
+				e.raw(`,`)
+			}
+			e.value(value, depth+1)
+		}
+		e.raw(`]`)
+	default:
+		e.ok = false
+	}
+	e.raw(`}`)
+}
+
+func (e *encoder) flag(v bool) {
+	if v {
+		e.raw(`true`)
+	} else {
+		e.raw(`false`)
+	}
+}
+
+// scanner reads the JSON of a refusal as DynamoDB sends it: without spaces, escapes and
+// nulls. Whatever else it meets makes it stop, with bad set.
+type scanner struct {
+	text []byte
+	bad  bool
+}
+
+// failed returns the error of a condition that failed, or nil.
+func (s *scanner) failed() *types.ConditionalCheckFailedException {
+	failed, kind := &types.ConditionalCheckFailedException{}, ""
+	s.want(`{`)
+	for first := true; !s.bad && !s.has(`}`); first = false {
+		if !first {
+			s.want(`,`)
+		}
+		switch name := s.quoted(); {
+		case string(name) == "__type" && kind == "":
+			s.want(`:`)
+			kind = string(s.quoted())
+		case (string(name) == "message" || string(name) == "Message") && failed.Message == nil:
+			s.want(`:`)
+			message := string(s.quoted())
+			failed.Message = &message
+		case string(name) == "Item" && failed.Item == nil:
+			s.want(`:`)
+			failed.Item = s.attributes(0)
+		default:
+			s.bad = true
+		}
+	}
+	if s.bad || len(s.text) > 0 || kind != conditionFailed {
+		return nil
+	}
+	return failed
+}
+
+const conditionFailed = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+
+// has reads the literal if it comes next, and reports whether it does.
+func (s *scanner) has(literal string) bool {
+	if len(s.text) < len(literal) || string(s.text[:len(literal)]) != literal {
+		return false
+	}
+	s.text = s.text[len(literal):]
+	return true
+}
+
+func (s *scanner) want(literal string) { s.bad = s.bad || !s.has(literal) }
+
+// quoted reads a string.
+func (s *scanner) quoted() []byte {
+	s.want(`"`)
+	for i, c := range s.text {
+		switch {
+		case c == '"':
+			value := s.text[:i]
+			s.text = s.text[i+1:]
+			return value
+		case c < ' ', c == '\\':
+			s.bad = true
+			return nil
+		}
+	}
+	s.bad = true
+	return nil
+}
+
+// binary reads a string of bytes.
+func (s *scanner) binary() []byte {
+	s.want(`"`)
+	end := bytes.IndexByte(s.text, '"')
+	if end < 0 || bytes.IndexByte(s.text[:end], '\n') >= 0 || bytes.IndexByte(s.text[:end], '\r') >= 0 { // which DecodeString skips
+		s.bad = true
+		return nil
+	}
+	value := make([]byte, base64.StdEncoding.DecodedLen(end))
+	n, err := base64.StdEncoding.Decode(value, s.text[:end])
+	s.bad = s.bad || err != nil
+	s.text = s.text[end+1:]
+	return value[:n]
+}
+
+func (s *scanner) attributes(depth int) item {
+	s.want(`{`)
+	all := make(item, attributeCount)
+	for first := true; !s.bad && !s.has(`}`); first = false {
+		if !first {
+			s.want(`,`)
+		}
+		name := string(s.quoted())
+		s.want(`:`)
+		all[name] = s.value(depth)
+	}
+	return all
+}
+
+func (s *scanner) value(depth int) (value types.AttributeValue) {
+	switch {
+	case s.bad || depth > deepest:
+		s.bad = true
+	case s.has(`{"S":`):
+		value = &types.AttributeValueMemberS{Value: string(s.quoted())}
+	case s.has(`{"N":`):
+		value = &types.AttributeValueMemberN{Value: string(s.quoted())}
+	case s.has(`{"B":`):
+		value = &types.AttributeValueMemberB{Value: s.binary()}
+	case s.has(`{"BOOL":`):
+		value = &types.AttributeValueMemberBOOL{Value: s.flag()}
+	case s.has(`{"NULL":`):
+		value = &types.AttributeValueMemberNULL{Value: s.flag()}
+	case s.has(`{"M":`):
+		value = &types.AttributeValueMemberM{Value: s.attributes(depth + 1)}
+	case s.has(`{"L":[`):
+		list := []types.AttributeValue{}
+		for first := true; !s.bad && !s.has(`]`); first = false {
+			if !first {
+				s.want(`,`)
+			}
+			list = append(list, s.value(depth+1))
+		}
+		value = &types.AttributeValueMemberL{Value: list}
+	default:
+		s.bad = true
+	}
+	s.want(`}`)
+	return value
+}
+
+func (s *scanner) flag() bool {
+	if s.has(`true`) {
+		return true
+	}
+	s.want(`false`)
+	return false
+}

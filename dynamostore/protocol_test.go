@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+// messages is how many random messages of each kind are compared with the SDK.
+const messages = 50_000
+
+var (
+	putItem = smithy.NewOperationSchema(schemas.PutItem, schemas.PutItemInput, schemas.PutItemOutput)
+	own     = dynamostore.NewClient(aws.Config{}).Options().Protocol
+	sdks    = dynamostore.NewClient(aws.Config{}, dynamostore.SDKProtocol).Options().Protocol
+)
+
+// NewClient sends the requests that the SDK sends.
+func TestProtocol_Requests(t *testing.T) {
+	t.Parallel()
+	m := &maker{rand.New(rand.NewPCG(1, 2))}
+	for range messages {
+		in := m.put()
+		got, want := encoded(t, own, in), encoded(t, sdks, in)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("for %#v\nsent %#v\nwant %#v", in, got, want)
+		}
+	}
+}
+
+type request struct {
+	method, path string
+	header       http.Header
+	body         any
+	rewinds      bool
+}
+
+func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInput) (r request) {
+	t.Helper()
+	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
+	if err := p.SerializeRequest(t.Context(), putItem, in, req); err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(req.GetStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(body, &r.body); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	r.method, r.path, r.header = req.Method, req.URL.Path, req.Header
+	r.rewinds = req.IsStreamSeekable() && req.RewindStream() == nil
+	return r
+}
+
+// NewClient reads the answers as the SDK does, whatever is in them.
+func TestProtocol_Answers(t *testing.T) {
+	t.Parallel()
+	m := &maker{rand.New(rand.NewPCG(3, 4))}
+	refused := 0
+	for range messages {
+		a := m.answer()
+		got, want := decoded(t, own, a), decoded(t, sdks, a)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("for %d %v %q\nread %#v\nwant %#v", a.status, a.header, a.body, got, want)
+		}
+		if want.refusal != nil {
+			refused++
+		}
+	}
+	if refused < messages/5 || refused > messages*4/5 {
+		t.Errorf("%d of %d answers are refusals", refused, messages)
+	}
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	fails  bool // after the body
+}
+
+type reading struct {
+	out     dynamodb.PutItemOutput
+	refusal *types.ConditionalCheckFailedException
+	err     string
+	closed  bool
+}
+
+func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
+	t.Helper()
+	body := io.Reader(strings.NewReader(a.body))
+	if a.fails {
+		body = io.MultiReader(body, iotest.ErrReader(errors.New("the connection is lost")))
+	}
+	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: a.status, Header: a.header, Body: &closer{body, &r.closed}}}
+	err := p.DeserializeResponse(t.Context(), putItem, dynamodb.TypeRegistry, resp, &r.out)
+	resp.Body.Close() // as the SDK does afterwards
+	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		r.refusal = refusal
+	} else if err != nil {
+		r.err = fmt.Sprintf("%T %v", err, err)
+	}
+	return r
+}
+
+type closer struct {
+	io.Reader
+	closed *bool
+}
+
+func (c *closer) Close() error {
+	*c.closed = true
+	return nil
+}
+
+// The usual messages do not go through the SDK, which allocates more.
+func TestProtocol_Allocations(t *testing.T) {
+	item := map[string]types.AttributeValue{"pk": text("charge#9f0c"), "exp": &types.AttributeValueMemberN{Value: "1"}, "wid": &types.AttributeValueMemberB{Value: make([]byte, 16)}}
+	in := &dynamodb.PutItemInput{TableName: aws.String("once"), Item: item, ConditionExpression: aws.String("attribute_not_exists(pk)")}
+	m := &maker{}
+	refusal := `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":` + m.json(item) + `}`
+	encode := func(p smithyhttp.ClientProtocol) float64 {
+		return testing.AllocsPerRun(100, func() {
+			p.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
+		})
+	}
+	decode := func(p smithyhttp.ClientProtocol, status int, body string) float64 {
+		return testing.AllocsPerRun(100, func() { decoded(t, p, answer{status: status, body: body}) })
+	}
+	for _, c := range []struct {
+		name     string
+		own, sdk float64
+	}{
+		{"a request", encode(own), encode(sdks)},
+		{"a success", decode(own, 200, "{}"), decode(sdks, 200, "{}")},
+		{"a refusal", decode(own, 400, refusal), decode(sdks, 400, refusal)},
+	} {
+		t.Logf("%s: %.0f allocations, %.0f in the SDK", c.name, c.own, c.sdk)
+		if c.own >= c.sdk {
+			t.Errorf("%s: %.0f allocations, the SDK has %.0f", c.name, c.own, c.sdk)
+		}
+	}
+}
+
+// A member that the SDK adds needs a decision: the protocol has to send it, or to leave
+// the message to the SDK.
+func TestProtocol_Members(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		schema *smithy.Schema
+		want   string
+	}{
+		{schemas.PutItemInput, "ConditionExpression ConditionalOperator Expected ExpressionAttributeNames ExpressionAttributeValues Item ReturnConsumedCapacity ReturnItemCollectionMetrics ReturnValues ReturnValuesOnConditionCheckFailure TableName"},
+		{schemas.PutItemOutput, "Attributes ConsumedCapacity ItemCollectionMetrics"},
+		{schemas.ConditionalCheckFailedException, "Item message"},
+		{schemas.AttributeValue, "B BOOL BS L M N NS NULL S SS"},
+	} {
+		var names []string
+		for name := range c.schema.Members() {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%s has %s, want %s", c.schema.ID(), got, c.want)
+		}
+	}
+}
+
+// A client with another protocol keeps it, and operations other than PutItem are the
+// SDK's.
+func TestProtocol_OfOthers(t *testing.T) {
+	t.Parallel()
+	if reflect.TypeOf(own) == reflect.TypeOf(sdks) {
+		t.Error("NewClient has the SDK's protocol")
+	}
+	theirs := &otherProtocol{sdks}
+	client := dynamostore.NewClient(aws.Config{}, func(o *dynamodb.Options) { o.Protocol = theirs }, dynamostore.SDKProtocol)
+	if got := client.Options().Protocol; got != theirs {
+		t.Errorf("a client with its own protocol has %T", got)
+	}
+	get := smithy.NewOperationSchema(schemas.GetItem, schemas.GetItemInput, schemas.GetItemOutput)
+	var out dynamodb.GetItemOutput
+	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"Item":{"pk":{"S":"a"}}}`))}}
+	if err := own.DeserializeResponse(t.Context(), get, dynamodb.TypeRegistry, resp, &out); err != nil || len(out.Item) != 1 {
+		t.Errorf("GetItem: %v, %v", out.Item, err)
+	}
+	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
+	if err := own.SerializeRequest(t.Context(), get, &dynamodb.GetItemInput{TableName: aws.String("t")}, req); err != nil || req.Header.Get("X-Amz-Target") != "DynamoDB_20120810.GetItem" {
+		t.Errorf("GetItem: %v, %v", req.Header, err)
+	}
+}
+
+type otherProtocol struct{ smithyhttp.ClientProtocol }
+
+// maker makes messages at random: usual ones, unusual ones and damaged ones.
+type maker struct{ *rand.Rand }
+
+func (m *maker) in(n int) bool { return m.IntN(n) == 0 }
+
+func (m *maker) put() *dynamodb.PutItemInput {
+	in := &dynamodb.PutItemInput{TableName: aws.String(m.text()), Item: m.attributes(0)}
+	if !m.in(4) {
+		in.ConditionExpression = aws.String("attribute_not_exists(pk) OR exp <= :now")
+		in.ExpressionAttributeValues = m.attributes(2)
+		in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
+	}
+	if m.in(4) {
+		in.ExpressionAttributeNames = map[string]string{"#a": m.text(), "#b": m.text()}
+	}
+	if m.in(8) {
+		in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	}
+	switch m.IntN(80) {
+	case 0:
+		in.TableName = nil
+	case 1:
+		in.Item = nil
+	case 2:
+		in.Expected = map[string]types.ExpectedAttributeValue{m.text(): {Value: m.value(0)}}
+	case 3:
+		in.ConditionalOperator = types.ConditionalOperatorAnd
+	case 4:
+		in.ReturnValues = types.ReturnValueAllOld
+	case 5:
+		in.ReturnItemCollectionMetrics = types.ReturnItemCollectionMetricsSize
+	}
+	return in
+}
+
+// unusual are parts of texts that need an escape, or look as if they did.
+var unusual = []string{`"`, `\`, "\n", "\x00", "\x7f", "\x1f", "é", "\u2028", "😀", "\xff", "<&>", "/", " "}
+
+func (m *maker) text() string {
+	text := strings.Repeat("charge#9f0c", 1+m.IntN(3))[:1+m.IntN(11)]
+	if m.in(40) {
+		text += unusual[m.IntN(len(unusual))] + "a"
+	}
+	return text
+}
+
+func (m *maker) attributes(depth int) map[string]types.AttributeValue {
+	all := map[string]types.AttributeValue{}
+	for range m.IntN(9 >> min(depth, 3)) {
+		all[m.text()] = m.value(depth + 1)
+	}
+	return all
+}
+
+func (m *maker) value(depth int) types.AttributeValue {
+	kind := m.IntN(12)
+	if depth > 7 {
+		kind = 0
+	}
+	switch kind {
+	case 0, 1, 2:
+		return &types.AttributeValueMemberS{Value: m.text()}
+	case 3, 4, 5:
+		return &types.AttributeValueMemberN{Value: fmt.Sprint(m.Int64())}
+	case 6, 7:
+		return &types.AttributeValueMemberB{Value: m.bytes()}
+	case 8:
+		return &types.AttributeValueMemberBOOL{Value: m.in(2)}
+	case 9:
+		return &types.AttributeValueMemberM{Value: m.attributes(depth)}
+	case 10:
+		list := []types.AttributeValue{}
+		for range m.IntN(3) {
+			list = append(list, m.value(depth+1))
+		}
+		return &types.AttributeValueMemberL{Value: list}
+	}
+	switch m.IntN(8) {
+	case 0:
+		return &types.AttributeValueMemberSS{Value: []string{m.text()}}
+	case 1:
+		return &types.AttributeValueMemberNS{Value: []string{"1"}}
+	case 2:
+		return &types.AttributeValueMemberBS{Value: [][]byte{m.bytes()}}
+	case 3:
+		return &types.AttributeValueMemberB{}
+	}
+	return &types.AttributeValueMemberNULL{Value: !m.in(4)}
+}
+
+func (m *maker) bytes() []byte {
+	value := make([]byte, m.IntN(40))
+	for i := range value {
+		value[i] = byte(m.Uint32())
+	}
+	return value
+}
+
+func (m *maker) answer() answer {
+	a := answer{status: 400, header: http.Header{}, fails: m.in(50)}
+	switch m.IntN(12) {
+	case 0, 1:
+		a.status, a.body = 200, []string{"{}", "", "{} ", `{"Attributes":{"a":{"S":"b"}}}`, `{"ConsumedCapacity":{"CapacityUnits":1}}`, "{"}[m.IntN(6)]
+		return a
+	case 2:
+		a.status, a.body = 500, `{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"x"}`
+		return a
+	}
+	var b bytes.Buffer
+	kind := "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+	if m.in(10) {
+		kind = []string{"ConditionalCheckFailedException", "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "a#Unheard", ""}[m.IntN(4)]
+	}
+	members := []string{fmt.Sprintf(`"__type":%q`, kind), `"message":"The conditional request failed"`}
+	if m.in(4) {
+		members[1] = `"Message":"The conditional request failed"`
+	}
+	if !m.in(5) {
+		members = append(members, `"Item":`+m.json(m.attributes(0)))
+	}
+	if m.in(20) {
+		members = append(members, []string{`"Code":"Other"`, `"message":null`, `"Item":null`, `"Item":{"a":{"S":"b"}}`, `"x":[{}]`, `"__type":"a#b"`}[m.IntN(6)])
+	}
+	m.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	fmt.Fprintf(&b, "{%s}", strings.Join(members, ","))
+	if m.in(20) {
+		a.header.Set("X-Amzn-ErrorType", "ConditionalCheckFailedException:http://x")
+	}
+	if m.in(20) {
+		a.status = []int{200, 201, 404, 500}[m.IntN(4)]
+	}
+	a.body = b.String()
+	if m.in(3) {
+		a.body = m.damage(a.body)
+	}
+	return a
+}
+
+// json returns attributes as the SDK encodes them.
+func (m *maker) json(all map[string]types.AttributeValue) string {
+	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
+	if err := sdks.SerializeRequest(nil, putItem, &dynamodb.PutItemInput{Item: all}, req); err != nil {
+		panic(err)
+	}
+	text, _ := io.ReadAll(req.GetStream())
+	return strings.TrimSuffix(strings.TrimPrefix(string(text), `{"Item":`), `}`)
+}
+
+// damage changes, removes, adds or doubles a few bytes.
+func (m *maker) damage(s string) string {
+	b := []byte(s)
+	for n := 1 + m.IntN(3); n > 0 && len(b) > 0; n-- {
+		at := m.IntN(len(b))
+		switch m.IntN(5) {
+		case 0:
+			b[at] = byte(m.Uint32())
+		case 1:
+			b = slices.Delete(b, at, at+1)
+		case 2:
+			b = slices.Insert(b, at, []byte(` "\{}[],:nt`)[m.IntN(11)])
+		case 3:
+			b = slices.Insert(b, at, b[at:min(len(b), at+m.IntN(20))]...)
+		case 4:
+			b = b[:at+1]
+		}
+	}
+	return string(b)
+}
