@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash"
 	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
@@ -18,9 +19,9 @@ const fingerprintVersion = 1
 
 // The first hashed byte identifies the kind of input, so that a document and its
 // raw bytes never have the same fingerprint.
-const (
-	fingerprintTagJSON  = 'j'
-	fingerprintTagBytes = 'b'
+var (
+	fingerprintTagJSON  = []byte("j")
+	fingerprintTagBytes = []byte("b")
 )
 
 // FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
@@ -63,33 +64,33 @@ func fingerprintError(err error) error {
 // duplicate member names, invalid UTF-8, and anything that is not exactly one
 // JSON document.
 func FingerprintJSON(doc []byte) (Fingerprint, error) {
-	form, err := canonical.JSON(doc)
-	if err != nil {
+	h := newFingerprint(fingerprintTagJSON)
+	if err := canonical.Use(doc, func(form []byte) { h.Write(form) }); err != nil {
 		return Fingerprint{}, fingerprintError(err)
 	}
-	return fingerprint(fingerprintTagJSON, form), nil
+	return sum(h), nil
 }
 
 // FingerprintBytes returns the fingerprint of raw bytes. Two fingerprints are
 // equal if and only if the number of parts and their bytes are equal. Each part
 // is hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
 func FingerprintBytes(parts ...[]byte) Fingerprint {
-	size := 0
+	h := newFingerprint(fingerprintTagBytes)
+	var length [binary.MaxVarintLen64]byte
 	for _, p := range parts {
-		size += binary.MaxVarintLen64 + len(p)
+		h.Write(length[:binary.PutUvarint(length[:], uint64(len(p)))])
+		h.Write(p)
 	}
-	buf := make([]byte, 0, size)
-	for _, p := range parts {
-		buf = binary.AppendUvarint(buf, uint64(len(p)))
-		buf = append(buf, p...)
-	}
-	return fingerprint(fingerprintTagBytes, buf)
+	return sum(h)
 }
 
-func fingerprint(tag byte, content []byte) Fingerprint {
+func newFingerprint(tag []byte) hash.Hash {
 	h := sha256.New()
-	h.Write([]byte{tag})
-	h.Write(content)
+	h.Write(tag)
+	return h
+}
+
+func sum(h hash.Hash) Fingerprint {
 	f := Fingerprint{fingerprintVersion}
 	h.Sum(f[:1])
 	return f

@@ -18,6 +18,8 @@
 package canonical
 
 import (
+	"bytes"
+	"errors"
 	"slices"
 	"sync"
 )
@@ -28,29 +30,43 @@ import (
 // number whose exponent has more than 18 digits. It also refuses a document that
 // is nested more than 10,000 deep, as encoding/json does. The error contains the
 // position and not the content. JSON is safe for concurrent use.
-func JSON(doc []byte) ([]byte, error) {
+func JSON(doc []byte) (form []byte, err error) {
+	err = Use(doc, func(f []byte) { form = bytes.Clone(f) })
+	return form, err
+}
+
+// Use passes the canonical form that [JSON] returns to use, which must not keep it.
+func Use(doc []byte, use func(form []byte)) error {
+	if len(doc) > maxSize {
+		return errors.New("canonical JSON: the document has more than 512 MB")
+	}
 	p := parsers.Get().(*parser)
 	defer p.release()
 	p.doc = doc
 	p.out = slices.Grow(p.out, len(doc))
 	if err := p.document(); err != nil {
-		return nil, err
+		return err
 	}
-	return p.sorted(), nil
+	use(p.sorted())
+	return nil
 }
 
 // parsers are parsers that are not in use, with room for documents of usual size.
 var parsers = sync.Pool{New: func() any { return new(parser) }}
 
+// maxSize limits documents, in bytes. The canonical form of a document has at most six
+// times its size, and offsets have 32 bits.
+const maxSize = 512 << 20
+
 // maxKept limits the memory that a parser in the pool keeps, in bytes of out. The
 // rest of a parser grows with out.
-const maxKept = 64 << 10
+const maxKept = 1 << 20
 
 func (p *parser) release() {
 	if cap(p.out) > maxKept {
 		return
 	}
 	l := &p.layout
-	*p = parser{layout: layout{l.out[:0], l.names[:0], l.keys[:0], l.objects[:0], l.members[:0], l.ranks[:0], l.todo[:0]}}
+	*p = parser{layout: layout{l.out[:0], l.names[:0], l.keys[:0], l.objects[:0], l.members[:0], 0, l.ranks[:0], l.before[:0], l.todo[:0]}}
 	parsers.Put(p)
 }

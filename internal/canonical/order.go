@@ -10,53 +10,60 @@ import (
 	"strconv"
 )
 
-// layout is a document whose values are in canonical spelling, while its members
-// are in the order of the document, and the order that they need.
+// layout is a document whose values are in canonical spelling. The members of an object
+// without objects inside move to their places at its end. For an object that has one
+// whose members have moved, layout notes the order, because moving its bytes at each
+// level would take quadratic time.
 type layout struct {
 	out     []byte
 	names   []name   // of the objects that are open, the outermost first
 	keys    []byte   // of names
-	objects []object // those whose members must move, in the order of their ends
+	objects []object // those whose members have to move yet, in the order of their ends
 	members []span   // of objects
+	moved   int      // objects whose members have moved, or have to
 	ranks   []rank   // of close
+	before  []byte   // of move; then the document of sorted
 	todo    []span   // of sorted
 }
+
+// offset is a position, or a number of things, in a document of at most maxSize bytes.
+type offset = uint32
 
 // name is the name of a member: keys[key:keyEnd], which is compared instead of the
 // name, and where the member is.
 type name struct {
-	key, keyEnd int
+	key, keyEnd offset
 	member      span
 }
 
 // rank is what names are sorted by.
 type rank struct {
 	prefix uint64 // the first 8 bytes of the key, which decide most comparisons
-	name   int    // its index
+	name   offset // its index
 }
 
 // span is out[start:end]. If objects are in it, the last one is
 // layout.objects[objects-1].
-type span struct{ start, end, objects int }
+type span struct{ start, end, objects offset }
 
 // object is where an object is. Its members are layout.members[member:memberEnd], in
 // order.
 type object struct {
 	span
-	member, memberEnd int
+	member, memberEnd offset
 }
 
 // opened is an object whose end is not known yet. The numbers are lengths in layout
 // at its beginning.
 type opened struct {
-	start, objects, names, keys int
+	start, objects, names, keys, moved int
 
 	moves bool // the members are not sorted, or two have one name
 }
 
 // open writes the beginning of an object.
 func (l *layout) open() opened {
-	o := opened{start: len(l.out), objects: len(l.objects), names: len(l.names), keys: len(l.keys)}
+	o := opened{start: len(l.out), objects: len(l.objects), names: len(l.names), keys: len(l.keys), moved: l.moved}
 	l.out = append(l.out, '{')
 	return o
 }
@@ -66,9 +73,9 @@ func (l *layout) open() opened {
 func (l *layout) named(o *opened, start int) (i int) {
 	i = len(l.names)
 	// The byte before a member belongs to it: a comma or the brace.
-	n := name{key: len(l.keys), member: span{start: start - 1}}
+	n := name{key: offset(len(l.keys)), member: span{start: offset(start - 1)}}
 	l.keys = appendKey(l.keys, l.out[start:])
-	n.keyEnd = len(l.keys)
+	n.keyEnd = offset(len(l.keys))
 	l.names = append(room(l.names, 1), n)
 	if i > o.names && bytes.Compare(l.key(i-1), l.key(i)) >= 0 {
 		o.moves = true
@@ -82,7 +89,7 @@ func (l *layout) key(i int) []byte { return l.keys[l.names[i].key:l.names[i].key
 // ended sets the end of the member whose name has index i to the end of out.
 func (l *layout) ended(i int) {
 	m := &l.names[i].member
-	m.end, m.objects = len(l.out), len(l.objects)
+	m.end, m.objects = offset(len(l.out)), offset(len(l.objects))
 }
 
 // close writes the end of o, and sorts its members. It reports false if two of them
@@ -96,34 +103,58 @@ func (l *layout) close(o opened) (distinct bool) {
 	return true
 }
 
+// sort sorts the members of o, whose end is written, and moves them or notes their
+// order.
 func (l *layout) sort(o opened) (distinct bool) {
-	n := len(l.names) - o.names
-	l.ranks, l.members = room(l.ranks[:0], n), room(l.members, n)
+	l.ranks = room(l.ranks[:0], len(l.names)-o.names)
 	for i := o.names; i < len(l.names); i++ {
 		var prefix [8]byte
 		copy(prefix[:], l.key(i))
-		l.ranks = append(l.ranks, rank{binary.BigEndian.Uint64(prefix[:]), i})
+		l.ranks = append(l.ranks, rank{binary.BigEndian.Uint64(prefix[:]), offset(i)})
 	}
 	slices.SortFunc(l.ranks, l.compare)
-	closed := object{span: span{o.start, len(l.out), o.objects}, member: len(l.members)}
-	for i, r := range l.ranks {
-		if i > 0 && l.compare(l.ranks[i-1], r) == 0 {
+	for i := range l.ranks[1:] {
+		if l.compare(l.ranks[i], l.ranks[i+1]) == 0 {
 			return false
 		}
+	}
+	// The member that is now the first gets the brace.
+	l.out[o.start], l.out[l.names[l.ranks[0].name].member.start] = ',', '{'
+	if l.moved == o.moved {
+		l.move(o)
+	} else {
+		l.note(o)
+	}
+	l.moved++
+	return true
+}
+
+// move moves the members of o to their places.
+func (l *layout) move(o opened) {
+	l.before = append(l.before[:0], l.out[o.start:]...)
+	to := l.out[:o.start]
+	for _, r := range l.ranks {
+		m := l.names[r.name].member
+		to = append(to, l.before[int(m.start)-o.start:int(m.end)-o.start]...)
+	}
+}
+
+// note notes the order of the members of o, for sorted.
+func (l *layout) note(o opened) {
+	noted := object{span: span{offset(o.start), offset(len(l.out)), offset(o.objects)}, member: offset(len(l.members))}
+	l.members = room(l.members, len(l.ranks))
+	for _, r := range l.ranks {
 		l.members = append(l.members, l.names[r.name].member)
 	}
-	closed.memberEnd = len(l.members)
-	l.objects = append(room(l.objects, 1), closed)
-	// The member that is now the first gets the brace.
-	l.out[o.start], l.out[l.members[closed.member].start] = ',', '{'
-	return true
+	noted.memberEnd = offset(len(l.members))
+	l.objects = append(room(l.objects, 1), noted)
 }
 
 func (l *layout) compare(a, b rank) int {
 	if a.prefix != b.prefix {
 		return cmp.Compare(a.prefix, b.prefix)
 	}
-	return bytes.Compare(l.key(a.name), l.key(b.name))
+	return bytes.Compare(l.key(int(a.name)), l.key(int(b.name)))
 }
 
 // room returns s with room for n more elements. It doubles s, because append would
@@ -159,13 +190,17 @@ func appendKey(keys, quoted []byte) []byte {
 // sorted returns the document with all members in order. It writes it from the end,
 // because the last object in a span is not inside another object of the span.
 func (l *layout) sorted() []byte {
-	sorted := make([]byte, len(l.out))
+	if len(l.objects) == 0 {
+		return l.out
+	}
+	l.before = slices.Grow(l.before[:0], len(l.out))
+	sorted := l.before[:len(l.out)]
 	free := len(sorted) // sorted[free:] is written
 	write := func(part []byte) {
 		free -= len(part)
 		copy(sorted[free:], part)
 	}
-	l.todo = append(l.todo, span{0, len(l.out), len(l.objects)})
+	l.todo = append(l.todo, span{0, offset(len(l.out)), offset(len(l.objects))})
 	for len(l.todo) > 0 {
 		s := l.todo[len(l.todo)-1]
 		l.todo = l.todo[:len(l.todo)-1]
