@@ -4,10 +4,15 @@ package idempotent
 
 import (
 	"bytes"
-	"compress/gzip"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"sync"
+
+	"github.com/andybalholm/brotli"
+	"github.com/andybalholm/brotli/matchfinder"
 )
 
 // maxResult is the maximum uncompressed size of a stored result, in bytes. Lambda
@@ -15,13 +20,26 @@ import (
 // not stored.
 const maxResult = 64 << 20
 
-// writers holds the compressors that are not in use: each has 800 KB.
-var writers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+// level is the level of compression: half of the time of gzip's usual level, for
+// fewer bytes (ADR 0055).
+const level = 5
 
+// The compressors and decompressors that are not in use: each has up to 4 MB, and
+// 100 KB.
+var (
+	writers = sync.Pool{New: func() any { return brotli.NewWriterV2(nil, level) }}
+	readers = sync.Pool{New: func() any { return brotli.NewReader(nil) }}
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// compress returns the CRC-32C of data and data in Brotli (RFC 7932), which has no
+// checksum itself.
 func compress(data []byte) []byte {
-	w := writers.Get().(*gzip.Writer)
+	w := writers.Get().(*matchfinder.Writer)
 	defer writers.Put(w)
 	var buf bytes.Buffer
+	buf.Write(binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, castagnoli)))
 	w.Reset(&buf)
 	w.Write(data) // neither Write nor Close fails on a bytes.Buffer
 	w.Close()
@@ -29,16 +47,22 @@ func compress(data []byte) []byte {
 }
 
 func decompress(data []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
+	if len(data) < crc32.Size {
+		return nil, io.ErrUnexpectedEOF
+	}
+	r := readers.Get().(*brotli.Reader)
+	defer readers.Put(r)
+	r.Reset(bytes.NewReader(data[crc32.Size:]))
+	var out bytes.Buffer
+	out.Grow(4 * len(data))
+	if _, err := out.ReadFrom(io.LimitReader(r, maxResult+1)); err != nil {
 		return nil, err
 	}
-	out, err := io.ReadAll(io.LimitReader(r, maxResult+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(out) > maxResult {
+	switch {
+	case out.Len() > maxResult:
 		return nil, fmt.Errorf("more than %d bytes", maxResult)
+	case crc32.Checksum(out.Bytes(), castagnoli) != binary.BigEndian.Uint32(data):
+		return nil, errors.New("its checksum is another one")
 	}
-	return out, nil
+	return out.Bytes(), nil
 }

@@ -188,7 +188,7 @@ func TestDecideLate_AgreesAboutEverything(t *testing.T) {
 			{"a step not finished", func(r *driver.Record) { r.Steps = begunStep }, lateWrite},
 			{"a step that is only not finished", step(func(s *driver.StepRecord) { s.Finished = false }), lateWrite},
 			{"another result of a step", step(func(s *driver.StepRecord) { s.Result = []byte("2") }), lateWrite},
-			{"another encoding of a step", step(func(s *driver.StepRecord) { s.Encoding += "+gzip" }), lateWrite},
+			{"another encoding of a step", step(func(s *driver.StepRecord) { s.Encoding += "+br" }), lateWrite},
 			{"another mode of a step", step(func(s *driver.StepRecord) { s.Mode = driver.AtLeastOnce }), lateWrite},
 			{"another name of a step", step(func(s *driver.StepRecord) { s.Name = "ship" }), lateWrite},
 			{"another reference", func(r *driver.Record) { r.Ref = "order 8" }, lateWrite},

@@ -293,8 +293,8 @@ func TestResults(t *testing.T) {
 	}{
 		"small":          {[]byte("ch_1"), "json", 10},
 		"at the limit":   {bytes.Repeat([]byte{0}, 765), "json", 1024},
-		"compressible":   {bytes.Repeat([]byte{0}, 100_000), "json+gzip", 1000},
-		"incompressible": {incompressible, "json+gzip", 110_000}, // base64 in JSON still compresses
+		"compressible":   {bytes.Repeat([]byte{0}, 100_000), "json+br", 1000},
+		"incompressible": {incompressible, "json+br", 110_000}, // base64 in JSON still compresses
 	} {
 		s := memstore.New()
 		g, _ := newGuardOver(t, s)
@@ -407,10 +407,8 @@ func TestReplayUnavailable(t *testing.T) {
 		"altered JSON":  func(r *driver.Record) { r.Result = []byte(`{"ID":`) },
 		"trailing data": func(r *driver.Record) { r.Result = append(r.Result, "{}"...) },
 		"other type":    func(r *driver.Record) { r.Result = []byte(`[1]`) },
-		"not gzip":      func(r *driver.Record) { r.Encoding = "json+gzip" },
-		"truncated gzip": func(r *driver.Record) {
-			r.Encoding, r.Result = "json+gzip", []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
-		},
+		"not packed":    func(r *driver.Record) { r.Encoding = "json+br" },
+		"truncated":     func(r *driver.Record) { r.Encoding, r.Result = "json+br", []byte("\x00\x00\x00\x00\x8b") },
 		"damaged Final": func(r *driver.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
 		"no encoding":   func(r *driver.Record) { r.Encoding = "" },
 		"later version": func(r *driver.Record) { r.Fingerprint[0]++ },
@@ -740,7 +738,7 @@ func TestOptions(t *testing.T) {
 		"step name":       {func(o *idempotent.Options) { o.Steps = []string{"a", "b c"} }, "Options.Steps: "},
 		"lease of margin": {func(o *idempotent.Options) { o.DefaultLease, o.LeaseMargin = time.Second, time.Second }, "longer than Options.LeaseMargin"},
 		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile, Resume or Rerun"},
-		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+gzip") }, "without '+'"},
+		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+br") }, "without '+'"},
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
 		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},
 		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},

@@ -20,8 +20,8 @@ import (
 func FuzzDecodeResult(f *testing.F) {
 	packed := string(compress([]byte(`{"id":"ch_1"}`)))
 	for _, seed := range [][2]string{
-		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+gzip", packed}, {"json+gzip", packed[:len(packed)/2]},
-		{"json+gzip", "no gzip"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+gzip+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
+		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+br", packed}, {"json+br", packed[:len(packed)/2]},
+		{"json+br", "no Brotli"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+br+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}

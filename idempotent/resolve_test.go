@@ -454,7 +454,7 @@ func TestStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+gzip") {
+		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+br") {
 			t.Errorf("%s: stored as %q with %d chunks: the test proves nothing", name, r.Encoding, r.Chunks.Count)
 		}
 		encoding, data, err := g.StoredOutcome(t.Context(), *r)
@@ -477,7 +477,7 @@ func TestStored_Unavailable(t *testing.T) {
 	for name, r := range map[string]driver.Record{
 		"unknown":   {State: driver.StateUnknown},
 		"omitted":   {State: driver.StateCompleted, Encoding: driver.EncodingOmitted},
-		"damaged":   {State: driver.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")},
+		"damaged":   {State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no Brotli")},
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()

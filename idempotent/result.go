@@ -18,8 +18,8 @@ import (
 	"github.com/once-lambda/once/internal/jsontypes"
 )
 
-// encodingCompressed is appended to an encoding whose bytes are gzipped.
-const encodingCompressed = "+gzip"
+// encodingCompressed is appended to an encoding whose bytes are compressed, see compress.
+const encodingCompressed = "+br"
 
 // compressAbove is the size in bytes above which compression is tried.
 const compressAbove = 1 << 10

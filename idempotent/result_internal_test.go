@@ -4,14 +4,16 @@ package idempotent
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"math/rand"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/andybalholm/brotli"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -52,10 +54,10 @@ func TestCompressionIsWorthIt(t *testing.T) {
 		want string
 	}{
 		"1 KB":                     {make([]byte, compressAbove), "plain"},
-		"a byte more":              {make([]byte, compressAbove+1), "plain+gzip"},
+		"a byte more":              {make([]byte, compressAbove+1), "plain+br"},
 		"noise":                    {append(noise, noise[0]), "plain"},
 		"as large when compressed": {even, "plain"},
-		"a byte smaller":           {append(even[:len(even):len(even)], 0), "plain+gzip"},
+		"a byte smaller":           {append(even[:len(even):len(even)], 0), "plain+br"},
 	} {
 		encoding, data, err := encodeResult(plain{}, row.data)
 		if err != nil || encoding != row.want || (encoding == "plain") != bytes.Equal(data, row.data) {
@@ -81,35 +83,55 @@ func TestCompressorsAreReused(t *testing.T) {
 	}
 }
 
-// A compressed result that was cut off is not read as a shorter result, whatever
-// the codec makes of it, and one that would fill the memory is not unpacked.
+// A compressed result that was cut off or damaged is not read as another result,
+// whatever the codec makes of it, and one that would fill the memory is not unpacked.
 func TestDamagedCompression(t *testing.T) {
 	t.Parallel()
-	packed := compress(make([]byte, 5000))
-	for n := range len(packed) {
-		if out, err := decompress(packed[:n]); err == nil {
-			t.Errorf("%d of %d bytes were unpacked to %d", n, len(packed), len(out))
+	packed := compress([]byte(strings.Repeat(`{"id":"ch_1"}`, 400)))
+	refused := func(what string, data []byte) {
+		t.Helper()
+		if out, err := decompress(data); err == nil {
+			t.Errorf("%s was unpacked to %d bytes", what, len(out))
 		}
 	}
-	// The members of a gzip file add up.
-	full := bytes.Repeat(compress(make([]byte, 1<<20)), maxResult>>20)
-	if out, err := decompress(full); err != nil || len(out) != maxResult {
+	for n := range packed {
+		refused(fmt.Sprintf("the first part of %d bytes", n), packed[:n])
+		damaged := bytes.Clone(packed)
+		damaged[n] ^= 0x10
+		if n < len(packed)-1 { // the last bits of the last byte mean nothing
+			refused(fmt.Sprintf("another byte %d of %d", n, len(packed)), damaged)
+		}
+	}
+	refused("a longer one", append(bytes.Clone(packed), 0))
+	full := make([]byte, maxResult+1)
+	if out, err := decompress(compress(full[1:])); err != nil || len(out) != maxResult {
 		t.Errorf("%d bytes and error %v, want %d", len(out), err, maxResult)
 	}
-	if out, err := decompress(append(full, compress([]byte{0})...)); err == nil {
-		t.Errorf("%d bytes were unpacked", len(out))
-	}
+	refused("one of more than 64 MB", compress(full))
+}
+
+// Compressing loses nothing, whatever is compressed.
+func FuzzCompress(f *testing.F) {
+	f.Add([]byte(nil), byte(1))
+	f.Add([]byte(`{"id":"ch_1","lines":[1,2,3]}`), byte(200))
+	f.Fuzz(func(t *testing.T, part []byte, times byte) {
+		data := bytes.Repeat(part, int(times))
+		if out, err := decompress(compress(data)); err != nil || !bytes.Equal(out, data) {
+			t.Errorf("%d bytes became %d, %v", len(data), len(out), err)
+		}
+	})
 }
 
 // Evidence is equal, whatever program compressed it.
 func TestResultEquals(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Repeat(`{"id":"ch_1"}`, 500))
+	packed := compress(text)
 	var best bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&best, gzip.BestSpeed)
+	best.Write(packed[:4]) // the checksum
+	w := brotli.NewWriterLevel(&best, brotli.BestSpeed)
 	w.Write(text)
 	w.Close()
-	packed := compress(text)
 	if bytes.Equal(packed, best.Bytes()) {
 		t.Fatal("both are compressed to the same bytes: the test proves nothing")
 	}
@@ -121,19 +143,19 @@ func TestResultEquals(t *testing.T) {
 		want                 bool
 	}{
 		"the same":            {"json", "json", text, text, true},
-		"another compression": {"json+gzip", "json+gzip", packed, best.Bytes(), true},
-		"compressed or not":   {"json+gzip", "json", packed, text, true},
-		"not or compressed":   {"json", "json+gzip", text, packed, true},
+		"another compression": {"json+br", "json+br", packed, best.Bytes(), true},
+		"compressed or not":   {"json+br", "json", packed, text, true},
+		"not or compressed":   {"json", "json+br", text, packed, true},
 		"another last byte":   {"json", "json", text, other, false},
-		"compressed, another": {"json+gzip", "json+gzip", packed, compress(other), false},
+		"compressed, another": {"json+br", "json+br", packed, compress(other), false},
 		"another codec":       {"json", "xml", text, text, false},
-		"of another codec":    {"json+gzip", "xml+gzip", packed, packed, false},
+		"of another codec":    {"json+br", "xml+br", packed, packed, false},
 		"final":               {"final", "final", text, text, true},
-		"damaged alike":       {"json+gzip", "json+gzip", text, text, true},
-		"damaged":             {"json+gzip", "json+gzip", packed, packed[:100], false},
+		"damaged alike":       {"json+br", "json+br", text, text, true},
+		"damaged":             {"json+br", "json+br", packed, packed[:len(packed)-10], false},
 		"nothing":             {"", "", nil, []byte{}, true},
 		"nothing and another": {"raw", "xml", nil, text, false},
-		"damaged and nothing": {"raw+gzip", "raw", text, nil, false},
+		"damaged and nothing": {"raw+br", "raw", text, nil, false},
 	} {
 		if got := resultEquals(row.encodingA, row.a, row.encodingB, row.b); got != row.want {
 			t.Errorf("%s: got %v", name, got)
@@ -149,7 +171,7 @@ func TestAsReplayed(t *testing.T) {
 	large := strings.Repeat("x", 2*compressAbove)
 	v := map[string]any{"n": 1.5, "s": typed{1, 2}, "t": large}
 	encoding, data, err := encodeResult(c, v)
-	if err != nil || encoding != "json+gzip" {
+	if err != nil || encoding != "json+br" {
 		t.Fatal(encoding, err)
 	}
 	if err := asReplayed(c, encoding, data, &v); err != nil {

@@ -81,7 +81,7 @@ var endings = map[string]struct {
 	final    string
 }{
 	"a result":        {handler: answers(private), encoding: "json+sealed", value: private},
-	"a large result":  {handler: answers(wordy()), encoding: "json+gzip+sealed", value: wordy()},
+	"a large result":  {handler: answers(wordy()), encoding: "json+br+sealed", value: wordy()},
 	"of another kind": {optFns: []func(*idempotent.Options){func(o *idempotent.Options) { o.Codec = raw{} }}, handler: answers(private), encoding: "raw+sealed", value: private},
 	"Final": {handler: func(context.Context, *loggedStore) (string, error) {
 		return "", idempotent.Final("declined", private)
@@ -91,10 +91,10 @@ var endings = map[string]struct {
 	}, encoding: "json+sealed", value: private},
 	"a large result of a transaction": {handler: func(ctx context.Context, d *loggedStore) (string, error) {
 		return wordy(), commit(ctx, wordy(), d.Replace)
-	}, encoding: "json+gzip+sealed", value: wordy()},
+	}, encoding: "json+br+sealed", value: wordy()},
 	"evidence":                   {evidence: idempotent.Resolved(private), encoding: "json+sealed", value: private},
 	"evidence with a codec":      {optFns: []func(*idempotent.Options){func(o *idempotent.Options) { o.Codec = raw{} }}, evidence: idempotent.ResolvedWith(raw{}, private), encoding: "raw+sealed", value: private},
-	"a large result as evidence": {evidence: idempotent.Resolved(wordy()), encoding: "json+gzip+sealed", value: wordy()},
+	"a large result as evidence": {evidence: idempotent.Resolved(wordy()), encoding: "json+br+sealed", value: wordy()},
 	"Final as evidence":          {evidence: idempotent.ResolvedFinal("declined", private), encoding: "final+sealed", final: "declined: " + private},
 }
 
@@ -208,7 +208,7 @@ func TestSealedSteps(t *testing.T) {
 	}
 	d.wantPrivate(t, "steps")
 	for _, s := range w.record(t).Steps {
-		if packed := s.Name == "big"; s.Encoding != map[bool]string{false: "json+sealed", true: "json+gzip+sealed"}[packed] {
+		if packed := s.Name == "big"; s.Encoding != map[bool]string{false: "json+sealed", true: "json+br+sealed"}[packed] {
 			t.Errorf("step %s is stored as %q", s.Name, s.Encoding)
 		}
 	}
@@ -291,7 +291,7 @@ func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 		"of another record":           {nil, func(from, to *driver.Record) { to.Encoding, to.Result = from.Encoding, from.Result }},
 		"a result as a Final error":   {nil, func(_, to *driver.Record) { to.Encoding = "final+sealed" }},
 		"a Final error as a result":   {idempotent.Final("declined", private), func(_, to *driver.Record) { to.Encoding = "json+sealed" }},
-		"without its compression":     {nil, func(_, to *driver.Record) { to.Encoding = "json+gzip+sealed" }},
+		"without its compression":     {nil, func(_, to *driver.Record) { to.Encoding = "json+br+sealed" }},
 		"with another codec":          {nil, func(_, to *driver.Record) { to.Encoding = "xml+sealed" }},
 		"an altered byte":             {nil, func(_, to *driver.Record) { to.Result[len(to.Result)/2] ^= 1 }},
 		"cut off":                     {nil, func(_, to *driver.Record) { to.Result = to.Result[:5] }},
@@ -339,7 +339,7 @@ func TestBoundData(t *testing.T) {
 		}
 	}
 	const id = "\x32charge#JGDNNv3sOeBRksNd1gDRKcv8m_G22S_tvgq-0HTU_pc"
-	want := []string{id + "\x05pay/1\x04json", id + "\x00\x09json+gzip", id + "\x00\x09json+gzip"}
+	want := []string{id + "\x05pay/1\x04json", id + "\x00\x07json+br", id + "\x00\x07json+br"}
 	if !slices.Equal(bound, want) {
 		t.Errorf("got  %q\nwant %q", bound, want)
 	}

@@ -58,7 +58,7 @@ func TestJudgements(t *testing.T) {
 		{"completed", driver.Record{State: driver.StateCompleted, LeaseEnd: passed, Encoding: "json", Expires: live}, "ended deletable"},
 		{"expired, in its grace period", driver.Record{State: driver.StateCompleted, LeaseEnd: live, Expires: at.Add(-time.Millisecond)}, "expired deletable"},
 		{"outlived", driver.Record{State: driver.StateCompleted, LeaseEnd: live, Expires: at.Add(-2 * time.Millisecond)}, "expired outlived deletable"},
-		{"completed and sealed", driver.Record{State: driver.StateCompleted, LeaseEnd: live, Encoding: "json+gzip+sealed"}, "deletable sealed"},
+		{"completed and sealed", driver.Record{State: driver.StateCompleted, LeaseEnd: live, Encoding: "json+br+sealed"}, "deletable sealed"},
 		{"retryable", driver.Record{State: driver.StateRetryable, LeaseEnd: live}, "deletable"},
 		{"released", driver.Record{State: driver.StateRetryable, LeaseEnd: live, Due: live}, "resumable waits scheduled deletable"},
 		{"unknown, not yet due", driver.Record{State: driver.StateUnknown, LeaseEnd: passed, Due: live}, "ended waits scheduled"},

@@ -138,7 +138,7 @@ type Record struct {
 	// Created.
 	Since time.Time
 
-	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted; may end with "+gzip" and EncodingSealed
+	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted; may end with "+br" and EncodingSealed
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks
 	Chunks   Chunks // describes a large result; see [ChunkStore]
 

@@ -63,7 +63,7 @@ func TestSealWithKMS(t *testing.T) {
 	sealedUnder := func(i int, id string) {
 		t.Helper()
 		r, err := store.Get(t.Context(), keys[i].RecordID())
-		if err != nil || r.Encoding != "json+gzip+sealed" || !bytes.Contains(r.Result, []byte(id)) {
+		if err != nil || r.Encoding != "json+br+sealed" || !bytes.Contains(r.Result, []byte(id)) {
 			t.Errorf("request %d is stored as %q, not under %s (%v)", i, r.Encoding, id, err)
 		}
 	}
