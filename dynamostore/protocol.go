@@ -19,12 +19,13 @@ import (
 
 // This file encodes a PutItem, and decodes its two usual answers: that it was written,
 // and that its condition failed, with the item that is there. These are the messages of
-// each request. The SDK does everything else: other operations and answers, unusual
-// values in these messages, addresses, signatures, retries and middleware.
+// each request. It also decodes the items of a BatchGetItem, which has large results.
+// The SDK does everything else: other operations and answers, unusual values in these
+// messages, addresses, signatures, retries and middleware.
 
 // SDKProtocol is an option of [NewClient] that leaves the encoding of all messages to
-// the SDK. Without it, NewClient encodes a PutItem and decodes its usual answers itself,
-// in less time and memory. Both send and accept the same messages.
+// the SDK. Without it, NewClient encodes a PutItem, and decodes the usual answers to it
+// and to BatchGetItem, in less time and memory. Both send and accept the same messages.
 //
 //	client := dynamostore.NewClient(cfg, dynamostore.SDKProtocol)
 func SDKProtocol(o *dynamodb.Options) {
@@ -43,7 +44,7 @@ func useProtocol(o *dynamodb.Options) {
 // awsJSON is the protocol of DynamoDB.
 var awsJSON = smithy.ShapeID{Namespace: "aws.protocols", Name: "awsJson1_0"}
 
-// protocol is the SDK's protocol, with a shorter way for a PutItem.
+// protocol is the SDK's protocol, with a shorter way for some messages.
 type protocol struct{ smithyhttp.ClientProtocol }
 
 // SerializeRequest encodes the input of an operation.
@@ -70,7 +71,7 @@ func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.Operation
 	return nil
 }
 
-// bodies has buffers for the answers to a PutItem.
+// bodies has buffers for answers.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // largestPooled is the capacity up to which a buffer is used again.
@@ -78,20 +79,19 @@ const largestPooled = 64 << 10
 
 // DeserializeResponse decodes the answer of an operation.
 func (p protocol) DeserializeResponse(ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable) error {
-	if _, ok := out.(*dynamodb.PutItemOutput); !ok {
+	switch out.(type) {
+	case *dynamodb.PutItemOutput, *dynamodb.BatchGetItemOutput:
+	default:
 		return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	body.Reset()
 	_, err := body.ReadFrom(resp.Body)
 	if err == nil {
-		written, failed := decodeAnswer(resp, body.Bytes())
-		if written || failed != nil {
+		decoded, failed := decodeAnswer(resp, body.Bytes(), out)
+		if decoded {
 			if body.Cap() <= largestPooled {
 				bodies.Put(body)
-			}
-			if written {
-				return nil
 			}
 			return failed
 		}
@@ -115,15 +115,21 @@ func (r *readAgain) Read(p []byte) (int, error) {
 	return r.text.Read(p)
 }
 
-// decodeAnswer decodes an answer to a PutItem: that the item was written, or that the
-// condition failed. For any other answer it returns neither.
-func decodeAnswer(resp *smithyhttp.Response, body []byte) (written bool, failed *types.ConditionalCheckFailedException) {
+// decodeAnswer decodes an answer: that an item was written, the error of a condition that
+// failed, or the items of a batch. It reports false for any other answer, and then leaves
+// out unchanged.
+func decodeAnswer(resp *smithyhttp.Response, body []byte, out smithy.Deserializable) (decoded bool, failed error) {
+	s := scanner{text: body}
+	batch, isBatch := out.(*dynamodb.BatchGetItemOutput)
 	switch {
+	case resp.StatusCode == http.StatusOK && isBatch:
+		return s.batch(batch), nil
 	case resp.StatusCode == http.StatusOK:
 		return string(body) == "{}", nil
-	case resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Amzn-ErrorType") == "":
-		s := scanner{text: body}
-		return false, s.failed()
+	case resp.StatusCode == http.StatusBadRequest && !isBatch && resp.Header.Get("X-Amzn-ErrorType") == "":
+		if failed := s.failed(); failed != nil {
+			return true, failed
+		}
 	}
 	return false, nil
 }
@@ -276,7 +282,7 @@ func (e *encoder) flag(v bool) {
 	}
 }
 
-// scanner reads the JSON of a refusal as DynamoDB sends it: without spaces, escapes and
+// scanner reads the JSON of an answer as DynamoDB sends it: without spaces, escapes and
 // nulls. Whatever else it meets makes it stop, with bad set.
 type scanner struct {
 	text []byte
@@ -286,26 +292,19 @@ type scanner struct {
 // failed returns the error of a condition that failed, or nil.
 func (s *scanner) failed() *types.ConditionalCheckFailedException {
 	failed, kind := &types.ConditionalCheckFailedException{}, ""
-	s.want(`{`)
-	for first := true; !s.bad && !s.has(`}`); first = false {
-		if !first {
-			s.want(`,`)
-		}
-		switch name := s.quoted(); {
+	s.members(func(name []byte) {
+		switch {
 		case string(name) == "__type" && kind == "":
-			s.want(`:`)
 			kind = string(s.quoted())
 		case (string(name) == "message" || string(name) == "Message") && failed.Message == nil:
-			s.want(`:`)
 			message := string(s.quoted())
 			failed.Message = &message
 		case string(name) == "Item" && failed.Item == nil:
-			s.want(`:`)
 			failed.Item = s.attributes(0)
 		default:
 			s.bad = true
 		}
-	}
+	})
 	if s.bad || len(s.text) > 0 || kind != conditionFailed {
 		return nil
 	}
@@ -313,6 +312,53 @@ func (s *scanner) failed() *types.ConditionalCheckFailedException {
 }
 
 const conditionFailed = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+
+// batch sets out to the items of a batch from which nothing is missing.
+func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
+	read := dynamodb.BatchGetItemOutput{}
+	s.members(func(name []byte) {
+		switch {
+		case string(name) == "Responses" && read.Responses == nil:
+			read.Responses = map[string][]map[string]types.AttributeValue{}
+			s.members(func(table []byte) {
+				items := []map[string]types.AttributeValue{}
+				s.want(`[`)
+				s.list(`]`, func() { items = append(items, s.attributes(0)) })
+				read.Responses[string(table)] = items
+			})
+		case string(name) == "UnprocessedKeys" && read.UnprocessedKeys == nil:
+			s.want(`{}`)
+			read.UnprocessedKeys = map[string]types.KeysAndAttributes{}
+		default:
+			s.bad = true
+		}
+	})
+	if s.bad || len(s.text) > 0 {
+		return false
+	}
+	out.Responses, out.UnprocessedKeys = read.Responses, read.UnprocessedKeys
+	return true
+}
+
+// members reads an object, and calls value to read each of its values.
+func (s *scanner) members(value func(name []byte)) {
+	s.want(`{`)
+	s.list(`}`, func() {
+		name := s.quoted()
+		s.want(`:`)
+		value(name)
+	})
+}
+
+// list reads values, with commas between them, up to the end.
+func (s *scanner) list(end string, value func()) {
+	for first := true; !s.bad && !s.has(end); first = false {
+		if !first {
+			s.want(`,`)
+		}
+		value()
+	}
+}
 
 // has reads the literal if it comes next, and reports whether it does.
 func (s *scanner) has(literal string) bool {
@@ -359,16 +405,10 @@ func (s *scanner) binary() []byte {
 }
 
 func (s *scanner) attributes(depth int) item {
-	s.want(`{`)
 	all := make(item, attributeCount)
-	for first := true; !s.bad && !s.has(`}`); first = false {
-		if !first {
-			s.want(`,`)
-		}
-		name := string(s.quoted())
-		s.want(`:`)
-		all[name] = s.value(depth)
-	}
+	s.members(func(name []byte) {
+		all[string(name)] = s.value(depth)
+	})
 	return all
 }
 
@@ -390,12 +430,7 @@ func (s *scanner) value(depth int) (value types.AttributeValue) {
 		value = &types.AttributeValueMemberM{Value: s.attributes(depth + 1)}
 	case s.has(`{"L":[`):
 		list := []types.AttributeValue{}
-		for first := true; !s.bad && !s.has(`]`); first = false {
-			if !first {
-				s.want(`,`)
-			}
-			list = append(list, s.value(depth+1))
-		}
+		s.list(`]`, func() { list = append(list, s.value(depth+1)) })
 		value = &types.AttributeValueMemberL{Value: list}
 	default:
 		s.bad = true

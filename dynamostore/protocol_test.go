@@ -30,9 +30,10 @@ import (
 const messages = 50_000
 
 var (
-	putItem = smithy.NewOperationSchema(schemas.PutItem, schemas.PutItemInput, schemas.PutItemOutput)
-	own     = dynamostore.NewClient(aws.Config{}).Options().Protocol
-	sdks    = dynamostore.NewClient(aws.Config{}, dynamostore.SDKProtocol).Options().Protocol
+	putItem      = smithy.NewOperationSchema(schemas.PutItem, schemas.PutItemInput, schemas.PutItemOutput)
+	batchGetItem = smithy.NewOperationSchema(schemas.BatchGetItem, schemas.BatchGetItemInput, schemas.BatchGetItemOutput)
+	own          = dynamostore.NewClient(aws.Config{}).Options().Protocol
+	sdks         = dynamostore.NewClient(aws.Config{}, dynamostore.SDKProtocol).Options().Protocol
 )
 
 // NewClient sends the requests that the SDK sends.
@@ -77,7 +78,7 @@ func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInpu
 func TestProtocol_Answers(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(3, 4))}
-	refused := 0
+	refused, batches := 0, 0
 	for range messages {
 		a := m.answer()
 		got, want := decoded(t, own, a), decoded(t, sdks, a)
@@ -87,9 +88,15 @@ func TestProtocol_Answers(t *testing.T) {
 		if want.refusal != nil {
 			refused++
 		}
+		if a.batch && want.err == "" {
+			batches++
+		}
 	}
 	if refused < messages/5 || refused > messages*4/5 {
 		t.Errorf("%d of %d answers are refusals", refused, messages)
+	}
+	if batches < messages/10 {
+		t.Errorf("%d of %d answers are batches", batches, messages)
 	}
 }
 
@@ -98,10 +105,11 @@ type answer struct {
 	header http.Header
 	body   string
 	fails  bool // after the body
+	batch  bool // of a BatchGetItem
 }
 
 type reading struct {
-	out     dynamodb.PutItemOutput
+	out     smithy.Deserializable
 	refusal *types.ConditionalCheckFailedException
 	err     string
 	closed  bool
@@ -114,7 +122,17 @@ func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
 		body = io.MultiReader(body, iotest.ErrReader(errors.New("the connection is lost")))
 	}
 	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: a.status, Header: a.header, Body: &closer{body, &r.closed}}}
-	err := p.DeserializeResponse(t.Context(), putItem, dynamodb.TypeRegistry, resp, &r.out)
+	schema := putItem
+	r.out = &dynamodb.PutItemOutput{}
+	if a.batch {
+		schema, r.out = batchGetItem, &dynamodb.BatchGetItemOutput{}
+	}
+	defer func() {
+		if recover() != nil { // the SDK panics if a name in a map is only a quote
+			r = reading{err: "it panicked"}
+		}
+	}()
+	err := p.DeserializeResponse(t.Context(), schema, dynamodb.TypeRegistry, resp, r.out)
 	resp.Body.Close() // as the SDK does afterwards
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.refusal = refusal
@@ -145,8 +163,9 @@ func TestProtocol_Allocations(t *testing.T) {
 			p.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
 		})
 	}
+	batch := `{"Responses":{"once":[` + m.json(item) + `]},"UnprocessedKeys":{}}`
 	decode := func(p smithyhttp.ClientProtocol, status int, body string) float64 {
-		return testing.AllocsPerRun(100, func() { decoded(t, p, answer{status: status, body: body}) })
+		return testing.AllocsPerRun(100, func() { decoded(t, p, answer{status: status, body: body, batch: body == batch}) })
 	}
 	for _, c := range []struct {
 		name     string
@@ -154,6 +173,7 @@ func TestProtocol_Allocations(t *testing.T) {
 	}{
 		{"a request", encode(own), encode(sdks)},
 		{"a success", decode(own, 200, "{}"), decode(sdks, 200, "{}")},
+		{"a batch", decode(own, 200, batch), decode(sdks, 200, batch)},
 		{"a refusal", decode(own, 400, refusal), decode(sdks, 400, refusal)},
 	} {
 		t.Logf("%s: %.0f allocations, %.0f in the SDK", c.name, c.own, c.sdk)
@@ -172,6 +192,7 @@ func TestProtocol_Members(t *testing.T) {
 		want   string
 	}{
 		{schemas.PutItemInput, "ConditionExpression ConditionalOperator Expected ExpressionAttributeNames ExpressionAttributeValues Item ReturnConsumedCapacity ReturnItemCollectionMetrics ReturnValues ReturnValuesOnConditionCheckFailure TableName"},
+		{schemas.BatchGetItemOutput, "ConsumedCapacity Responses UnprocessedKeys"},
 		{schemas.PutItemOutput, "Attributes ConsumedCapacity ItemCollectionMetrics"},
 		{schemas.ConditionalCheckFailedException, "Item message"},
 		{schemas.AttributeValue, "B BOOL BS L M N NS NULL S SS"},
@@ -313,7 +334,9 @@ func (m *maker) bytes() []byte {
 
 func (m *maker) answer() answer {
 	a := answer{status: 400, header: http.Header{}, fails: m.in(50)}
-	switch m.IntN(12) {
+	switch m.IntN(16) {
+	case 3, 4, 5, 6:
+		return m.batch(a)
 	case 0, 1:
 		a.status, a.body = 200, []string{"{}", "", "{} ", `{"Attributes":{"a":{"S":"b"}}}`, `{"ConsumedCapacity":{"CapacityUnits":1}}`, "{"}[m.IntN(6)]
 		return a
@@ -346,6 +369,38 @@ func (m *maker) answer() answer {
 	}
 	a.body = b.String()
 	if m.in(3) {
+		a.body = m.damage(a.body)
+	}
+	return a
+}
+
+// batch returns the answer to a BatchGetItem.
+func (m *maker) batch(a answer) answer {
+	a.batch, a.status = true, 200
+	if m.in(20) {
+		a.status = []int{201, 400, 500}[m.IntN(3)]
+	}
+	var items []string
+	for range m.IntN(4) {
+		items = append(items, m.json(m.attributes(0)))
+	}
+	members := []string{`"Responses":{"once":[` + strings.Join(items, ",") + `]}`, `"UnprocessedKeys":{}`}
+	switch m.IntN(20) {
+	case 0:
+		members[0] = `"Responses":{}`
+	case 1:
+		members[0] = `"Responses":{"a":[],"b":[{}]}`
+	case 2:
+		members[1] = `"UnprocessedKeys":{"once":{"Keys":[{"pk":{"S":"a"}}],"ConsistentRead":true}}`
+	case 3:
+		members = members[1:]
+	case 4:
+		members = append(members, `"ConsumedCapacity":[{"TableName":"once","CapacityUnits":1}]`)
+	case 5:
+		members = append(members, members[0])
+	}
+	m.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	if a.body = "{" + strings.Join(members, ",") + "}"; m.in(3) {
 		a.body = m.damage(a.body)
 	}
 	return a
