@@ -46,7 +46,7 @@ func sides(tb testing.TB, request func() charge, replay bool) (ours, theirs side
 			}
 		}, func() {
 			c := request()
-			got, replayed, err := smallest.Do(ctx, client, table, c.OrderID, c, handle)
+			got, replayed, err := smallest.Do(ctx, client, table, c.OrderID, 0, c, handle)
 			if err != nil || got != want || replayed != replay {
 				tb.Fatalf("by hand: got %+v, replayed %v and error %v", got, replayed, err)
 			}

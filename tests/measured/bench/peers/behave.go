@@ -98,7 +98,7 @@ func (h *harness) concurrent(s side) (string, error) {
 		return "", err
 	}
 	defer p.stop()
-	return kept, p.ask(work{name: "64-callers"}.task(5), &turn{})
+	return kept, p.ask(work{task: task{Work: "64-callers"}}.of(5), &turn{})
 }
 
 func (h *harness) retried(s side) (string, error) {

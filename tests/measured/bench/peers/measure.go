@@ -26,11 +26,12 @@ import (
 
 // warmUps is the number of turns of the lightest works before the first round,
 // after which connections, caches and compilers are warm.
-const warmUps = 40
+const warmUps = 3
 
 // Options say how much Measure does.
 type Options struct {
-	Rounds int       // turns of each contestant at the lightest works
+	Runs   int       // comparisons, each with new processes
+	Rounds int       // turns of each contestant at the lightest works, in a run
 	Starts int       // starts of each contestant
 	Short  bool      // only the contestants written in Go, on one table, once at each work, without scenarios
 	Log    io.Writer // for the progress
@@ -102,7 +103,7 @@ func (h *harness) createTables(ctx context.Context) error {
 // have random parts, so that they compress like those of a real one.
 func (h *harness) writeResults(context.Context) error {
 	random := mathrand.New(mathrand.NewPCG(1, 2)) // equal in every run
-	for size, bytes := range map[string]int{"small": 0, "10KB": 10_000, "300KB": 300_000, "600KB": 600_000} {
+	for size, bytes := range map[string]int{"small": 0, "1KB": 1000, "20KB": 20_000, "300KB": 300_000, "600KB": 600_000} {
 		result := contestant.Result{ID: "ch_2026_000417", Status: "succeeded"}
 		data, err := json.Marshal(result)
 		for err == nil && len(data) < bytes {
@@ -161,9 +162,12 @@ func (h *harness) preparePeers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("peers: install: %w", err)
 	}
-	interpreter, module, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
-	inPython := []string{interpreter, filepath.Join(engine.Root(), "tests/measured/bench/peers/python/contestant.py")}
-	inNode := []string{"node", module}
+	paths := strings.Fields(string(said))
+	if len(paths) != 3 {
+		return fmt.Errorf("peers: install printed %q, want three paths", said)
+	}
+	inPython := []string{paths[0], filepath.Join(engine.Root(), "tests/measured/bench/peers/python/contestant.py")}
+	inNode := paths[1:]
 	h.sides = append(h.sides,
 		side{Contestant: python, Table: plain, command: inPython},
 		side{Contestant: typescript, Table: plain, command: inNode})
@@ -179,37 +183,24 @@ func (h *harness) begin(s side, endpoint string, env ...string) (*process, error
 	return p, err
 }
 
-// compare measures the works in turns, and the memory at their end. The order of
-// a round is random, because a turn also depends on what ran before it. Each
-// contestant lives several times, because two processes of one program differ too.
+// compare measures the works in turns, in several runs, and the memory at their end.
 func (h *harness) compare(r *Results) error {
-	all := map[string][][]turn{} // by work and side
-	for life := range h.repetitions(lives) {
-		if err := h.live(r, all); err != nil {
+	for n := range h.Runs {
+		if err := h.run(r); err != nil {
 			return err
 		}
-		fmt.Fprintf(h.Log, "life %d of %d\n", life+1, h.repetitions(lives))
-	}
-	r.Costs = map[string]map[string]Cost{}
-	for _, w := range works {
-		r.add(w.name, h.sides, all[w.name])
+		fmt.Fprintf(h.Log, "run %d of %d\n", n+1, h.Runs)
 	}
 	return nil
 }
 
-// lives is how often each contestant is started for the comparison.
-const lives = 4
-
-// repetitions returns how often something is repeated.
-func (h *harness) repetitions(n int) int {
-	if h.Short {
-		return 1
+// run measures the works once. The order of a round is random, because a turn also
+// depends on what ran before it.
+func (h *harness) run(r *Results) error {
+	before, err := load()
+	if err != nil {
+		return err
 	}
-	return n
-}
-
-// live measures one life of all contestants.
-func (h *harness) live(r *Results, all map[string][][]turn) error {
 	var processes []*process
 	for _, s := range h.sides {
 		p, err := h.begin(s, h.engine)
@@ -219,28 +210,36 @@ func (h *harness) live(r *Results, all map[string][][]turn) error {
 		defer p.stop()
 		processes = append(processes, p)
 	}
+	one := Run{Costs: map[string]map[string]Cost{}}
 	for _, w := range works {
-		rounds, n, before := max(1, h.Rounds/h.repetitions(lives)/w.every), h.repetitions(w.n), 1+warmUps/w.every
+		turns := make([][]turn, len(processes))
+		rounds, warm := max(1, h.Rounds/w.every), 1+warmUps/w.every
 		if h.Short {
-			before = 0
+			warm = 0
 		}
-		turns := all[w.name]
-		if turns == nil {
-			turns = make([][]turn, len(processes))
-		}
-		for round := range before + rounds {
+		for round := range warm + rounds {
 			for _, i := range mathrand.Perm(len(processes)) {
+				if !h.sides[i].takes(w) {
+					continue
+				}
 				var got turn
-				if err := processes[i].ask(w.task(n), &got); err != nil {
+				n := h.operations(w)
+				if err := processes[i].ask(w.of(n), &got); err != nil {
 					return err
 				}
-				if round >= before {
+				if round >= warm {
 					turns[i] = append(turns[i], turn{got.Wall / float64(n), got.CPU / float64(n)})
 				}
 			}
 		}
-		all[w.name] = turns
+		one.add(w, h.sides, turns)
 	}
+	after, err := load()
+	if err != nil {
+		return err
+	}
+	one.Load = [2]float64{before, after}
+	r.Runs = append(r.Runs, one)
 	r.Sides, r.Memory = nil, map[string]float64{}
 	for i, p := range processes {
 		peak, err := p.peak()
@@ -251,6 +250,24 @@ func (h *harness) live(r *Results, all map[string][][]turn) error {
 		r.Memory[h.sides[i].String()] = round4(float64(peak) / 1e6)
 	}
 	return nil
+}
+
+// operations returns how many operations a turn has.
+func (h *harness) operations(w work) int {
+	if h.Short {
+		return 1
+	}
+	return w.n
+}
+
+// load returns how many processes were ready to run in the last minute, on average.
+func load() (v float64, err error) {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(string(data), &v)
+	return v, err
 }
 
 // count counts calls, bytes and units, on an engine behind a proxy.
@@ -268,11 +285,14 @@ func (h *harness) count(r *Results) error {
 		}
 		defer p.stop()
 		for _, w := range works {
+			if !s.takes(w) {
+				continue
+			}
 			// The SDK for Go repeats some calls: if an endpoint is very quick, its
 			// transport closes the connection under a large answer. So the least of a
 			// few measurements counts.
 			var least Traffic
-			for range h.repetitions(3) {
+			for range 3 {
 				t, err := h.trafficOf(p, m, w)
 				if err != nil {
 					return err
@@ -291,10 +311,10 @@ func (h *harness) count(r *Results) error {
 // prepare itself with a first request, so the difference of two turns is what
 // further operations cost.
 func (h *harness) trafficOf(p *process, m *meter, w work) (Traffic, error) {
-	more := h.repetitions(w.n)
+	more := min(w.n, 3)
 	var counted [2]Traffic
 	for i, n := range []int{1, 1 + more} {
-		err := p.ask(w.task(n), &turn{})
+		err := p.ask(w.of(n), &turn{})
 		if counted[i], err = m.take(err); err != nil {
 			return Traffic{}, err
 		}
@@ -342,7 +362,7 @@ func (h *harness) describe(ctx context.Context, r *Results) error {
 		case "SDK for Python":
 			commands["Python"] = []string{s.command[0], "-c", "import platform; print(platform.python_version())"}
 		case "SDK for JavaScript":
-			commands["Node"] = []string{"node", "--version"}
+			commands["Node"] = []string{s.command[0], "--version"}
 		}
 	}
 	for name, command := range commands {

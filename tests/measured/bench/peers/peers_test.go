@@ -50,20 +50,20 @@ func TestPage(t *testing.T) {
 // first request, and one for a replay or a refusal.
 func TestShortRun(t *testing.T) {
 	t.Parallel()
-	r, err := Measure(t.Context(), Options{Rounds: 1, Starts: 1, Short: true, Log: t.Output()})
+	r, err := Measure(t.Context(), Options{Runs: 1, Rounds: 1, Starts: 1, Short: true, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Sides) != 3 || len(r.Costs) != len(works) || len(r.Ready) != 3 {
-		t.Errorf("%d sides, %d works, %d starts", len(r.Sides), len(r.Costs), len(r.Ready))
+	if len(r.Sides) != 3 || len(r.Runs) != 1 || len(r.Runs[0].Costs) != len(works) || len(r.Ready) != 3 {
+		t.Fatalf("%d sides, %d runs, %d starts", len(r.Sides), len(r.Runs), len(r.Ready))
 	}
 	for _, side := range r.Sides {
 		for _, w := range works {
-			if c := r.Costs[w.name][side]; c.Wall <= 0 || c.CPU <= 0 {
+			if c := r.Runs[0].Costs[w.name][side]; c.Wall <= 0 || c.CPU <= 0 {
 				t.Errorf("%s, %s: cost %+v", side, w.name, c)
 			}
 		}
-		for work, want := range map[string]float64{"first": 2, "replay": 1, "in-progress": 1, "batch-10": 20} {
+		for work, want := range map[string]float64{"first": 2, "replay": 1, "in-progress": 1, "steps-1": 3, "steps-20": 22, "batch-10": 20} {
 			if calls := r.Traffic[work][side].Calls; calls != want {
 				t.Errorf("%s, %s: %g calls, want %g", side, work, calls, want)
 			}
@@ -77,15 +77,14 @@ func TestShortRun(t *testing.T) {
 // A ratio compares the turns of one round, and a spread has the quartiles.
 func TestRatios(t *testing.T) {
 	t.Parallel()
-	r := Results{Costs: map[string]map[string]Cost{}}
+	run := Run{Costs: map[string]map[string]Cost{}}
 	turns := [][]turn{{{Wall: 1000, CPU: 100}, {Wall: 2000, CPU: 300}, {Wall: 4000, CPU: 500}}, {{Wall: 2000, CPU: 100}, {Wall: 5000, CPU: 300}, {Wall: 12_000, CPU: 1000}}}
-	r.add("first", []side{{Contestant: bare, Table: plain}, {Contestant: rerun, Table: plain}}, turns)
-	if got, want := r.Costs["first"]["once, Rerun/plain"], (Cost{Wall: 5, CPU: 0.3}); got != want {
+	run.add(works[0], []side{{Contestant: bare, Table: plain}, {Contestant: rerun, Table: plain}}, turns)
+	if got, want := run.Costs["first"]["once, Rerun/plain"], (Cost{Wall: 5, CPU: 0.3}); got != want {
 		t.Errorf("cost %+v, want %+v", got, want)
 	}
-	got := r.ratio("first", rerun, bare, plain)
-	if len(r.Ratios) != 1 || got.Wall != (Spread{2.5, 2.25, 2.75}) || got.CPU != (Spread{1, 1, 1.5}) {
-		t.Errorf("ratios %+v", r.Ratios)
+	if len(run.Ratios) != 1 || run.Ratios[0].Wall != (Spread{2.5, 2.25, 2.75}) || run.Ratios[0].CPU != (Spread{1, 1, 1.5}) {
+		t.Errorf("ratios %+v", run.Ratios)
 	}
 }
 

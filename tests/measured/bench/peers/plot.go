@@ -24,7 +24,7 @@ func (r *Results) Plot() string {
 	largest := 0.0
 	for _, w := range works[:2] {
 		for _, c := range contestants {
-			largest = max(largest, r.Costs[w.name][c+"/"+plain].Wall)
+			largest = max(largest, r.median(w.name, c).Wall)
 		}
 	}
 	var b strings.Builder
@@ -39,7 +39,7 @@ func (r *Results) Plot() string {
 		fmt.Fprintf(&b, `<text x="8" y="%d" font-weight="bold">%s</text>`+"\n", y+14, w.title)
 		y += groupGap - barGap
 		for _, c := range contestants {
-			cost := r.Costs[w.name][c+"/"+plain]
+			cost := r.median(w.name, c)
 			length := func(v float64) int { return int(math.Round(v / largest * (plotWidth - labels - 110))) }
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", labels-8, y+12, c)
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="#9ec3e6"/>`+"\n", labels, y, length(cost.Wall), barHeight)
@@ -51,4 +51,14 @@ func (r *Results) Plot() string {
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
+}
+
+// median returns the median cost of a contestant on the table without an index.
+func (r *Results) median(work, contestant string) Cost {
+	var wall, cpu series
+	for _, run := range r.Runs {
+		c := run.Costs[work][contestant+"/"+plain]
+		wall, cpu = append(wall, c.Wall), append(cpu, c.CPU)
+	}
+	return Cost{wall.median(), cpu.median()}
 }

@@ -9,7 +9,7 @@ import (
 
 // Results are the figures of one run, as results.json holds them.
 type Results struct {
-	Run        string            `json:"run"` // its name
+	Run        string            `json:"run"` // the name of all runs together
 	Rounds     int               `json:"rounds"`
 	Starts     int               `json:"starts"`
 	Processor  string            `json:"processor"`
@@ -17,12 +17,18 @@ type Results struct {
 	Versions   map[string]string `json:"versions"`
 	Sides      []string          `json:"sides"`
 
-	Costs     map[string]map[string]Cost    `json:"costs"`     // by work and side
-	Ratios    []Ratio                       `json:"ratios"`    // of two sides in the same round
+	Runs      []Run                         `json:"runs"`
 	Traffic   map[string]map[string]Traffic `json:"traffic"`   // by work and side
 	Memory    map[string]float64            `json:"memory"`    // MB, by side
 	Ready     map[string]Spread             `json:"ready"`     // milliseconds, by contestant
 	Behaviour map[string]map[string]string  `json:"behaviour"` // by scenario and contestant
+}
+
+// Run is one comparison.
+type Run struct {
+	Load   [2]float64                 `json:"load"`   // processes ready to run in the minute before, and in the last one
+	Costs  map[string]map[string]Cost `json:"costs"`  // by work and side
+	Ratios []Ratio                    `json:"ratios"` // of two sides in the same round
 }
 
 // Cost is the median cost of one operation, in microseconds.
@@ -48,17 +54,20 @@ type Spread struct {
 }
 
 // add adds the turns of the sides at a work.
-func (r *Results) add(work string, sides []side, turns [][]turn) {
-	r.Costs[work] = map[string]Cost{}
+func (r *Run) add(w work, sides []side, turns [][]turn) {
+	r.Costs[w.name] = map[string]Cost{}
 	wall, cpu := func(t turn) float64 { return t.Wall }, func(t turn) float64 { return t.CPU }
 	for i, s := range sides {
-		r.Costs[work][s.String()] = Cost{
+		if !s.takes(w) {
+			continue
+		}
+		r.Costs[w.name][s.String()] = Cost{
 			round4(spreadOf(each(turns[i], wall)).Median / 1e3), round4(spreadOf(each(turns[i], cpu)).Median / 1e3)}
 	}
 	for i, of := range sides {
 		for j, to := range sides {
-			if of.Table == to.Table && isCompared(of.Contestant, to.Contestant) {
-				r.Ratios = append(r.Ratios, Ratio{Work: work, Of: of.String(), To: to.String(),
+			if of.Table == to.Table && of.takes(w) && isCompared(of.Contestant, to.Contestant) {
+				r.Ratios = append(r.Ratios, Ratio{Work: w.name, Of: of.String(), To: to.String(),
 					Wall: spreadOf(quotients(turns[i], turns[j], wall)), CPU: spreadOf(quotients(turns[i], turns[j], cpu))})
 			}
 		}

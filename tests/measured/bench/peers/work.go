@@ -2,6 +2,8 @@
 
 package peers
 
+import "cmp"
+
 // side is a contestant with its table.
 type side struct {
 	Contestant, Table string
@@ -25,28 +27,66 @@ const (
 	indexed = "indexed" // and the index of the toolkit
 )
 
-// work is what the contestants do, in turns of n operations. Short turns are rarely
-// disturbed. The heavier works have fewer turns, one for each round that is divided
-// by every.
+// work is what the contestants do in turns of n operations. A turn is long enough for
+// collections of garbage. The heavier works have fewer turns, one for each round that is
+// divided by every.
 type work struct {
 	name, title string
 	n, every    int
+	task        task
+}
+
+// task is the command for a turn.
+type task struct {
+	Work   string `json:"work"`
+	N      int    `json:"n"`
+	Body   int    `json:"body"`   // the size of the request, in bytes
+	Result string `json:"result"` // the size of the result
+	Flight int    `json:"flight"` // operations at the same time
+	Steps  int    `json:"steps"`  // that the handler records
 }
 
 var works = []work{
-	{"first", "first request", 5, 1},
-	{"replay", "replay", 5, 1},
-	{"in-progress", "refused: in progress", 5, 4},
-	{"first-10KB", "first request, result of 10 KB", 3, 10},
-	{"replay-10KB", "replay of 10 KB", 3, 10},
-	{"first-300KB", "first request, result of 300 KB", 1, 16},
-	{"replay-300KB", "replay of 300 KB", 1, 16},
-	{"64-callers", "64 callers on one key", 1, 16},
-	{"batch-10", "batch of 10 messages", 1, 16},
+	{"first", "first request", 120, 1, task{Work: "first"}},
+	{"replay", "replay", 120, 1, task{Work: "replay"}},
+	{"first-60B", "first request of 60 bytes", 120, 2, task{Work: "first", Body: 60}},
+	{"replay-60B", "replay for 60 bytes", 120, 2, task{Work: "replay", Body: 60}},
+	{"first-20KB", "first request of 20 KB", 120, 3, task{Work: "first", Body: 20_000}},
+	{"replay-20KB", "replay for 20 KB", 120, 3, task{Work: "replay", Body: 20_000}},
+	{"first-16", "first requests, 16 in flight", 192, 1, task{Work: "first", Flight: 16}},
+	{"replay-16", "replays, 16 in flight", 192, 1, task{Work: "replay", Flight: 16}},
+	{"in-progress", "refused: in progress", 60, 3, task{Work: "in-progress"}},
+	{"first-result-1KB", "first request, result of 1 KB", 120, 3, task{Work: "first", Result: "1KB"}},
+	{"replay-result-1KB", "replay of 1 KB", 120, 3, task{Work: "replay", Result: "1KB"}},
+	{"first-result-20KB", "first request, result of 20 KB", 60, 2, task{Work: "first", Result: "20KB"}},
+	{"replay-result-20KB", "replay of 20 KB", 60, 3, task{Work: "replay", Result: "20KB"}},
+	{"first-result-300KB", "first request, result of 300 KB", 60, 6, task{Work: "first", Result: "300KB"}},
+	{"replay-result-300KB", "replay of 300 KB", 60, 6, task{Work: "replay", Result: "300KB"}},
+	{"steps-1", "first request with one step", 60, 4, task{Work: "first", Steps: 1}},
+	{"steps-5", "first request with five steps", 60, 6, task{Work: "first", Steps: 5}},
+	{"steps-20", "first request with twenty steps", 60, 12, task{Work: "first", Steps: 20}},
+	{"64-callers", "64 callers on one key", 2, 6, task{Work: "64-callers"}},
+	{"batch-10", "batch of 10 messages", 6, 6, task{Work: "batch-10"}},
 }
 
-// task is the command for a work.
-func (w work) task(n int) map[string]any { return map[string]any{"work": w.name, "n": n} }
+// of returns the command for n operations.
+func (w work) of(n int) task {
+	t := w.task
+	t.N, t.Body, t.Result, t.Flight = n, cmp.Or(t.Body, 1000), cmp.Or(t.Result, "small"), min(n, cmp.Or(t.Flight, 1))
+	return t
+}
+
+// takes reports whether a side does a work: only clients in Go have steps, and on the
+// table with the index only the usual requests are compared.
+func (s side) takes(w work) bool {
+	switch {
+	case s.Table == indexed:
+		return w.name == "first" || w.name == "replay"
+	case w.task.Steps > 0:
+		return s.Contestant != python && s.Contestant != typescript
+	}
+	return true
+}
 
 // turn is the cost of one turn of a side, in nanoseconds per operation.
 type turn struct{ Wall, CPU float64 }

@@ -25,11 +25,12 @@ var ErrInProgress = errors.New("smallest: in progress")
 
 const retention = 24 * time.Hour
 
-// Do runs h once for id and returns its result, or the stored one. The item has
-// five attributes, and six with the result. It has no lease: if h fails or its
-// process dies, the key stays claimed until the item expires.
+// Do runs h once for id and returns its result, or the stored one. Before that it
+// records so many steps, each with a write. The item has five attributes, and six with
+// the result. It has no lease: if h fails or its process dies, the key stays claimed
+// until the item expires.
 func Do[Req, Resp any](
-	ctx context.Context, client *dynamodb.Client, table, id string, r Req, h func(context.Context, Req) (Resp, error),
+	ctx context.Context, client *dynamodb.Client, table, id string, steps int, r Req, h func(context.Context, Req) (Resp, error),
 ) (result Resp, replayed bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -61,6 +62,12 @@ func Do[Req, Resp any](
 	if err != nil {
 		return result, false, err
 	}
+	for i := range steps {
+		item["step"+strconv.Itoa(i)] = &types.AttributeValueMemberS{Value: "done"}
+		if err := replace(ctx, client, table, item, claim); err != nil {
+			return result, false, err
+		}
+	}
 	if result, err = h(ctx, r); err != nil {
 		return result, false, err
 	}
@@ -72,14 +79,19 @@ func Do[Req, Resp any](
 	item["wid"] = &types.AttributeValueMemberB{Value: outcome}
 	item["res"] = &types.AttributeValueMemberB{Value: data}
 	item["exp"] = &types.AttributeValueMemberN{Value: seconds(time.Now().Add(retention))}
-	_, err = client.PutItem(ctx, &dynamodb.PutItemInput{
+	return result, false, replace(ctx, client, table, item, claim)
+}
+
+// replace writes the item over the one that has the write id.
+func replace(ctx context.Context, client *dynamodb.Client, table string, item map[string]types.AttributeValue, was []byte) error {
+	_, err := client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &table,
 		Item:                                item,
 		ConditionExpression:                 aws.String("wid = :was"),
-		ExpressionAttributeValues:           map[string]types.AttributeValue{":was": &types.AttributeValueMemberB{Value: claim}},
+		ExpressionAttributeValues:           map[string]types.AttributeValue{":was": &types.AttributeValueMemberB{Value: was}},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	return result, false, err
+	return err
 }
 
 // decode reads the result in the item that refused the claim.

@@ -32,7 +32,7 @@ type bare struct {
 }
 
 func (b bare) Do(ctx context.Context, r contestant.Request) (contestant.Result, error) {
-	result, _, err := smallest.Do(ctx, b.client, b.table, r.ID, r, contestant.Handle)
+	result, _, err := smallest.Do(ctx, b.client, b.table, r.ID, r.Steps, r, contestant.Handle)
 	if errors.Is(err, smallest.ErrInProgress) {
 		err = fmt.Errorf("%w: %w", contestant.ErrInProgress, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,11 +26,13 @@ import (
 )
 
 // Request is the request of every contestant. The handler's result has the named
-// size.
+// size, and the handler records so many steps.
 type Request struct {
 	ID     string `json:"id"`
 	Amount int    `json:"amount"`
 	Size   string `json:"size"`
+	Steps  int    `json:"steps"`
+	Pad    string `json:"pad"` // for the size of the request
 }
 
 // Result is the result of the handler.
@@ -89,8 +92,12 @@ func Handle(ctx context.Context, r Request) (Result, error) {
 // command is a line from the harness: a work with the number of its operations,
 // or one request.
 type command struct {
-	Work string `json:"work"`
-	N    int    `json:"n"`
+	Work   string `json:"work"`
+	N      int    `json:"n"`
+	Body   int    `json:"body"`   // the size of a request, in bytes
+	Result string `json:"result"` // the size of its result
+	Flight int    `json:"flight"` // operations at the same time
+	Steps  int    `json:"steps"`
 
 	Request *Request `json:"request"`
 	Mode    string   `json:"mode"`    // what its handler does: "" returns, "fail", or "wait" for a line
@@ -101,7 +108,7 @@ type command struct {
 // Main loads the results that the handler returns, reports that g is ready, and
 // obeys commands from standard input until it ends.
 func Main(g Guard) {
-	for _, size := range []string{"small", "10KB", "300KB", "600KB"} {
+	for _, size := range []string{"small", "1KB", "20KB", "300KB", "600KB"} {
 		data, err := os.ReadFile(filepath.Join(os.Getenv("RESULTS"), size+".json"))
 		if err != nil {
 			break // only a start is measured
@@ -145,36 +152,21 @@ func processorTime() int64 {
 
 // work does one of the works n times.
 func work(g Guard, c command) (t took) {
-	size := "small"
 	runs.Store(0)
-	fresh := func() Request { return Request{ID: rand.Text(), Amount: 4200, Size: size} }
-	first := func() {
-		for range c.N {
-			do(g, fresh())
-		}
+	fresh := func() Request {
+		r := Request{ID: rand.Text(), Amount: 4200, Size: c.Result, Steps: c.Steps}
+		r.Pad = strings.Repeat("x", max(0, c.Body-emptySize))
+		return r
 	}
 	wantRuns := int64(c.N)
-	replay := func() {
-		r := fresh()
-		do(g, r)
-		t = measure(func() {
-			for range c.N {
-				do(g, r)
-			}
-		})
-		wantRuns = 1
-	}
 	switch c.Work {
 	case "first":
-		t = measure(first)
-	case "first-10KB", "first-300KB":
-		size = c.Work[len("first-"):]
-		t = measure(first)
+		t = measure(func() { flight(c, func() { do(g, fresh()) }) })
 	case "replay":
-		replay()
-	case "replay-10KB", "replay-300KB":
-		size = c.Work[len("replay-"):]
-		replay()
+		r := fresh()
+		do(g, r)
+		t = measure(func() { flight(c, func() { do(g, r) }) })
+		wantRuns = 1
 	case "in-progress":
 		during = func(_ context.Context, r Request) error {
 			t = measure(func() {
@@ -223,6 +215,28 @@ func work(g Guard, c command) (t took) {
 		log.Fatalf("%s: the handler ran %d times, want %d", c.Work, n, wantRuns)
 	}
 	return t
+}
+
+// emptySize is the size of a request without padding, in bytes of JSON.
+const emptySize = len(`{"id":"","amount":4200,"size":"small","steps":0,"pad":""}`) + 26
+
+// flight does an operation N times, some of them at the same time.
+func flight(c command, op func()) {
+	if c.Flight == 1 {
+		for range c.N {
+			op()
+		}
+		return
+	}
+	var all sync.WaitGroup
+	for i := range c.Flight {
+		all.Go(func() {
+			for range (c.N + c.Flight - 1 - i) / c.Flight {
+				op()
+			}
+		})
+	}
+	all.Wait()
 }
 
 // do makes a request that must be answered with the result.

@@ -36,7 +36,8 @@ func main() {
 	}
 	key := idempotent.KeyFrom("charge", func(r contestant.Request) (scope, id string) { return idempotent.Global, r.ID })
 	contestant.Main(once{
-		do: idempotent.Wrap(guard, key, contestant.Handle),
+		do:      idempotent.Wrap(guard, key, contestant.Handle),
+		stepped: idempotent.Wrap(guard, key, steps, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, names[:] }),
 		batch: lambdabatch.SQS(guard, func(ctx context.Context, r contestant.Request) error {
 			_, err := contestant.Handle(ctx, r)
 			return err
@@ -47,13 +48,35 @@ func main() {
 	})
 }
 
+// names are those of the steps.
+var names = func() (n [20]string) {
+	for i := range n {
+		n[i] = fmt.Sprint("step-", i)
+	}
+	return n
+}()
+
+// steps records steps before the work.
+func steps(ctx context.Context, r contestant.Request) (contestant.Result, error) {
+	for _, name := range names[:r.Steps] {
+		if _, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return "done", nil }); err != nil {
+			return contestant.Result{}, err
+		}
+	}
+	return contestant.Handle(ctx, r)
+}
+
 type once struct {
-	do    func(context.Context, contestant.Request) (contestant.Result, error)
-	batch func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
+	do, stepped func(context.Context, contestant.Request) (contestant.Result, error)
+	batch       func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
 }
 
 func (o once) Do(ctx context.Context, r contestant.Request) (contestant.Result, error) {
-	result, err := o.do(ctx, r)
+	do := o.do
+	if r.Steps > 0 {
+		do = o.stepped
+	}
+	result, err := do(ctx, r)
 	if errors.As(err, new(*idempotent.InProgressError)) {
 		err = fmt.Errorf("%w: %w", contestant.ErrInProgress, err)
 	}

@@ -30,6 +30,7 @@ if os.environ.get("SDK_ONLY"):
     sys.exit()
 
 from concurrent.futures import ThreadPoolExecutor  # noqa: E402
+from threading import Lock  # noqa: E402
 
 from aws_lambda_powertools.utilities.batch import (  # noqa: E402
     BatchProcessor,
@@ -52,6 +53,7 @@ if os.environ.get("VALIDATE"):
     options["payload_validation_jmespath"] = "amount"
 config = IdempotencyConfig(**options)
 results = {}
+counting = Lock()
 state = {"runs": 0, "during": None}
 
 
@@ -72,7 +74,8 @@ class Context:
 
 
 def handle(event):
-    state["runs"] += 1
+    with counting:
+        state["runs"] += 1
     if state["during"]:
         state["during"](event)
     return results[event["size"]]
@@ -108,8 +111,13 @@ def measure(work):
     return {"wall": wall, "cpu": int(cpu * 1e9)}
 
 
-def fresh(size):
-    return {"id": secrets.token_hex(13), "amount": 4200, "size": size}
+# The size of a request without padding, in bytes of JSON.
+EMPTY = len('{"id":"","amount":4200,"size":"small","steps":0,"pad":""}') + 26
+
+
+def fresh(size="small", body=0):
+    pad = "x" * max(0, body - EMPTY)
+    return {"id": secrets.token_hex(13), "amount": 4200, "size": size, "steps": 0, "pad": pad}
 
 
 def do(request):
@@ -132,9 +140,14 @@ def either(request):
         pass
 
 
-def repeat(n, call):
-    for _ in range(n):
-        call()
+def repeat(n, call, flight=1):
+    if flight == 1:
+        for _ in range(n):
+            call()
+        return
+    parts = [threads.submit(repeat, (n + flight - 1 - i) // flight, call) for i in range(flight)]
+    for part in parts:
+        part.result()
 
 
 def message(request):
@@ -152,7 +165,7 @@ def message(request):
 
 
 def batch():
-    event = {"Records": [message(fresh("small")) for _ in range(10)]}
+    event = {"Records": [message(fresh()) for _ in range(10)]}
     if batch_handler(event, Context())["batchItemFailures"]:
         raise SystemExit("messages failed")
 
@@ -161,20 +174,20 @@ threads = ThreadPoolExecutor(64)
 
 
 def callers():
-    request = fresh("small")
+    request = fresh()
     for future in [threads.submit(either, request) for _ in range(64)]:
         future.result()
 
 
-def work(name, n):
+def work(command):
+    name, n, size, body, flight = (command[key] for key in ("work", "n", "result", "body", "flight"))
     state["runs"], want = 0, n
-    kind, _, size = name.partition("-")
-    if kind == "first":
-        took = measure(lambda: repeat(n, lambda: do(fresh(size or "small"))))
-    elif kind == "replay":
-        request, want = fresh(size or "small"), 1
+    if name == "first":
+        took = measure(lambda: repeat(n, lambda: do(fresh(size, body)), flight))
+    elif name == "replay":
+        request, want = fresh(size, body), 1
         do(request)
-        took = measure(lambda: repeat(n, lambda: do(request)))
+        took = measure(lambda: repeat(n, lambda: do(request), flight))
     elif name == "in-progress":
         found, want = {}, 1
 
@@ -182,7 +195,7 @@ def work(name, n):
             found.update(measure(lambda: repeat(n, lambda: refused(event))))
 
         state["during"] = during
-        do(fresh("small"))
+        do(fresh())
         state["during"], took = None, found
     elif name == "64-callers":
         took = measure(lambda: repeat(n, callers))
@@ -220,7 +233,7 @@ def one(command):
 
 
 def main():
-    for size in ("small", "10KB", "300KB", "600KB"):
+    for size in ("small", "1KB", "20KB", "300KB", "600KB"):
         path = os.path.join(os.environ.get("RESULTS", ""), size + ".json")
         if not os.path.exists(path):
             break  # only a start is measured
@@ -229,7 +242,7 @@ def main():
     answer({"ready": True})
     while line := sys.stdin.readline():
         command = json.loads(line)
-        answer(one(command) if command.get("request") else work(command["work"], command["n"]))
+        answer(one(command) if command.get("request") else work(command))
 
 
 main()

@@ -16,7 +16,8 @@ import (
 
 func main() {
 	var o peers.Options
-	flag.IntVar(&o.Rounds, "rounds", 640, "turns of each contestant at the lightest works")
+	flag.IntVar(&o.Runs, "runs", 5, "comparisons, each with new processes")
+	flag.IntVar(&o.Rounds, "rounds", 12, "turns of each contestant at the lightest works, in a run")
 	flag.IntVar(&o.Starts, "starts", 31, "starts of each contestant")
 	name := flag.String("name", time.Now().UTC().Format("2006-01-02 15:04"), "the name of the run")
 	out := flag.String("o", "results.json", "the file for the results")

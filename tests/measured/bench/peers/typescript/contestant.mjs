@@ -71,9 +71,19 @@ const measure = async (work) => {
   return { wall, cpu: (user + system) * 1000 };
 };
 
-const fresh = (size = 'small') => ({ id: randomBytes(13).toString('hex'), amount: 4200, size });
+// The size of a request without padding, in bytes of JSON.
+const empty = '{"id":"","amount":4200,"size":"small","steps":0,"pad":""}'.length + 26;
 
-const repeat = async (n, call) => {
+const fresh = (size = 'small', body = 0) => {
+  const pad = 'x'.repeat(Math.max(0, body - empty));
+  return { id: randomBytes(13).toString('hex'), amount: 4200, size, steps: 0, pad };
+};
+
+const repeat = async (n, call, flight = 1) => {
+  if (flight > 1) {
+    await Promise.all(Array.from({ length: flight }, (_, i) => repeat(Math.floor((n + flight - 1 - i) / flight), call)));
+    return;
+  }
   for (let i = 0; i < n; i++) await call();
 };
 
@@ -107,18 +117,17 @@ const message = (request) => ({
   awsRegion: 'us-east-1',
 });
 
-const work = async (name, n) => {
+const work = async ({ work: name, n, result, body, flight }) => {
   runs = 0;
   let want = n;
   let took;
-  const [kind, size] = name.split('-');
-  if (kind === 'first') {
-    took = await measure(() => repeat(n, () => doOne(fresh(size))));
-  } else if (kind === 'replay') {
-    const request = fresh(size);
+  if (name === 'first') {
+    took = await measure(() => repeat(n, () => doOne(fresh(result, body)), flight));
+  } else if (name === 'replay') {
+    const request = fresh(result, body);
     want = 1;
     await doOne(request);
-    took = await measure(() => repeat(n, () => doOne(request)));
+    took = await measure(() => repeat(n, () => doOne(request), flight));
   } else if (name === 'in-progress') {
     want = 1;
     during = async (event) => {
@@ -172,7 +181,7 @@ const one = async ({ request, mode, timeout, note = '' }) => {
   return { ...out, runs };
 };
 
-for (const size of ['small', '10KB', '300KB', '600KB']) {
+for (const size of ['small', '1KB', '20KB', '300KB', '600KB']) {
   const path = join(process.env.RESULTS ?? '', `${size}.json`);
   if (!existsSync(path)) break; // only a start is measured
   results[size] = JSON.parse(readFileSync(path, 'utf8'));
@@ -180,5 +189,5 @@ for (const size of ['small', '10KB', '300KB', '600KB']) {
 answer({ ready: true });
 for (let line = await input.next(); !line.done; line = await input.next()) {
   const command = JSON.parse(line.value);
-  answer(command.request ? await one(command) : await work(command.work, command.n));
+  answer(command.request ? await one(command) : await work(command));
 }
