@@ -21,7 +21,7 @@ func FuzzDecodeResult(f *testing.F) {
 	packed := string(compress([]byte(`{"id":"ch_1"}`)))
 	for _, seed := range [][2]string{
 		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+br", packed}, {"json+br", packed[:len(packed)/2]},
-		{"json+br", "no Brotli"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+br+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
+		{"json+br", "no frame"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+br+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}

@@ -477,7 +477,7 @@ func TestStored_Unavailable(t *testing.T) {
 	for name, r := range map[string]driver.Record{
 		"unknown":   {State: driver.StateUnknown},
 		"omitted":   {State: driver.StateCompleted, Encoding: driver.EncodingOmitted},
-		"damaged":   {State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no Brotli")},
+		"damaged":   {State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no frame")},
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()

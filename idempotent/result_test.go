@@ -26,7 +26,7 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 		record driver.Record
 	}{
 		"could not be stored":      {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingOmitted}},
-		"result is damaged":        {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no Brotli")}},
+		"result is damaged":        {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no frame")}},
 		"this store does not":      {memstore.New(), inChunks},
 		"chunk of the stored":      {newChunked(), inChunks},
 		"Final error is damaged":   {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingFinal, Result: []byte("{")}},
