@@ -51,6 +51,7 @@ package dynamostore
 //	chunk.go       large results
 //	table.go       CreateTable and Check
 //	client.go      Open, Named, FromEnvironment and NewClient
+//	protocol.go    how NewClient encodes and decodes the messages of each request
 //	store.go       New, Get, Insert, Replace; retries and advice
 //	size.go        the size of an item
 //	item.go        a record as an item, and back
