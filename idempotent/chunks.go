@@ -3,15 +3,18 @@
 package idempotent
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// This file has the large results, which are stored beside their records.
+// This file has the large results, which are stored beside their records, and compares
+// outcomes with what is stored.
 
 // putChunks stores the result of out beside the record next, which is written
 // afterwards, and returns out with a description of the chunks. It uses at most
@@ -78,4 +81,33 @@ func (g *Guard) holds(ctx context.Context, o *Options, r *driver.Record, out out
 		return false, err
 	}
 	return false, nil
+}
+
+// equals reports whether the completed record r, which is not sealed, holds the
+// same outcome.
+func (o outcome) equals(r *driver.Record) bool {
+	switch {
+	case o.state != r.State:
+		return false
+	case r.Chunks.Count > 0:
+		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
+	}
+	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
+}
+
+// resultEquals reports whether two stored results are equal: the same bytes of
+// the same codec, compressed or not.
+func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
+	if encodingA == encodingB && bytes.Equal(a, b) {
+		return true
+	}
+	codec := strings.TrimSuffix(encodingA, encodingCompressed)
+	plainA, errA := unpack(encodingA, codec, a)
+	plainB, errB := unpack(encodingB, codec, b)
+	return errA == nil && errB == nil && bytes.Equal(plainA, plainB)
+}
+
+// matches reports whether c was computed from data.
+func matches(c driver.Chunks, data []byte) bool {
+	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }

@@ -46,7 +46,7 @@ package idempotent
 //	execution.go    what a request and its run know
 //	hints.go        warnings about the errors of handlers
 //	change.go       the loop of every change after the claim
-//	chunks.go       large results, which are stored beside their records
+//	chunks.go       large results, and whether a record holds an outcome
 //	guard.go        New, and valid options
 //	waiting.go      how many requests wait for a key
 //	cache.go        completed records in memory

@@ -4,7 +4,6 @@ package idempotent
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,18 +51,6 @@ func setOutcome(r *driver.Record, out outcome) {
 	if out.chunks.Count > 0 {
 		r.Result = nil
 	}
-}
-
-// equals reports whether the completed record r, which is not sealed, holds the
-// same outcome.
-func (o outcome) equals(r *driver.Record) bool {
-	switch {
-	case o.state != r.State:
-		return false
-	case r.Chunks.Count > 0:
-		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
-	}
-	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
 }
 
 // omitted returns the outcome without its result.
@@ -123,18 +110,6 @@ func asStored[T any](c Codec, encoding string, data []byte, v *T) error {
 	return nil
 }
 
-// resultEquals reports whether two stored results are equal: the same bytes of
-// the same codec, compressed or not.
-func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
-	if encodingA == encodingB && bytes.Equal(a, b) {
-		return true
-	}
-	codec := strings.TrimSuffix(encodingA, encodingCompressed)
-	plainA, errA := unpack(encodingA, codec, a)
-	plainB, errB := unpack(encodingB, codec, b)
-	return errA == nil && errB == nil && bytes.Equal(plainA, plainB)
-}
-
 // decode decodes data into the value that v points to. It returns an error if the
 // codec panics; the stored outcome does not change.
 func decode(c Codec, data []byte, v any) (err error) {
@@ -160,11 +135,6 @@ func unpack(encoding, codec string, data []byte) ([]byte, error) {
 		return nil, errors.New("the stored result is damaged")
 	}
 	return data, nil
-}
-
-// matches reports whether c was computed from data.
-func matches(c driver.Chunks, data []byte) bool {
-	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }
 
 // Codec encodes the result of a handler to the bytes that are stored, and decodes
