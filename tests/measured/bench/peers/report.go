@@ -115,6 +115,7 @@ func (r *Results) goals() string {
 		limit, own := r.Traffic[w.name][bare+"/"+plain].Calls, r.Traffic[w.name][rerun+"/"+plain].Calls
 		row(own == limit, w.title+": as many calls as the bare SDK", fmt.Sprintf("%g and %g", own, limit))
 	}
+	least, rows := map[string]float64{}, map[string]int{} // of the goals that are met, by peer
 	for _, w := range works {
 		for _, g := range goals {
 			if g.work != w.name {
@@ -133,10 +134,21 @@ func (r *Results) goals() string {
 				if kind.limit == 0 {
 					continue
 				}
-				row(sign*(math.Round(kind.v.median()*100)/100-kind.limit) <= 0,
+				v := math.Round(kind.v.median()*100) / 100
+				isMet := sign*(v-kind.limit) <= 0
+				if isMet && g.against != bare {
+					if rows[of]++; rows[of] == 1 || v < least[of] {
+						least[of] = v
+					}
+					continue
+				}
+				row(isMet,
 					fmt.Sprintf("%s: %s %s %.2f × that of %s", w.title, kind.name, word, kind.limit, shortName(of, to)), kind.v.all())
 			}
 		}
+	}
+	for _, peer := range []string{python, typescript} {
+		row(true, fmt.Sprintf("time and processor time of %s at least 1.00 × that of once: the other %d comparisons", peer, rows[peer]), fmt.Sprintf("at least %.2f", least[peer]))
 	}
 	units := r.Traffic["first-result-300KB"][rerun+"/"+plain].Writes
 	row(units <= unitsGoal, fmt.Sprintf("first request, result of 300 KB: at most %g write units", unitsGoal), number(units))
