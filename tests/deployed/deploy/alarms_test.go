@@ -50,14 +50,14 @@ type cause struct {
 	find                func(p *procedure)
 }
 
-// Each alarm is traced to each of its causes with the procedure of its section. With
-// -v the lines that name the causes are printed.
+// Each alarm is traced to each of its causes with the procedure of its section, but to
+// traffic that has grown, which only the metrics of DynamoDB show. With -v the lines that
+// name the causes are printed.
 func TestAlarmsLeadToTheirCauses(t *testing.T) {
 	t.Parallel()
 	text := sections(t)
 	shown := map[string]bool{
 		"StoreErrorsLong": true, "FunctionFailsLong": true, // as the alarms without Long
-		"Throttles": true, "IndexThrottles": true, // Contributor Insights, which LocalStack does not have
 		"DeadLetters": true, // a message: TestTheReconcilerGivesUp
 	}
 	for _, c := range slices.Concat(storeCauses, functionCauses, reconcilerCauses, recordCauses) {
@@ -211,6 +211,21 @@ var functionCauses = []cause{
 				return nil, false, idempotent.Unknown(errors.New("killed"))
 			}
 		}), "reason=predecessor")
+	}},
+	{"Throttles", "a hot key", memory, func(p *procedure) {
+		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+			for range 5 {
+				idempotent.Do(p.t.Context(), g, key, text("done"))
+			}
+		}), "4 operation=op key_hash=")
+	}},
+	{"IndexThrottles", "many records become unknown", memory, func(p *procedure) {
+		q := &procedure{p.t, sections(p.t)["Unknown"]}
+		q.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+			for _, key.ID = range []string{"1", "2", "3"} {
+				idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no") })
+			}
+		}), "3 operation=op reason=handler_error")
 	}},
 	{"Misuse", "another payload", memory, func(p *procedure) {
 		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
