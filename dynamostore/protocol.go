@@ -78,7 +78,9 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 const largestPooled = 64 << 10
 
 // DeserializeResponse decodes the answer of an operation.
-func (p protocol) DeserializeResponse(ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable) error {
+func (p protocol) DeserializeResponse(
+	ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable,
+) error {
 	switch out.(type) {
 	case *dynamodb.PutItemOutput, *dynamodb.BatchGetItemOutput:
 	default:

@@ -4,6 +4,7 @@ package dynamostore_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -409,7 +410,7 @@ func (m *maker) batch(a answer) answer {
 // json returns attributes as the SDK encodes them.
 func (m *maker) json(all map[string]types.AttributeValue) string {
 	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
-	if err := sdks.SerializeRequest(nil, putItem, &dynamodb.PutItemInput{Item: all}, req); err != nil {
+	if err := sdks.SerializeRequest(context.Background(), putItem, &dynamodb.PutItemInput{Item: all}, req); err != nil {
 		panic(err)
 	}
 	text, _ := io.ReadAll(req.GetStream())

@@ -17,6 +17,7 @@ const (
 	smithy    = "github.com/aws/smithy-go"
 	jsii      = "github.com/aws/jsii-runtime-go"
 	otel      = "go.opentelemetry.io/otel"
+	brotli    = "github.com/andybalholm/brotli"
 )
 
 // allowed lists what a package may import besides the standard library.
@@ -37,7 +38,7 @@ var allowed = map[string][]string{
 	"internal/view":             {"idempotent", "idempotent/driver", "lambdahttp"},
 	"idempotent/driver":         {},
 	"idempotent/event":          {"idempotent/driver", "internal/logs"},
-	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs"},
+	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
 	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "internal/errtype"},
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/sfv", awsLambda},
