@@ -16,12 +16,13 @@ import (
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
-// installed are the interpreter of Python, and the folder from which Node finds its
+// installed are the interpreter of Python, Node, and the folder from which Node finds its
 // packages.
-var installed = sync.OnceValues(func() ([2]string, error) {
+var installed = sync.OnceValues(func() (at [3]string, err error) {
 	out, err := engine.Output(exec.Command(filepath.Join(engine.Root(), "tests/measured/bench/peers/install")))
-	python, module, _ := strings.Cut(out, "\n")
-	return [2]string{python, filepath.Dir(module)}, err
+	copy(at[:], strings.Split(out, "\n"))
+	at[2] = filepath.Dir(at[2])
+	return at, err
 })
 
 // command is one request to a worker, and answer a line of its answers.
@@ -69,7 +70,7 @@ func startWorker(t *testing.T, l powertools.Language, folder, endpoint, table st
 	if l == powertools.Python {
 		cmd = exec.Command(at[0], "python/worker.py", "python/"+folder)
 	} else {
-		cmd = exec.Command("node", filepath.Join(besidePackages(t, at[1], folder), "worker.mjs"))
+		cmd = exec.Command(at[1], filepath.Join(besidePackages(t, at[2], folder), "worker.mjs"))
 	}
 	cmd.Env = append(os.Environ(), "AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
 		"AWS_EC2_METADATA_DISABLED=true", "AWS_ENDPOINT_URL_DYNAMODB="+endpoint, "AWS_LAMBDA_FUNCTION_NAME=charge", "IDEMPOTENCY_TABLE="+table, "PYTHONDONTWRITEBYTECODE=1")
