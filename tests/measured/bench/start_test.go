@@ -26,7 +26,7 @@ import (
 
 // The limits of what the toolkit adds to a function.
 const (
-	sizeLimit  = 600_000 // bytes of the archive
+	sizeLimit  = 700_000 // bytes of the archive
 	startLimit = 0.5     // relative to the time until the bare function is ready
 )
 
