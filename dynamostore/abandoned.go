@@ -357,13 +357,14 @@ type selection struct {
 func (p *pass) selection() selection {
 	l := p.store.layout
 	s := selection{abandonedCondition, l.listedAttributes(), l.keyNames, item{":now": number(p.now.UnixMilli())}}
-	if p.store.opts.Consistency != Strong {
+	switch {
+	case p.store.opts.Consistency != Strong:
 		return s
-	}
-	s.condition = "(" + s.condition + ") OR " + expiredCondition
-	s.values[":expired"] = p.expiry()
-	if p.store.chunks == nil { // the table holds only chunks
+	case p.store.chunks == nil: // the table holds only chunks
 		s.condition, s.values = expiredCondition, item{":expired": p.expiry()}
+	default:
+		s.condition = "(" + s.condition + ") OR " + expiredCondition
+		s.values[":expired"] = p.expiry()
 	}
 	s.projection += ", " + attrVersion + ", " + ttlPlaceholder
 	s.names = map[string]string{ttlPlaceholder: l.ttl}
@@ -428,11 +429,7 @@ func (p *pass) delete(ctx context.Context, it item) (done bool, err error) {
 		in.ConditionExpression = aws.String(deleteRecordCondition)
 		in.ExpressionAttributeValues[":was"] = version
 	}
-	var out *dynamodb.DeleteItemOutput
-	err = p.store.persist(ctx, func() (err error) {
-		out, err = p.store.client.DeleteItem(ctx, in)
-		return err
-	})
+	out, err := p.store.deleteItem(ctx, in)
 	if _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); renewed || isConflict(err) && ctx.Err() == nil {
 		return false, nil // it is not expired any more, or another region keeps writing it
 	}

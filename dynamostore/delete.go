@@ -49,11 +49,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 		ReturnValues:                        types.ReturnValueAllOld,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
-	var out *dynamodb.DeleteItemOutput
-	err = s.persist(ctx, func() (err error) {
-		out, err = s.client.DeleteItem(ctx, in)
-		return err
-	})
+	out, err := s.deleteItem(ctx, in)
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		if len(failed.Item) == 0 {
 			return s.Get(ctx, id) // as in Replace; see standing

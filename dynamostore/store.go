@@ -345,6 +345,15 @@ func (s *Store) put(
 	return nil, false, s.explain("PutItem", err)
 }
 
+// deleteItem deletes an item. It repeats conflicts as persist does.
+func (s *Store) deleteItem(ctx context.Context, in *dynamodb.DeleteItemInput) (out *dynamodb.DeleteItemOutput, err error) {
+	err = s.persist(ctx, func() (err error) {
+		out, err = s.client.DeleteItem(ctx, in)
+		return err
+	})
+	return out, err
+}
+
 // explain adds to the SDK's error of an operation what to do about it. The cause
 // stays available to errors.As. Neither contains a key or a result.
 func (s *Store) explain(operation string, err error) error {

@@ -161,6 +161,26 @@ func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
 	return "", false
 }
 
+// whenComplete calls judge once, when the app is complete and before its templates are
+// written.
+func whenComplete(c constructs.Construct, judge func()) {
+	awscdk.Aspects_Of(c).Add(&judgement{judge: judge}, nil)
+}
+
+// judgement is the aspect of whenComplete.
+type judgement struct {
+	judge func()
+	done  bool // it visits the construct's children, too
+}
+
+// Visit is called by the CDK for the construct and each of its children.
+func (j *judgement) Visit(constructs.IConstruct) {
+	if !j.done {
+		j.done = true
+		j.judge()
+	}
+}
+
 // note adds a note of a kind to the metadata of a function, for the constructs that are
 // created later.
 func note(fn awslambda.Function, kind string, content map[string]any) {

@@ -97,7 +97,7 @@ func (s *scan) off() bool { return !s.every.unknown && s.every.Duration == 0 }
 // schedule passes the settings that are not the store's defaults to the function. It
 // refuses those that cannot work, as far as they are known at synthesis.
 func (s *scan) schedule() {
-	awscdk.Aspects_Of(s.on).Add(&estimate{of: s}, nil)
+	whenComplete(s.on, s.judgeAll)
 	switch {
 	case s.off() && s.props != ScanProps{Every: s.props.Every}:
 		refuse(s.on, "Scan.Every is zero, so there are no scans, and another property of Scan is set: remove it, or set Scan.Every")
@@ -136,23 +136,13 @@ func (s *scan) set(every string, segments int) {
 // besideOthers reports whether the table has other items.
 func (s *scan) besideOthers() bool { return *s.table.layout.Prefix != "" }
 
-// estimate is the aspect that judges the table when the app is complete, so that its
-// indexes and every source of its functions are known.
-type estimate struct {
-	of   *scan
-	done bool // it visits the construct's children, too
-}
-
-// Visit is called by the CDK for each construct of the reconciler.
-func (e *estimate) Visit(constructs.IConstruct) {
-	if !e.done {
-		e.done = true
-		if e.of.table.lacksIndex() {
-			refuse(e.of.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-existing-table.md")
-		}
-		if e.of.scheduled {
-			e.of.judge()
-		}
+// judgeAll judges the table when its indexes and every source of its functions are known.
+func (s *scan) judgeAll() {
+	if s.table.lacksIndex() {
+		refuse(s.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-existing-table.md")
+	}
+	if s.scheduled {
+		s.judge()
 	}
 }
 

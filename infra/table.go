@@ -469,24 +469,12 @@ func (t *IdempotencyTable) judgeRegions(props *awsdynamodb.TablePropsV2, asked i
 // mustBeSwept warns at the end of synthesis if nothing deletes the expired items of a
 // table that has no time to live.
 func (t *IdempotencyTable) mustBeSwept() {
-	if t.strong {
-		awscdk.Aspects_Of(t.Construct).Add(&sweep{of: t}, nil)
-	}
-}
-
-// sweep is the aspect of mustBeSwept.
-type sweep struct {
-	of   *IdempotencyTable
-	done bool // it visits the construct's children, too
-}
-
-// Visit is called by the CDK for the construct and its children.
-func (s *sweep) Visit(constructs.IConstruct) {
-	if !s.done && !s.of.swept {
-		warn(s.of.Construct, "once:not-swept",
-			"the table has strong consistency across regions, so it has no time to live, and no Reconciler of this construct deletes its expired items: create one in each region")
-	}
-	s.done = true
+	whenComplete(t.Construct, func() {
+		if t.strong && !t.swept {
+			warn(t.Construct, "once:not-swept",
+				"the table has strong consistency across regions, so it has no time to live, and no Reconciler of this construct deletes its expired items: create one in each region")
+		}
+	})
 }
 
 // keyIsMissing reports whether a replica has no key of its own region.
