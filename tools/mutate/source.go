@@ -20,6 +20,7 @@ type source struct {
 	dir     string // absolute
 	fset    *token.FileSet
 	files   map[string]*sourceFile // by base name
+	folded  map[string]string      // the values of string constants, by name
 	mutants []mutant
 }
 
@@ -55,7 +56,7 @@ func readSource(root string, t target) (*source, error) {
 		s.files[filepath.Base(name)] = &sourceFile{text: text, ast: f, functions: map[*ast.FuncDecl][]int{}, constants: map[*ast.ValueSpec][]int{}}
 		all = append(all, f)
 	}
-	folded := constants(all)
+	s.folded = constants(all)
 	for _, base := range s.sorted() {
 		f := s.files[base]
 		for _, decl := range f.ast.Decls {
@@ -69,7 +70,7 @@ func readSource(root string, t target) (*source, error) {
 				}
 			case *ast.GenDecl:
 				if t.conditions && d.Tok == token.CONST {
-					if err := s.conditionsOf(d, f, base, folded); err != nil {
+					if err := s.conditionsOf(d, f, base, s.folded); err != nil {
 						return nil, err
 					}
 				}

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/token"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -126,17 +128,14 @@ func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
 					}
 				}
 				from, to := s.fset.Position(value.Pos()).Offset, s.fset.Position(value.End()).Offset
-				id, original := value.Names[0].Name, s.slice(f, value.Values[0])
-				edits = append(edits, edit{from, to, id + "Intact = " + original})
+				// A constant may name others that are variables now, so its value is written.
+				id, lines := value.Names[0].Name, strings.Repeat("\n", bytes.Count(f.text[from:to], []byte("\n")))
+				edits = append(edits, edit{from, to, id + "Intact = " + strconv.Quote(s.folded[id]) + lines})
 				write(0, fmt.Sprintf("var %s = func() string { switch onceMutant { %s }; return %sIntact }()", id, cases.String(), id))
 			}
 		}
 	}
 	return woven{text: apply(string(f.text), edits) + copies.String(), lines: spans}
-}
-
-func (s *source) slice(f *sourceFile, n ast.Node) string {
-	return string(f.text[s.fset.Position(n.Pos()).Offset:s.fset.Position(n.End()).Offset])
 }
 
 // brokenCopy returns the text of d under the mutant's own name, with its change.
