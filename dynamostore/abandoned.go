@@ -11,7 +11,6 @@ import (
 	"iter"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -222,30 +221,32 @@ type pass struct {
 	deletes pace          // of deletions
 	slots   chan struct{} // of deletions
 
+	stop context.CancelFunc // ends the call
+
 	mu     sync.Mutex
-	closed bool // handle has returned false
-	keeps  bool // a deletion has failed, so this call makes no more
-	err    error
+	closed bool  // handle has returned false
+	err    error // of the reads
+	kept   error // of the first deletion that failed: this call makes no more
 	done   driver.Scanned
 }
 
 // read reads all segments that are not done until ctx ends.
 func (p *pass) read(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, p.stop = context.WithCancel(ctx)
+	defer p.stop()
 	var segments sync.WaitGroup
 	for i := range p.mark.starts {
 		segments.Go(func() {
 			for p.mark.starts[i] != nil && p.pace.wait(ctx) {
 				if !p.page(ctx, i) {
-					cancel()
+					p.stop()
 					return
 				}
 			}
 		})
 	}
 	segments.Wait()
-	return p.err
+	return errors.Join(p.err, p.kept)
 }
 
 // page reads a page of a segment. The segment starts after it once its records are
@@ -272,11 +273,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		p.fails(ctx, "Scan", err)
 		return false
 	}
-	units := 0.0
-	if c := out.ConsumedCapacity; c != nil {
-		units = aws.ToFloat64(c.CapacityUnits)
-	}
-	p.pace.spent(units)
+	p.pace.spent(out.ConsumedCapacity)
 	found := make([]driver.Listed, 0, len(out.Items))
 	var expired []item
 	for _, it := range out.Items {
@@ -287,14 +284,11 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		listed, _ := l.decodeListed(it) // with an error, it has the id
 		found = append(found, listed)
 	}
-	if !p.handled(out, units, found) {
+	if !p.handled(out, found) {
 		return false
 	}
-	deleted, gone := p.deleteAll(ctx, expired) // claims come first
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done.Deleted += deleted
-	if !gone {
+	p.deleteAll(ctx, expired) // claims come first
+	if ctx.Err() != nil && len(expired) > 0 {
 		return false // the next call reads the page again
 	}
 	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
@@ -302,11 +296,11 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 }
 
 // handled counts a page and passes its records to handle.
-func (p *pass) handled(out *dynamodb.ScanOutput, units float64, found []driver.Listed) bool {
+func (p *pass) handled(out *dynamodb.ScanOutput, found []driver.Listed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done.Items += int(out.ScannedCount)
-	p.done.ReadUnits += units
+	p.done.ReadUnits += unitsOf(out.ConsumedCapacity)
 	if p.closed || len(found) > 0 && !p.handle(found) {
 		p.closed = true
 		return false
@@ -326,25 +320,6 @@ func (p *pass) fails(ctx context.Context, operation string, err error) {
 	p.err = errors.Join(p.err, p.store.explain(operation, err))
 }
 
-// keep ends the deletions of the call after an error. The search for abandoned runs
-// goes on: it must not depend on a permission to delete.
-func (p *pass) keep(ctx context.Context, err error) {
-	p.mu.Lock()
-	first := !p.keeps
-	p.keeps = true
-	p.mu.Unlock()
-	if first {
-		p.fails(ctx, "DeleteItem", err)
-	}
-}
-
-// mayDelete reports whether the call still deletes expired items.
-func (p *pass) mayDelete() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.keeps
-}
-
 // selection is what a pass selects in its table.
 type selection struct {
 	condition, projection string
@@ -360,7 +335,7 @@ func (p *pass) selection() selection {
 	switch {
 	case p.store.opts.Consistency != Strong:
 		return s
-	case p.store.chunks == nil: // the table holds only chunks
+	case p.handle == nil: // the table holds only chunks
 		s.condition, s.values = expiredCondition, item{":expired": p.expiry()}
 	default:
 		s.condition = "(" + s.condition + ") OR " + expiredCondition
@@ -383,39 +358,37 @@ func (p *pass) isExpired(it item) bool {
 	return d.err == nil && ttl < p.now.Unix()
 }
 
-// deleteAll deletes expired items. It reports false if the page has to be read again,
-// because a deletion was throttled or cut off.
-func (p *pass) deleteAll(ctx context.Context, expired []item) (deleted int, gone bool) {
-	var count, left atomic.Int64
+// deleteAll deletes expired items. It ends the call if a deletion was throttled, or if
+// the time is too short for the pace.
+func (p *pass) deleteAll(ctx context.Context, expired []item) {
 	var deletions sync.WaitGroup
 	for _, it := range expired {
-		if !p.mayDelete() {
-			break
-		}
-		if left.Load() > 0 || !p.deletes.wait(ctx) {
-			left.Add(1)
-			break
-		}
 		p.slots <- struct{}{}
 		deletions.Go(func() {
 			defer func() { <-p.slots }()
-			switch done, err := p.delete(ctx, it); {
-			case done:
-				count.Add(1)
-			case err == nil:
-			case ctx.Err() != nil || isThrottling(err):
-				left.Add(1)
-			default:
-				p.keep(ctx, err)
+			if !p.mayDelete() {
+				return
 			}
+			if !p.deletes.wait(ctx) {
+				p.stop()
+				return
+			}
+			p.delete(ctx, it)
 		})
 	}
 	deletions.Wait()
-	return int(count.Load()), left.Load() == 0
+}
+
+// mayDelete reports whether the call still deletes expired items. The search for
+// abandoned runs goes on without: it must not depend on a permission to delete.
+func (p *pass) mayDelete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept == nil
 }
 
 // delete deletes an expired item, unless it was renewed.
-func (p *pass) delete(ctx context.Context, it item) (done bool, err error) {
+func (p *pass) delete(ctx context.Context, it item) {
 	l := p.store.layout
 	in := &dynamodb.DeleteItemInput{
 		TableName:                 aws.String(p.store.table),
@@ -430,13 +403,18 @@ func (p *pass) delete(ctx context.Context, it item) (done bool, err error) {
 		in.ExpressionAttributeValues[":was"] = version
 	}
 	out, err := p.store.deleteItem(ctx, in)
-	if _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); renewed || isConflict(err) && ctx.Err() == nil {
-		return false, nil // it is not expired any more, or another region keeps writing it
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); {
+	case err == nil:
+		p.deletes.spent(out.ConsumedCapacity)
+		p.done.Deleted++
+	case renewed || isConflict(err): // it is not expired any more, or another region keeps writing it
+	case isThrottling(err):
+		p.stop()
+	default:
+		p.kept = cmp.Or(p.kept, p.store.explain("DeleteItem", unlessEnded(ctx, err)))
 	}
-	if err == nil && out.ConsumedCapacity != nil {
-		p.deletes.spent(aws.ToFloat64(out.ConsumedCapacity.CapacityUnits))
-	}
-	return err == nil, err
 }
 
 // pace spreads the calls for all segments over the time.
@@ -462,11 +440,15 @@ func (p *pace) wait(ctx context.Context) bool {
 	return timeLeft(ctx) > delay && sleep(ctx, delay) == nil
 }
 
-// spent corrects the time of the next call after one that took other units.
-func (p *pace) spent(units float64) {
+// spent corrects the time of the next call after one that took other units. A reply
+// without its units is that of a usual call.
+func (p *pace) spent(c *types.ConsumedCapacity) {
+	if c == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - units/p.units)))
+	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - unitsOf(c)/p.units)))
 }
 
 // bookmark is where a pass over the table is. Its item is in the table, under a

@@ -242,7 +242,8 @@ func TestAbandoned_KeepsItsSegments(t *testing.T) {
 
 // After a pass that found nothing the next one begins after the longest pause. After
 // one that found a record it begins after an hour, and the pause doubles until then.
-// Until a pass begins, a call only reads the bookmark.
+// Until a pass begins, a call only reads the bookmark. An option that is now shorter
+// holds for the pause that has begun.
 func TestAbandoned_Pauses(t *testing.T) {
 	t.Parallel()
 	asItIs := func(*dynamostore.Options) {}
@@ -282,6 +283,11 @@ func TestAbandoned_Pauses(t *testing.T) {
 					t.Errorf("before pass %d: %+v", i+1, scanned)
 				}
 				now = now.Add(row.pauses[i])
+			}
+			shorter := newStore(t, fake, row.option, func(o *dynamostore.Options) { o.ScanEvery = time.Second })
+			now = now.Add(time.Second - row.pauses[len(row.pauses)-1])
+			if scanned := abandoned(t, shorter, now, &passed{}); !scanned.Began.Equal(now) {
+				t.Errorf("with a shorter option: %+v", scanned)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 func strong(o *dynamostore.Options) { o.Consistency = dynamostore.Strong }
@@ -268,76 +269,142 @@ func expiredRecords(t *testing.T, s *dynamostore.Store, after ...time.Duration) 
 	})
 }
 
-// A record goes an hour after its expiry, a chunk another hour later. What did not
-// expire, and other items of the table, stay.
+// A record goes an hour after its expiry, a chunk another hour later. An abandoned run
+// expires only if its operation limits how long it waits; until then it is passed. What
+// did not expire, and other items of the table, stay.
 func TestAbandoned_DeletesExpired(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]func(*dynamostore.Options){
-		"one table":   {strong},
-		"two tables":  {strong, inChunkTable},
-		"with prefix": {strong, func(o *dynamostore.Options) { o.Prefix = "ONCE#" }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dynamotest.New(tableName, "once-chunks")
-			s := newStore(t, db, opts...)
+	for name, row := range map[string]struct {
+		others int
+		open   func(t *testing.T) (*dynamotest.DB, *dynamostore.Store)
+	}{
+		"one table": {0, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
+			db := dynamotest.New(tableName)
+			return db, newStore(t, db, strong)
+		}},
+		"two tables": {0, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
+			db := dynamotest.New(tableName, chunkTable)
+			return db, newStore(t, db, strong, inChunkTable)
+		}},
+		"shared table": {2, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
+			db := dynamotest.New()
+			engine.CreateShared(t, db, tableName)
 			for _, name := range []string{"another", "like#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
-				other := item{"pk": text(name), "ttl": number(1)}
-				if strings.HasPrefix(name, "like") {
-					other["wid"] = aVersion()
-				}
-				if o := (dynamostore.Options{}); len(opts) > 1 {
-					if opts[1](&o); o.Prefix == "" {
-						continue
-					}
-				} else {
-					continue
-				}
+				other := item{"PK": text(name), "SK": text(name), "expires_at": number(1), "wid": aVersion()}
 				if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: other}); err != nil {
 					t.Fatal(err)
 				}
 			}
+			return db, newStore(t, db, strong, engine.SharedLayout)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, s := row.open(t)
 			ids := expiredRecords(t, s, 0, time.Hour)
 			running := leftRunning(t, s, 1)
+			limited := waiting(t, s, 1, func(_ int, r *driver.Record) {
+				r.State, r.LeaseEnd, r.Expires = driver.StateInProgress, noon, noon
+			})
 			if _, err := s.PutChunks(t.Context(), ids[0], newVersion(), make([]byte, 10), noon); err != nil {
 				t.Fatal(err)
 			}
-			exists := func(id idempotent.RecordID) bool {
-				_, err := s.Get(t.Context(), id)
-				return !errors.Is(err, idempotent.ErrNoRecord)
+			items := func() (n int) {
+				for _, table := range []string{tableName, chunkTable} {
+					if out, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(table)}); err == nil {
+						n += len(out.Items)
+					}
+				}
+				return n
 			}
-			chunks := func() int {
-				own, _ := partsIn(t, db, tableName)
-				apart, _ := partsIn(t, db, "once-chunks")
-				return own + apart
+			bookmarks := 1
+			if name == "two tables" {
+				bookmarks = 2
 			}
 			for _, step := range []struct {
-				at              time.Duration
-				deleted, chunks int
-				left            [2]bool
+				at            time.Duration
+				deleted, left int
+				passed        []idempotent.RecordID
 			}{
-				{time.Hour, 0, 1, [2]bool{true, true}}, // may be deleted after this second
-				{26 * time.Hour, 3, 0, [2]bool{false, false}},
+				{time.Hour, 0, 5, slices.Concat(running, limited)}, // may be deleted after this second
+				{26 * time.Hour, 4, 1, running},
 			} {
 				p := &passed{}
 				scanned := abandoned(t, s, noon.Add(step.at), p)
-				if scanned.Deleted != step.deleted || chunks() != step.chunks || exists(ids[0]) != step.left[0] || exists(ids[1]) != step.left[1] {
-					t.Errorf("after %s: %d deleted, %d chunks left, records left: %v, %v", step.at, scanned.Deleted, chunks(), exists(ids[0]), exists(ids[1]))
+				if left := items() - row.others - bookmarks; scanned.Deleted != step.deleted || left != step.left {
+					t.Errorf("after %s: %d deleted, %d items left; want %d and %d", step.at, scanned.Deleted, left, step.deleted, step.left)
 				}
-				p.want(t, step.at.String(), running...)
-			}
-			if out, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(tableName)}); err != nil || name == "with prefix" && len(out.Items) != 4 {
-				t.Errorf("%d items, %v; want the run, the bookmark and two of others", len(out.Items), err)
+				p.want(t, step.at.String(), step.passed...)
 			}
 		})
 	}
 }
 
+// A pass goes through both tables at a time, and its result is that of both. What
+// another store keeps in the table of the chunks is not passed.
+func TestAbandoned_BothTables(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := dynamotest.New(tableName, chunkTable)
+		var denied bool
+		client := dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+			in, ok := c.In.(*dynamodb.ScanInput)
+			if !ok {
+				c.Do(ctx)
+				return
+			}
+			time.Sleep(time.Second)
+			if *in.TableName == tableName {
+				c.Do(ctx)
+				c.Out.(*dynamodb.ScanOutput).ConsumedCapacity.CapacityUnits = aws.Float64(3)
+				return
+			}
+			if time.Sleep(time.Second); denied {
+				c.Err = operationError("Scan", deny("Scan")("Scan", 1))
+				return
+			}
+			c.Do(ctx)
+			c.Out.(*dynamodb.ScanOutput).ConsumedCapacity.CapacityUnits = aws.Float64(40)
+		})
+		s := newStore(t, client, strong, inChunkTable)
+		other := newStore(t, dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+			c.In.(*dynamodb.PutItemInput).TableName = aws.String(chunkTable)
+			c.Do(ctx)
+		}))
+		mine := leftRunning(t, s, 2)
+		leftRunning(t, other, 1)
+		if _, err := s.PutChunks(t.Context(), mine[0], newVersion(), make([]byte, 10), noon); err != nil {
+			t.Fatal(err)
+		}
+		broken := item{"pk": text("#scan"), "v": number(1)}
+		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(chunkTable), Item: broken}); err != nil {
+			t.Fatal(err)
+		}
+
+		p, began := &passed{}, time.Now()
+		scanned := abandoned(t, s, noon.Add(26*time.Hour), p)
+		if p.want(t, "the pass", mine...); time.Since(began) != 2*time.Second {
+			t.Errorf("it took %s, want the time of the slower table", time.Since(began))
+		}
+		if scanned.Items != 3+3 || scanned.ReadUnits != 43 || scanned.Deleted != 1 || scanned.Replaced == "" || scanned.Late {
+			t.Errorf("got %+v", scanned)
+		}
+
+		denied = true
+		for _, at := range []time.Duration{60 * time.Hour, 90 * time.Hour} {
+			scanned, err := s.Abandoned(t.Context(), noon.Add(at), (&passed{}).handle)
+			if err == nil || !strings.Contains(err.Error(), chunkTable) || scanned.Late != (at == 90*time.Hour) || scanned.Replaced != "" {
+				t.Errorf("at %s: %+v, %v; want an error that names the table", at, scanned, err)
+			}
+		}
+	})
+}
+
 // In a table in one region, DynamoDB deletes the items.
 func TestAbandoned_LeavesExpiredToDynamoDB(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
+	fake := newFake() // without a chunk table, which no pass reads
+	s := newStore(t, fake, inChunkTable)
 	expiredRecords(t, s, 0)
 	if scanned := abandoned(t, s, noon.Add(100*time.Hour), &passed{}); scanned.Deleted != 0 || fake.count("DeleteItem") != 0 {
 		t.Errorf("%d deleted", scanned.Deleted)
@@ -376,11 +443,12 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 		name    string
 		failure error
 		reports int
+		calls   int // 0: any number
 		ended   bool
 	}{
-		{"throttled", &types.ProvisionedThroughputExceededException{}, 0, false},
-		{"denied", deny("DeleteItem")("DeleteItem", 1), 1, true},
-		{"another region writes it", replicatedConflict, 0, true},
+		{"throttled", &types.ProvisionedThroughputExceededException{}, 0, 1, false},
+		{"denied", deny("DeleteItem")("DeleteItem", 1), 1, 1, true},
+		{"another region writes it", replicatedConflict, 0, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFake()
@@ -401,8 +469,8 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 			if row.ended {
 				p.want(t, row.name, runs...)
 			}
-			if calls := fake.count("DeleteItem"); row.reports > 0 && calls > maxPage {
-				t.Errorf("%s: %d deletions after the first page", row.name, calls)
+			if calls := fake.count("DeleteItem"); row.calls > 0 && calls != row.calls {
+				t.Errorf("%s: %d deletions", row.name, calls)
 			}
 			fake.refuse = nil
 			if next := abandoned(t, s, noon.Add(27*time.Hour), &passed{}); next.Deleted != 20 || next.Ended.IsZero() {
@@ -436,23 +504,36 @@ func TestAbandoned_ConflictOfRegions(t *testing.T) {
 	})
 }
 
-// Deletions are at most 250 write units a second, and claims are not behind them.
+// Deletions are at most 250 write units a second for each segment, and claims are not
+// behind them. A reply without its units is taken as a usual one.
 func TestAbandoned_DeletionsArePaced(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fake := newFake()
-		s := newStore(t, fake, strong)
-		after := make([]time.Duration, 100)
-		expiredRecords(t, s, after...)
-		client := dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
-			if c.Do(ctx); c.Op == "DeleteItem" {
-				c.Out.(*dynamodb.DeleteItemOutput).ConsumedCapacity = &types.ConsumedCapacity{CapacityUnits: aws.Float64(50)}
+	for _, row := range []struct {
+		segments int
+		capacity *types.ConsumedCapacity
+		want     time.Duration
+	}{
+		{1, &types.ConsumedCapacity{CapacityUnits: aws.Float64(50)}, 20 * time.Second},
+		{4, &types.ConsumedCapacity{CapacityUnits: aws.Float64(50)}, 5 * time.Second},
+		{1, nil, 400 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFake()
+			expiredRecords(t, newStore(t, fake), make([]time.Duration, 100)...)
+			client := dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
+				switch c.Do(ctx); out := c.Out.(type) {
+				case *dynamodb.DeleteItemOutput:
+					out.ConsumedCapacity = row.capacity
+				case *dynamodb.ScanOutput:
+					out.ConsumedCapacity.CapacityUnits = nil // so that only deletions are paced
+				}
+			})
+			s := newStore(t, client, strong, func(o *dynamostore.Options) { o.ScanSegments = row.segments })
+			began := time.Now()
+			scanned := abandoned(t, s, noon.Add(2*time.Hour), &passed{})
+			if took := time.Since(began); scanned.Deleted != 100 || took < row.want*8/10 || took > row.want*11/10 {
+				t.Errorf("%d segments: %s for %d deletions, want about %s", row.segments, took, scanned.Deleted, row.want)
 			}
 		})
-		began := time.Now()
-		scanned := abandoned(t, newStore(t, client, strong), noon.Add(2*time.Hour), &passed{})
-		if took := time.Since(began); scanned.Deleted != len(after) || took < 17*time.Second || took > 21*time.Second {
-			t.Errorf("%s for %d deletions of 50 units, want about 20s", took, scanned.Deleted)
-		}
-	})
+	}
 }

@@ -364,10 +364,16 @@ func (p *progress) page(out *dynamodb.ScanOutput) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read.Items += int(out.ScannedCount)
-	if c := out.ConsumedCapacity; c != nil {
-		p.read.ReadUnits += aws.ToFloat64(c.CapacityUnits)
-	}
+	p.read.ReadUnits += unitsOf(out.ConsumedCapacity)
 	p.tell(p.read)
+}
+
+// unitsOf returns the units that a call took.
+func unitsOf(c *types.ConsumedCapacity) float64 {
+	if c == nil {
+		return 0
+	}
+	return aws.ToFloat64(c.CapacityUnits)
 }
 
 // entry is a record in a list, or the id of an unreadable record and the error. An
