@@ -288,7 +288,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 		return false
 	}
 	p.deleteAll(ctx, expired) // claims come first
-	if ctx.Err() != nil && len(expired) > 0 {
+	if ctx.Err() != nil {
 		return false // the next call reads the page again
 	}
 	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done

@@ -242,8 +242,8 @@ func TestAbandoned_KeepsItsSegments(t *testing.T) {
 
 // After a pass that found nothing the next one begins after the longest pause. After
 // one that found a record it begins after an hour, and the pause doubles until then.
-// Until a pass begins, a call only reads the bookmark. An option that is now shorter
-// holds for the pause that has begun.
+// Until a pass begins, a call only reads the bookmark. If the option changes, a pause
+// that has begun gets shorter, but not longer.
 func TestAbandoned_Pauses(t *testing.T) {
 	t.Parallel()
 	asItIs := func(*dynamostore.Options) {}
@@ -284,10 +284,14 @@ func TestAbandoned_Pauses(t *testing.T) {
 				}
 				now = now.Add(row.pauses[i])
 			}
-			shorter := newStore(t, fake, row.option, func(o *dynamostore.Options) { o.ScanEvery = time.Second })
-			now = now.Add(time.Second - row.pauses[len(row.pauses)-1])
-			if scanned := abandoned(t, shorter, now, &passed{}); !scanned.Began.Equal(now) {
-				t.Errorf("with a shorter option: %+v", scanned)
+			last := row.pauses[len(row.pauses)-1]
+			bookmark := fake.item(prefix + dynamostore.ScanKey)
+			for every, begins := range map[time.Duration]time.Time{time.Second: now.Add(time.Second - last), 100 * time.Hour: now} {
+				fake.store(bookmark)
+				other := newStore(t, fake, row.option, func(o *dynamostore.Options) { o.ScanEvery = every })
+				if scanned := abandoned(t, other, begins, &passed{}); !scanned.Began.Equal(begins) {
+					t.Errorf("with another option, %s: %+v, want a pass that begins at %s", every, scanned, begins)
+				}
 			}
 		})
 	}
@@ -325,8 +329,15 @@ func TestBeginScan(t *testing.T) {
 	p.limit = 0
 	abandoned(t, s, noon.Add(time.Minute), p)
 	p.want(t, "both calls", ids...)
+	for _, id := range ids {
+		fake.remove(string(id))
+	}
 	fake.change("#scan", func(it item) { it["next"] = number(1) })
 	begin(true)
+	last(noon.Add(time.Minute), time.Time{})
+	abandoned(t, s, noon.Add(time.Hour), p) // finds nothing, so the pause is the longest
+	abandoned(t, s, noon.Add(20*time.Hour), p)
+	last(noon.Add(time.Hour), noon.Add(time.Hour))
 	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }
 	if begins, err := s.BeginScan(t.Context(), noon); begins || err == nil {
 		t.Errorf("begins: %t, %v", begins, err)
@@ -584,6 +595,34 @@ func TestAbandoned_Throttled(t *testing.T) {
 		t.Errorf("at the end of the pass: %+v", scanned)
 	}
 	p.want(t, "both calls", ids...)
+}
+
+// The pause after a pass is short if one of its calls has found a run.
+func TestAbandoned_FoundByOneCall(t *testing.T) {
+	t.Parallel()
+	for _, found := range []bool{true, false} {
+		fake := newFake()
+		s := newStore(t, fake)
+		fake.refuse = func(operation string, n int) error {
+			if operation == "Scan" && n == 2 {
+				return &types.ProvisionedThroughputExceededException{}
+			}
+			return nil
+		}
+		ids := expiredRecords(t, s, make([]time.Duration, 9)...)
+		if found {
+			ids = leftRunning(t, s, 9)
+		}
+		abandoned(t, s, noon, &passed{})
+		for _, id := range ids {
+			fake.remove(string(id))
+		}
+		abandoned(t, s, noon, &passed{})
+		after := noon.Add(time.Hour)
+		if scanned := abandoned(t, s, after, &passed{}); scanned.Began.Equal(after) != found {
+			t.Errorf("found %t: %+v", found, scanned)
+		}
+	}
 }
 
 // A pass that takes longer than the interval is late.

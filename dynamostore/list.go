@@ -135,20 +135,16 @@ func (h *shard) next() (e listed, ok bool) {
 // laterCondition selects the entries of a partition that are due after a time.
 const laterCondition = listCondition + " AND " + IndexSortKey + " > :after"
 
-// pagesOf sends the pages of one partition of the index, after t unless that is zero.
+// pagesOf sends the pages of one partition of the index that are due after t.
 // It reads one page ahead, in one of the slots, and ends with ctx. An error is its
 // last page.
 func (s *Store) pagesOf(ctx context.Context, partition string, t time.Time, slots chan struct{}, pages chan<- page) {
 	defer close(pages)
-	condition, keys := listCondition, item{":shard": text(partition)}
-	if !t.IsZero() {
-		condition, keys[":after"] = laterCondition, number(t.UnixMilli())
-	}
-	filter, _, values := s.layout.filter("", keys)
+	filter, _, values := s.layout.filter("", item{":shard": text(partition), ":after": number(t.UnixMilli())})
 	in := &dynamodb.QueryInput{
 		TableName:                 aws.String(s.table),
 		IndexName:                 aws.String(IndexName),
-		KeyConditionExpression:    aws.String(condition),
+		KeyConditionExpression:    aws.String(laterCondition),
 		FilterExpression:          filter,
 		ProjectionExpression:      aws.String(s.layout.listedAttributes()),
 		ExpressionAttributeNames:  s.layout.keyNames,
