@@ -146,6 +146,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A document has at most 512 MB.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	doc := make([]byte, 512<<20+1)
+	for want, doc := range map[string][]byte{"invalid JSON document (at byte 0)": doc[1:], "more than 512 MB": doc} {
+		if _, err := canonical.JSON(doc); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: got %v, want %q", len(doc), err, want)
+		}
+	}
+}
+
 // A document can be nested as deep as encoding/json allows, with unsorted members
 // on every level.
 func TestDepth(t *testing.T) {

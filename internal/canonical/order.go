@@ -106,7 +106,7 @@ func (l *layout) close(o opened) (distinct bool) {
 // sort sorts the members of o, whose end is written, and moves them or notes their
 // order.
 func (l *layout) sort(o opened) (distinct bool) {
-	l.ranks = room(l.ranks[:0], len(l.names)-o.names)
+	l.ranks = room(l.ranks[:0], len(l.names))
 	for i := o.names; i < len(l.names); i++ {
 		var prefix [8]byte
 		copy(prefix[:], l.key(i))
