@@ -178,12 +178,13 @@ func (s *Store) LastScan(ctx context.Context) (driver.Scanned, error) {
 	return driver.Scanned{Began: mark.began, Ended: mark.ended}, nil
 }
 
-// shortestPause is the pause after a pass that found something.
+// shortestPause is the pause after a pass that found something, if it is shorter than
+// Options.ScanEvery.
 func (s *Store) shortestPause() time.Duration {
 	if s.layout.prefix != "" {
 		return s.opts.ScanEvery
 	}
-	return min(time.Hour, s.opts.ScanEvery)
+	return time.Hour
 }
 
 const (

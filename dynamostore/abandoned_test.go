@@ -302,6 +302,9 @@ func TestBeginScan(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
+	if begins, err := s.BeginScan(t.Context(), noon); !begins || err != nil || fake.count("PutItem") > 0 {
+		t.Errorf("before the first pass: begins: %t, %v, %d writes", begins, err, fake.count("PutItem"))
+	}
 	p := &passed{}
 	abandoned(t, s, noon, p)
 	ids := leftRunning(t, s, 9)
@@ -335,7 +338,9 @@ func TestBeginScan(t *testing.T) {
 	fake.change("#scan", func(it item) { it["next"] = number(1) })
 	begin(true)
 	last(noon.Add(time.Minute), time.Time{})
-	abandoned(t, s, noon.Add(time.Hour), p) // finds nothing, so the pause is the longest
+	if scanned := abandoned(t, s, noon.Add(time.Hour), p); scanned.Replaced == "" { // finds nothing, so the pause is the longest
+		t.Errorf("a damaged position is not reported: %+v", scanned)
+	}
 	abandoned(t, s, noon.Add(20*time.Hour), p)
 	last(noon.Add(time.Hour), noon.Add(time.Hour))
 	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }

@@ -196,16 +196,18 @@ func TestCreateTable_Consistency(t *testing.T) {
 // A table whose replicas DynamoDB refuses stays in one region, and the error says so.
 func TestCreateTable_RefusedRegions(t *testing.T) {
 	t.Parallel()
-	client := dynamotest.Intercept(withoutTables(), func(ctx context.Context, c *dynamotest.Call) {
-		if c.Op == "UpdateTable" {
-			c.Err = &smithy.GenericAPIError{Code: "ValidationException", Message: "the regions are of two sets"}
-			return
+	for code, advice := range map[string]bool{"ValidationException": true, "LimitExceededException": false} {
+		client := dynamotest.Intercept(withoutTables(), func(ctx context.Context, c *dynamotest.Call) {
+			if c.Op == "UpdateTable" {
+				c.Err = &smithy.GenericAPIError{Code: code, Message: "the regions are of two sets"}
+				return
+			}
+			c.Do(ctx)
+		})
+		err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
+		if err == nil || strings.Contains(err.Error(), "the table is now in one region: delete it") != advice || strings.Contains(err.Error(), "keys") {
+			t.Errorf("%s: got %v", code, err)
 		}
-		c.Do(ctx)
-	})
-	err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
-	if err == nil || !strings.Contains(err.Error(), "the table is now in one region: delete it") || strings.Contains(err.Error(), "keys") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -278,8 +280,9 @@ func TestAbandoned_DeletesExpired(t *testing.T) {
 		others int
 		open   func(t *testing.T) (*dynamotest.DB, *dynamostore.Store)
 	}{
-		"one table": {0, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
+		"one table": {1, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
 			db := dynamotest.New(tableName)
+			others(t, db, item{"pk": text("another"), "ttl": number(1)})
 			return db, newStore(t, db, strong)
 		}},
 		"two tables": {0, func(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
@@ -290,10 +293,7 @@ func TestAbandoned_DeletesExpired(t *testing.T) {
 			db := dynamotest.New()
 			engine.CreateShared(t, db, tableName)
 			for _, name := range []string{"another", "like#AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
-				other := item{"PK": text(name), "SK": text(name), "expires_at": number(1), "wid": aVersion()}
-				if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: other}); err != nil {
-					t.Fatal(err)
-				}
+				others(t, db, item{"PK": text(name), "SK": text(name), "expires_at": number(1), "wid": aVersion()})
 			}
 			return db, newStore(t, db, strong, engine.SharedLayout)
 		}},
@@ -337,6 +337,14 @@ func TestAbandoned_DeletesExpired(t *testing.T) {
 				p.want(t, step.at.String(), step.passed...)
 			}
 		})
+	}
+}
+
+// others writes an item that is not the store's.
+func others(t *testing.T, db dynamostore.Client, it item) {
+	t.Helper()
+	if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: it}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -411,16 +419,27 @@ func TestAbandoned_LeavesExpiredToDynamoDB(t *testing.T) {
 	}
 }
 
-// A record that is renewed between the scan and its deletion stays: under another
-// version, and under the same one with a later expiry.
+// An item that is renewed between the scan and its deletion stays: under another
+// version, and under the same one with an expiry that is not before now.
 func TestAbandoned_KeepsTheRenewed(t *testing.T) {
 	t.Parallel()
+	expires := func(it item) { it["ttl"] = number(noon.Add(2 * time.Hour).Unix()) }
 	for name, renew := range map[string]func(item){
 		"version": func(it item) { it["wid"] = aVersion() },
-		"expiry":  func(it item) { it["ttl"] = number(noon.Add(1000 * time.Hour).Unix()) },
+		"expiry":  expires,
+		"a chunk": expires,
 	} {
 		fake := newFake()
 		id := expiredRecords(t, newStore(t, fake), 0)[0]
+		if name == "a chunk" {
+			fake.remove(string(id))
+			if _, err := newStore(t, fake).PutChunks(t.Context(), id, newVersion(), make([]byte, 10), noon.Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			for key := range fake.all() {
+				id = idempotent.RecordID(key)
+			}
+		}
 		client := dynamotest.Intercept(fake, func(ctx context.Context, c *dynamotest.Call) {
 			if c.Op == "DeleteItem" {
 				fake.change(string(id), renew)

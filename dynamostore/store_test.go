@@ -276,7 +276,8 @@ func TestErrors_Advice(t *testing.T) {
 		{"ValidationException", "The provisioned throughput was exceeded", keys, index},
 		{"LimitExceededException", "Item size has exceeded the maximum allowed size", "", ""},
 		{"LimitExceededException", "no", "", ""},
-		{"AccessDeniedException", "no", grant + "PutItem", grant + "Query"},
+		{"AccessDeniedException", "no", grant + "PutItem on the table", grant + "Query on the table's index"},
+		{"ResourceNotFoundException", "no", "the table does not exist", "the table or its index"},
 	} {
 		fake := newFake()
 		fake.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: tt.code, Message: tt.message} }

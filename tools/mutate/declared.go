@@ -48,6 +48,7 @@ var equivalents = map[string]string{
 	"dynamostore.Store.Abandoned: s.opts.ScanEvery < 0 has <=":                                                "zero was replaced by the default before",
 	"dynamostore.pace.wait: p.next.Before(now) includes the equal time":                                       "sets the value that the field already has",
 	"dynamostore.Store.merged: e.err != nil && e.listed.ID == \"\" loses e.err != nil &&":                     "an entry without an id has an error",
+	"dynamostore.pass.read: defer p.stop() is gone":                                                           "only frees a context, whose parent ends after it",
 	"dynamostore.ScanningStore.sorted: err != nil && r.ID == \"\" loses err != nil &&":                        "a record without an id has an error",
 	"dynamostore.shard.before: h.page[0].listed.Due.Before(other.page[0].listed.Due) includes the equal time": "entries of the same time have no order",
 	"dynamostore.Store.readChunks: length is not set to length+len(part)":                                     "only a capacity: append grows the slice without it",
