@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
+MODULES  := . ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
 PACKAGES := $(MODULES:%=%/...)
 STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...
@@ -66,7 +66,7 @@ build: ## Compile every package (GOARCH: for which processor)
 
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
-RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
+RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce
 # Limits of time and memory, and much work in one goroutine, which takes the race detector 30 s: test-cost has these tests.
 ALONE := ^(TestLimits|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
 COVER := .cache/cover.out

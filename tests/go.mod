@@ -36,6 +36,7 @@ require (
 	github.com/once-lambda/once/examples/charge-lambda v0.0.0
 	github.com/once-lambda/once/examples/kmsseal v0.0.0
 	github.com/once-lambda/once/examples/order-queue v0.0.0
+	github.com/once-lambda/once/idempotencyclient v0.1.0
 	github.com/once-lambda/once/infra v0.1.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/shogo82148/go-sfv v0.3.3
@@ -120,5 +121,7 @@ replace github.com/once-lambda/once/examples/order-queue => ../examples/order-qu
 replace github.com/once-lambda/once/examples/charge-lambda => ../examples/charge-lambda
 
 replace github.com/once-lambda/once/examples/kmsseal => ../examples/kmsseal
+
+replace github.com/once-lambda/once/idempotencyclient => ../idempotencyclient
 
 replace github.com/once-lambda/once/infra => ../infra

@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/sfv", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", awsLambda},
+	"idempotencyclient":         {}, // for programs without this project
 	"lambdadurable":             {"idempotent", awsSDK, smithy},
 	"telemetry":                 {"idempotent/event"},
 	"telemetry/audit":           {"idempotent", "idempotent/event", "internal/logs", "telemetry"},

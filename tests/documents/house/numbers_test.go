@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the tables of docs/limits.md inst
 
 // configured are the packages whose options have defaults, and whose constants limit
 // something.
-var configured = []string{"idempotent", "lambdahttp", "lambdabatch", "lambdadurable", "dynamostore", "dynamostore/powertools", "boltstore", "infra"}
+var configured = []string{"idempotent", "lambdahttp", "lambdabatch", "lambdadurable", "idempotencyclient", "dynamostore", "dynamostore/powertools", "boltstore", "infra"}
 
 // limits are the constants with these names: what users may have, or "" if users do
 // not meet the limit.
@@ -54,6 +54,7 @@ var limits = map[string]string{
 	"lambdabatch.longestVisibility": "for which a message is hidden (`ChangeVisibility`)",
 	"lambdabatch.longestGrown":      "to which the wait for an unknown outcome doubles",
 	"lambdadurable.leastRetention":  "",
+	"idempotencyclient.maxProblem":  "bytes of a response that are read for a problem",
 	"dynamostore.maxItem":           "bytes of an item; a larger result is stored in several",
 	"dynamostore.maxChunked":        "bytes of a result in several items",
 	"dynamostore.maxChunks":         "",

@@ -8,7 +8,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -170,7 +172,7 @@ func manifest(dir string) (string, error) {
 		return "", err
 	}
 	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a module without dependencies has no sums
 		return "", err
 	}
 	text := string(mod)

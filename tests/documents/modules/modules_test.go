@@ -24,7 +24,7 @@ func TestModulesInstall(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| [0-9] \\| `([^`]+)`").FindAllStringSubmatch(read(t, "RELEASING.md"), -1) {
 		order = append(order, row[1])
 	}
-	if len(order) != 6 || order[0] != once {
+	if len(order) != 7 || order[0] != once {
 		t.Fatalf("RELEASING.md has the order %v", order)
 	}
 	world, err := modules.New(t.Context(), t.TempDir(), order...)
@@ -36,6 +36,7 @@ func TestModulesInstall(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
 		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otelonce "+release+
+		"\n\tgithub.com/once-lambda/once/idempotencyclient "+release+
 		"\n\tgithub.com/once-lambda/once/infra "+release+"\n\tgithub.com/once-lambda/once/lambdadurable "+release+"\n)\n")
 	write(t, dir, "main.go", `package main
 
@@ -43,6 +44,7 @@ import (
 	"fmt"
 
 	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotencyclient"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdadurable"
 	"github.com/once-lambda/once/telemetry/otelonce"
@@ -59,6 +61,9 @@ func main() {
 		panic(err)
 	}
 	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = facts })
+	if _, err := idempotencyclient.New(func(o *idempotencyclient.Options) { o.Hosts = []string{"api.example.com"} }); err != nil {
+		panic(err)
+	}
 	fmt.Println(guard != nil, err, lambdadurable.Step)
 }
 `)

@@ -25,7 +25,8 @@ const project = "github.com/once-lambda/once/"
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	for file, dir := range map[string]string{
-		"once": ".", "boltstore": "boltstore", "lambdadurable": "lambdadurable", "otelonce": "telemetry/otelonce", "infra": "infra",
+		"once": ".", "boltstore": "boltstore", "idempotencyclient": "idempotencyclient", "lambdadurable": "lambdadurable",
+		"otelonce": "telemetry/otelonce", "infra": "infra",
 	} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()

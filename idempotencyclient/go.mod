@@ -1,0 +1,3 @@
+module github.com/once-lambda/once/idempotencyclient
+
+go 1.26.0
