@@ -35,6 +35,7 @@ package dynamotest
 
 // Chapters, each of which refers only to those below it:
 //
+//	explore.go     In: a database for a handler that is crashed
 //	intercept.go   Intercept and Call
 //	transact.go    transactions
 //	batch.go       batches

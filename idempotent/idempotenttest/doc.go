@@ -5,6 +5,8 @@
 //
 // # Test your handler
 //
+// [Explore] crashes a handler at every point, and reports the story of what went wrong.
+//
 // [Clock] is a clock that a test can advance, past a lease or a retention. It also
 // returns the context of an invocation with a deadline. [Recorder] is an observer
 // that stores all events.
@@ -55,6 +57,11 @@ package idempotenttest
 //	lab.go                    what a row works with: guards, handlers, crashes
 //	history.go                what happened, and the invariants
 //	fixture.go                Fixture: how the suites open a store
+//	explore.go                Explore: crash a handler at every point
+//	explore_driver.go         what happens in a schedule, one call at a time
+//	explore_points.go         points: calls at which a process can be crashed
+//	explore_judge.go          promises, rules and stories
+//	explore_world.go          World: what survives a process
 //	faults.go                 Faults: lost, repeated, refused and slow calls
 //	intercept.go              Intercept: a function in place of each call to a store
 //	recorder.go               Recorder: an observer

@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"idempotent/event":          {"idempotent/driver", "internal/logs"},
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
-	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "internal/errtype"},
+	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype"},
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/sfv", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", awsLambda},
@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"lambdadurable/internal/durable": {},
 
 	"dynamostore":            {"idempotent", "idempotent/driver", "internal/attributejson", awsSDK, smithy},
-	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
+	"dynamostore/dynamotest": {"dynamostore", "idempotent/idempotenttest", awsSDK, smithy},
 	"dynamostore/powertools": {"idempotent", "idempotent/driver", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {

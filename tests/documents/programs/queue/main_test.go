@@ -22,31 +22,21 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// provider makes one charge for each key. If hold is not nil, it answers the first
-// request when hold is closed.
+// provider makes one charge for each key.
 type provider struct {
-	mu       sync.Mutex
-	charges  map[string]string // by key
-	requests int
-	charged  chan struct{} // receives a value after each request
-	hold     chan struct{}
+	mu      sync.Mutex
+	charges map[string]string // by key
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	p.requests++
-	first, key := p.requests == 1, r.Header.Get("Idempotency-Key")
+	defer p.mu.Unlock()
+	key := r.Header.Get("Idempotency-Key")
 	if p.charges[key] == "" {
 		p.charges[key] = fmt.Sprintf("ch_%d", len(p.charges)+1)
 	}
-	id := p.charges[key]
-	p.mu.Unlock()
-	p.charged <- struct{}{}
-	if first && p.hold != nil {
-		<-p.hold
-	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"id":%q}`, id)
+	fmt.Fprintf(w, `{"id":%q}`, p.charges[key])
 }
 
 func (p *provider) count() int {
@@ -56,7 +46,7 @@ func (p *provider) count() int {
 }
 
 func newProvider(t *testing.T) *provider {
-	p := &provider{charges: map[string]string{}, charged: make(chan struct{}, 10)}
+	p := &provider{charges: map[string]string{}}
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	t.Setenv("PROVIDER_URL", server.URL)
@@ -97,54 +87,28 @@ func wantOrder(t *testing.T, db *dynamotest.DB, id, charge string) {
 	}
 }
 
-// The first delivery writes the order, and a second one is acknowledged.
-func TestCommit(t *testing.T) {
-	p, db, clock := newProvider(t), dynamotest.New("once", "orders"), &idempotenttest.Clock{}
-	handler := newHandler(newGuard(t, db, clock))
-	for range 2 {
-		answer, err := handler(clock.Invocation(t.Context(), 10*time.Second), message("o-1"))
-		if err != nil || len(answer.BatchItemFailures) != 0 {
-			t.Fatalf("got %+v, %v", answer, err)
-		}
-	}
-	wantOrder(t, db, "o-1", "ch_1")
-	if p.count() != 1 {
-		t.Errorf("%d charges, want 1", p.count())
-	}
+// Wherever the handler is killed, and whatever is lost, the customer is charged once, and
+// the order is written once.
+func TestEveryCrash(t *testing.T) {
+	t.Setenv("PROVIDER_URL", "http://bank.test/charges")
+	t.Setenv("ORDERS_TABLE", "orders")
+	idempotenttest.Explore(t, func(w *idempotenttest.World) {
+		p := &provider{charges: map[string]string{}}
+		w.Provider(p)
+		db := dynamotest.In(w, "once", []string{"orders"})
+		w.ExactlyOnce("charge", p.count)
+		w.ExactlyOnce("order", func() int { return orders(t, db) })
+		idempotenttest.Handle(w, message("o-1"), newHandler)
+	})
 }
 
-// Lambda kills the function after the charge and before Commit. The message is
-// delivered again: it asks for the same charge, and writes the order. If the first
-// delivery was slow and not dead, its Commit is refused.
-func TestCommit_Killed(t *testing.T) {
-	p, db, clock := newProvider(t), dynamotest.New("once", "orders"), &idempotenttest.Clock{}
-	p.hold = make(chan struct{})
-	handler := newHandler(newGuard(t, db, clock))
-
-	finished := make(chan events.SQSEventResponse, 1)
-	go func() {
-		answer, _ := handler(clock.Invocation(context.Background(), 10*time.Second), message("o-1"))
-		finished <- answer
-	}()
-	select {
-	case <-p.charged: // the charge is made, and the provider does not answer
-	case answer := <-finished:
-		t.Fatalf("the handler has not called the provider: %+v", answer)
+func orders(t *testing.T, db dynamostore.Client) int {
+	t.Helper()
+	out, err := db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String("orders")})
+	if err != nil {
+		t.Fatal(err)
 	}
-
-	clock.Advance(time.Minute) // past the time at which Lambda kills the function
-	answer, err := handler(clock.Invocation(t.Context(), 10*time.Second), message("o-1"))
-	if err != nil || len(answer.BatchItemFailures) != 0 {
-		t.Errorf("the second delivery got %+v, %v", answer, err)
-	}
-	wantOrder(t, db, "o-1", "ch_1")
-
-	close(p.hold)
-	<-finished
-	wantOrder(t, db, "o-1", "ch_1")
-	if p.count() != 1 {
-		t.Errorf("%d charges, want 1", p.count())
-	}
+	return len(out.Items)
 }
 
 // An order of another origin has the id. Nothing is written, and the message is

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Explore crashes a handler at every point, and fails the test with a story of what went
+// wrong. It calls body once for each schedule of faults. body makes a new provider, says
+// what is promised ([World.AtMostOnce], [World.ExactlyOnce]), and adds the handler
+// ([Handle]). Explore then sends the request, retries it, lets the lease end, reconciles,
+// and checks every answer.
+//
+//	idempotenttest.Explore(t, func(w *idempotenttest.World) {
+//		b := &bank{} // an http.Handler that counts its charges
+//		w.Provider(b)
+//		w.ExactlyOnce("charge", b.count)
+//		idempotenttest.Handle(w, request, newHandler)
+//	})
+//
+// A point is a call of the store, a request to the provider, or an effect in [World.Do].
+// At a point, the process can be killed before or after the call, the call can be
+// refused, its request or its reply can be lost, it can hang, the process can panic,
+// continue late, or end while its request still arrives. Explore tries every fault at
+// every point of the run without faults first. Then it tries pairs of faults, spread evenly over the rest of
+// [ExploreOptions.Schedules]. The same body gives the same stories on every run.
+//
+// Each schedule runs in a bubble of testing/synctest, whose clock takes no time. So body
+// must not use real sockets or goroutines from outside, and the test must not be parallel:
+// while Explore runs, it replaces [http.DefaultTransport]. State of packages, such as a
+// global variable, survives a kill here. A goroutine that waits for a mutex, while another
+// one that holds it is at a point, stops the clock: Explore then panics with the schedule,
+// after a minute.
+//
+// Explore logs how many schedules showed which facts, for example that a request took over
+// the record of a killed one. A fact with no schedule was not tested.
+func Explore(t *testing.T, body func(w *World), optFns ...func(*ExploreOptions)) {
+	t.Helper()
+	x := newExplorer(t, body, optFns)
+	if replay := os.Getenv(scheduleVariable); replay != "" {
+		s, err := parseSchedule(replay)
+		if err != nil {
+			t.Fatalf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err)
+		}
+		if w := x.alone(s); w.broken == "" {
+			t.Logf("nothing is broken\n%s", w.story())
+		} else {
+			t.Error(w.story())
+		}
+		return
+	}
+	if w := x.explore(); w != nil {
+		t.Error(w.story())
+		return
+	}
+	t.Logf("%d schedules, %d are possible with two faults; %s", x.tried, x.possible, x.shown())
+}
+
+// ExploreOptions are options of [Explore].
+type ExploreOptions struct {
+	// Schedules is how many schedules are tried, at most. Default: 1000.
+	Schedules int
+	// Outlives lets processes, and requests that are in flight, continue after the end of
+	// their lease, as on a machine without a deadline. On Lambda they cannot. A resolver
+	// that takes "not found" for "never executed" then looks wrong, and it is. Default:
+	// false.
+	Outlives bool
+}
+
+// explorer tries the schedules of one test.
+type explorer struct {
+	ExploreOptions
+	t               *testing.T
+	body            func(*World)
+	tried, possible int
+	commits         bool           // a schedule had a transaction
+	ran             func(w *World) // for tests: it gets each run
+	facts           map[string]int // in how many schedules each was shown
+}
+
+func newExplorer(t *testing.T, body func(*World), optFns []func(*ExploreOptions)) *explorer {
+	x := &explorer{t: t, body: body, facts: map[string]int{}, ran: func(*World) {}}
+	x.Schedules = 1000
+	for _, f := range optFns {
+		f(&x.ExploreOptions)
+	}
+	return x
+}
+
+// explore tries the schedules, and returns the first one that breaks a promise.
+func (x *explorer) explore() *World {
+	defer provides()()
+	calm := x.run(nil)
+	if calm.broken != "" {
+		return calm
+	}
+	var singles, pairs []schedule
+	for at, p := range calm.points {
+		for _, h := range x.harms(p) {
+			singles = append(singles, schedule{{at, h}})
+		}
+	}
+	for _, single := range spread(singles, x.Schedules-x.tried) {
+		w := x.run(single)
+		if w.broken != "" {
+			return w
+		}
+		for at := single[0].at + 1; at < len(w.points); at++ {
+			for _, h := range x.harms(w.points[at]) {
+				pairs = append(pairs, schedule{single[0], {at, h}})
+			}
+		}
+	}
+	for _, pair := range spread(pairs, x.Schedules-x.tried) {
+		if w := x.run(pair); w.broken != "" {
+			return w
+		}
+	}
+	x.possible = 1 + len(singles) + len(pairs)
+	return nil
+}
+
+// spread returns at most n schedules, evenly spread over all.
+func spread(all []schedule, n int) []schedule {
+	n = max(0, min(n, len(all)))
+	chosen := make([]schedule, n)
+	for i := range chosen {
+		chosen[i] = all[i*len(all)/n]
+	}
+	return chosen
+}
+
+// shown lists the facts.
+func (x *explorer) shown() string {
+	var s []string
+	for _, fact := range slices.Sorted(maps.Keys(x.facts)) {
+		s = append(s, fmt.Sprintf("%s: %d", fact, x.facts[fact]))
+	}
+	return strings.Join(s, ", ")
+}
+
+// alone runs one schedule.
+func (x *explorer) alone(s schedule) *World {
+	defer provides()()
+	return x.run(s)
+}
+
+// provides lets the schedules replace the transport, until its result is called.
+func provides() (restore func()) {
+	transport := http.DefaultTransport
+	return func() { http.DefaultTransport = transport }
+}
+
+// run runs one schedule in a bubble.
+func (x *explorer) run(s schedule) *World {
+	var w *World
+	x.tried++
+	stuck := time.AfterFunc(20*time.Second, func() {
+		panic(fmt.Sprintf("idempotenttest: Explore: schedule %q does not end within a minute: a goroutine waits for something outside the bubble, or for a mutex that is held at a point", s))
+	})
+	defer stuck.Stop()
+	func() {
+		// Goroutines that a killed process leaves are not waited for.
+		defer func() {
+			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "blocked goroutines remain") {
+				panic(p)
+			}
+		}()
+		synctest.Test(x.t, func(t *testing.T) {
+			w = newWorld(s)
+			w.outlives, w.test, w.commits = x.Outlives, x.t.Name(), x.commits
+			http.DefaultTransport = &provided{w}
+			x.body(w)
+			w.play()
+		})
+	}()
+	x.commits = w.commits
+	x.ran(w)
+	for fact := range w.facts {
+		x.facts[fact]++
+	}
+	return w
+}
+
+// latePoints is how many points of the next process a late one is tried before.
+const latePoints = 5
+
+// harms returns what can happen at a point.
+func (x *explorer) harms(p pointKind) []harm {
+	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs, late, lateReply}
+	for n := range latePoints {
+		all = append(all, lateAt+strconv.Itoa(n+1))
+	}
+	if p != storePoint {
+		all = append(all, lostRequest, inFlight)
+	}
+	if p == providerPoint {
+		all = append(all, unavailable, failedAfter, panics)
+	}
+	return all
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// functionTimeout is the time-out of the function.
+const functionTimeout = 30 * time.Second
+
+// pauses are the times between the retries of the client, after the end of the lease.
+var pauses = []time.Duration{time.Minute, 2 * time.Minute, 20 * time.Minute, 2 * time.Hour}
+
+// play sends the request, retries it, and reconciles, until hours have passed.
+func (w *World) play() {
+	w.began = time.Now()
+	if w.handler == nil {
+		w.breaks("there is no handler: add one with idempotenttest.Handle or World.Process")
+		return
+	}
+	w.invoke("request", w.handler)
+	w.invoke("retry", w.handler)
+	if !w.outlives {
+		w.finish()
+	}
+	for _, pause := range pauses {
+		time.Sleep(pause)
+		w.reconcile()
+		w.invoke("retry", w.handler)
+		w.finish()
+	}
+	w.calm = true
+	for range 2 { // a run may first mark a record as unknown
+		time.Sleep(2 * time.Hour)
+		w.reconcile()
+	}
+	w.invoke("last retry", w.handler)
+	w.finish()
+	w.judgeEnd()
+	for _, p := range w.procs {
+		w.kill(p, "")
+	}
+}
+
+func (w *World) reconcile() {
+	if w.recon == nil {
+		return
+	}
+	w.invoke("reconciler", func(p *Process) func(context.Context) (any, error) {
+		run := w.recon(p.Guard)
+		return func(ctx context.Context) (any, error) {
+			report, err := run(ctx)
+			return report.String(), err
+		}
+	})
+}
+
+// invoke starts a process, and drives it until it has ended, was killed, or is late.
+func (w *World) invoke(what string, start func(*Process) func(context.Context) (any, error)) {
+	if w.broken != "" {
+		return
+	}
+	p := &Process{w: w, n: len(w.procs) + 1, what: what, deadline: time.Now().Add(functionTimeout), ended: make(chan struct{}), dead: make(chan struct{})}
+	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), processKey{}, p), p.deadline)
+	guard, err := idempotent.New(w.storeOf(p), func(o *idempotent.Options) {
+		o.Observer = event.ObserverFunc(w.observe)
+		o.Logger = slog.New(slog.DiscardHandler)
+		o.RequestID = func(context.Context) string { return "process-" + strconv.Itoa(p.n) }
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.Guard = guard
+	w.mu.Lock()
+	w.procs, w.current = append(w.procs, p), p
+	w.mu.Unlock()
+	began := len(w.lines)
+	go func() {
+		defer cancel()
+		defer func() {
+			p.panicked = recover()
+			close(p.ended)
+			w.signal()
+		}()
+		p.answer, p.err = start(p)(ctx)
+	}()
+	w.drive(p)
+	if p.met == 0 && p.what == "reconciler" && p.err == nil {
+		w.lines = w.lines[:began] // it found nothing
+	}
+}
+
+// drive lets points go on, one at a time, until p has ended, was killed or is late.
+func (w *World) drive(p *Process) {
+	for w.broken == "" {
+		synctest.Wait()
+		if w.over(p) {
+			return
+		}
+		if pt := w.next(p); pt != nil {
+			w.step(pt)
+			continue
+		}
+		select {
+		case <-w.wake:
+		case <-time.After(time.Until(p.deadline) - time.Millisecond): // before its context ends
+			w.kill(p, "killed at the deadline")
+		}
+	}
+}
+
+// over reports whether nothing more is to be waited for from p, and judges its answer.
+func (w *World) over(p *Process) bool {
+	switch {
+	case p.judged:
+		return true
+	case isClosed(p.ended) && p.panicked != nil:
+		w.kill(p, fmt.Sprintf("panics: %v", p.panicked))
+		if len(w.asked) == 0 {
+			w.breaks(fmt.Sprintf("the process panicked: %v", p.panicked))
+		}
+	case isClosed(p.ended):
+		p.judged = true
+		w.fact(afterReturn, p.open > 0)
+		w.answered(p)
+	default:
+		return p.waits != 0
+	}
+	return true
+}
+
+// next returns the call that goes on next: of a late process, if its time has come, or
+// else of p and of those before it that are not late.
+func (w *World) next(p *Process) *pending {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.waiting, func(a, b *pending) int {
+		if a.process != b.process {
+			return a.process.n - b.process.n
+		}
+		return strings.Compare(a.what, b.what)
+	})
+	for i, pt := range w.waiting {
+		if q := pt.process; q.waits > 0 && (q == p || p.met+1 < q.waits) {
+			continue
+		}
+		w.waiting = slices.Delete(w.waiting, i, i+1)
+		// The guard stores the outcome while an effect of the handler has not ended.
+		w.fact(afterReturn, pt.kind != storePoint && slices.ContainsFunc(w.waiting, func(o *pending) bool { return o.process == pt.process && o.settles }))
+		return pt
+	}
+	return nil
+}
+
+// step lets a call go on, with the harm that the schedule has for it.
+func (w *World) step(pt *pending) {
+	p := pt.process
+	if p.waits > 0 {
+		p.waits = 0
+		w.addLine(p, "continues")
+	}
+	if pt.late { // the call was made
+		pt.goOn <- ""
+		return
+	}
+	p.met++
+	h := harm("")
+	if !w.calm {
+		h = w.schedule.at(len(w.points))
+		w.points = append(w.points, pt.kind)
+	}
+	switch name, isLate := strings.CutPrefix(h, lateAt); {
+	case isLate:
+		p.waits, _ = strconv.Atoi(name)
+	case h == late:
+		p.waits = 1 << 20
+	}
+	if p.waits != 0 {
+		w.points = w.points[:len(w.points)-1] // it is met again
+		p.met--
+		w.schedule = w.schedule.without(len(w.points))
+		w.mu.Lock()
+		w.waiting = append(w.waiting, pt)
+		w.mu.Unlock()
+		w.addLine(p, pt.what+": the process is late")
+		return
+	}
+	switch h {
+	case lateReply:
+		p.waits = 1 << 20
+	case inFlight:
+		w.flying = append(w.flying, func() {
+			before := w.counts()
+			_ = pt.do()
+			w.judgeCall(pt, pt.what+": the request arrives", before, false)
+		})
+	}
+	if pt.foreign {
+		w.breaks(pt.what+" was called with another context than that of the handler", foreignContext)
+	}
+	before, returned := w.counts(), isClosed(p.ended)
+	pt.goOn <- h
+	synctest.Wait()
+	w.judgeCall(pt, pt.what+harmText(h), before, returned)
+	if h == killedBefore || h == killedAfter || h == inFlight {
+		w.kill(p, "")
+	}
+}
+
+// kill ends a process: each further call fails without effect.
+func (w *World) kill(p *Process, why string) {
+	if p.killed() {
+		return
+	}
+	p.judged = true
+	w.mu.Lock()
+	close(p.dead)
+	w.waiting = slices.DeleteFunc(w.waiting, func(pt *pending) bool { return pt.process == p })
+	w.mu.Unlock()
+	if why != "" {
+		w.addLine(p, why)
+	}
+	synctest.Wait()
+}
+
+// finish lets late processes continue until their end, and requests arrive. That is
+// before the end of their lease, or after a retry behind it with ExploreOptions.Outlives.
+func (w *World) finish() {
+	for _, p := range w.procs {
+		for w.broken == "" && !p.judged {
+			if p.waits > 0 {
+				p.waits = 0
+				w.addLine(p, "continues")
+			}
+			if w.outlives {
+				p.deadline = time.Now().Add(functionTimeout)
+			}
+			w.drive(p)
+		}
+	}
+	for _, arrive := range w.flying {
+		arrive()
+	}
+	w.flying = nil
+}

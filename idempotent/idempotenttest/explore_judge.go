@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// answered judges the answer of a process.
+func (w *World) answered(p *Process) {
+	if p.what == "reconciler" {
+		w.addLine(p, fmt.Sprintf("answers %v, %v", p.answer, p.err))
+		w.checkAll()
+		return
+	}
+	status, final := outcomeOf(p.answer, p.err)
+	w.addLine(p, "answers "+status)
+	w.last = p
+	for i, n := range w.counts() {
+		switch name := w.promises[i].name; {
+		case status == success && n < 1:
+			w.breaks(fmt.Sprintf("the handler answered with a success, and %s did not happen", name), ignoredError)
+		case final && n > 0:
+			w.breaks(fmt.Sprintf("the handler answered with a final refusal, and %s happened", name))
+		case final && len(w.asked) > 0:
+			w.facts[finalAfterFault] = true
+		}
+	}
+	if status == success {
+		w.equal(p)
+	} else if p.n == 1 && len(w.asked) == 0 {
+		w.breaks("the request did not succeed, although nothing failed: " + status)
+	}
+	w.checkAll()
+}
+
+func (w *World) checkAll() {
+	w.counting.Store(true)
+	defer w.counting.Store(false)
+	for _, c := range w.checks {
+		if err := c.f(); err != nil {
+			w.breaks(fmt.Sprintf("%s: %v", c.name, err))
+		}
+	}
+}
+
+// equal compares a success with the first one.
+func (w *World) equal(p *Process) {
+	if slices.ContainsFunc(w.promises, func(p *promised) bool { return p.repeats }) {
+		return
+	}
+	answer := comparable(p.answer)
+	if w.first == nil {
+		w.first = answer
+	}
+	if !bytes.Equal(answer, w.first) {
+		w.breaks(fmt.Sprintf("two successes differ: %.200s and %.200s", w.first, answer))
+	}
+}
+
+// judgeEnd judges the last retry.
+func (w *World) judgeEnd() {
+	if w.broken != "" || w.last == nil {
+		return
+	}
+	status, _ := outcomeOf(w.last.answer, w.last.err)
+	for i, e := range w.promises {
+		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
+			facts := []string{}
+			if w.recon == nil && errors.As(w.last.err, new(*idempotent.UnresolvedError)) {
+				facts = append(facts, withoutResolver)
+			}
+			w.breaks(fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status), facts...)
+		}
+	}
+}
+
+// judgeCall adds a line about a call, with what it changed, and judges the counts.
+func (w *World) judgeCall(pt *pending, what string, before []int, returned bool) {
+	w.seen = nil
+	p := pt.process
+	write, isCall := strings.CutPrefix(pt.what, "DynamoDB: ")
+	w.commits = w.commits || write == "TransactWriteItems"
+	after := w.counts()
+	for i, n := range after {
+		if n != before[i] {
+			what += fmt.Sprintf("  [%s: %d]", w.promises[i].name, n)
+			if pt.kind == storePoint {
+				w.breaks("an effect happened outside every point", outsidePoint)
+			}
+			w.fact(afterReturn, returned)
+			w.fact(keyIgnored, pt.key != "" && w.used[pt.key])
+			w.fact(besideCommit, isCall && write != "TransactWriteItems" && w.commits)
+			w.used[pt.key] = true
+		}
+	}
+	w.seen = after
+	w.addLine(p, what)
+	for i, e := range w.promises {
+		if n := after[i]; !e.repeats && n > e.most {
+			w.breaks(fmt.Sprintf("%s happened %d times, and at most %d was promised", e.name, n, e.most))
+		}
+	}
+}
+
+// wrote notes what a process wrote.
+func (w *World) wrote(p *Process, r driver.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.State == driver.StateInProgress && r.Attempt != p.last.Attempt {
+		p.sent = false
+	}
+	p.last = r
+	if p.what == "reconciler" && r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved {
+		w.facts[provenTooEarly] = true
+	}
+}
+
+// sends notes a request, and returns its key.
+func (w *World) sends(p *Process, req *http.Request, body []byte) (sent string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.sent = true
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		return ""
+	}
+	path := req.Method + " " + req.URL.Path
+	sent = req.Header.Get("Idempotency-Key")
+	w.fact(otherKey, otherThanFirst(w.keys, path, sent))
+	if _, ok := idempotent.FromContext(req.Context()); !ok {
+		return sent
+	}
+	key := idempotent.DownstreamKey(req.Context())
+	w.fact(outsideStep, p.last.Recovery == driver.Resume && key == p.last.ID.DownstreamKey())
+	for _, name := range p.last.StepNames {
+		if p.last.ID.StepKey(name) == key {
+			w.fact(changedStep, otherThanFirst(w.steps, path, name))
+		}
+	}
+	all := req.URL.String() + string(body)
+	for _, values := range req.Header {
+		all += strings.Join(values, "")
+	}
+	w.fact(noKey, !strings.Contains(all, key) && !strings.Contains(all, idempotent.AsUUID(key)))
+	return sent
+}
+
+// otherThanFirst reports whether value is another one than the first under that name.
+func otherThanFirst(values map[string]string, name, value string) bool {
+	if first, ok := values[name]; ok {
+		return first != value
+	}
+	values[name] = value
+	return false
+}
+
+// observe notes what a guard reports.
+func (w *World) observe(ctx context.Context, e event.Event) {
+	p, _ := ctx.Value(processKey{}).(*Process)
+	if p == nil || p.killed() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Kind != event.RequestEnded {
+		w.facts[string(e.Kind)] = true
+	}
+	w.fact(notExecutedSent, e.Kind == event.Retryable && p.sent && idempotent.IsNotExecuted(e.Err))
+}
+
+// counts returns how often each effect has happened.
+func (w *World) counts() []int {
+	w.counting.Store(true)
+	defer w.counting.Store(false)
+	n := make([]int, len(w.promises))
+	for i, p := range w.promises {
+		n[i] = p.count()
+	}
+	if w.seen != nil && !slices.Equal(n, w.seen) {
+		w.seen = n
+		w.breaks("an effect happened outside every point", outsidePoint)
+	}
+	return n
+}
+
+// fact notes a fact if it holds.
+func (w *World) fact(name string, holds bool) {
+	if holds {
+		w.facts[name] = true
+	}
+}
+
+// addLine adds a line to the story.
+func (w *World) addLine(p *Process, what string) {
+	w.lines = append(w.lines, fmt.Sprintf("%10s  %d %-10s  %s", time.Since(w.began).Truncate(time.Second), p.n, p.what, what))
+}
+
+// breaks ends the story: a promise was broken.
+func (w *World) breaks(what string, facts ...string) {
+	if w.broken != "" {
+		return
+	}
+	w.broken = what
+	for _, r := range rules {
+		if w.facts[r.fact] || slices.Contains(facts, r.fact) {
+			w.rule = r.text
+			return
+		}
+	}
+}
+
+// story returns what happened: at most 25 lines.
+func (w *World) story() string {
+	lines := w.lines
+	if len(lines) > 20 {
+		lines = slices.Concat(lines[:10], []string{fmt.Sprintf("            … %d more lines", len(lines)-19)}, lines[len(lines)-9:])
+	}
+	rule := w.rule
+	if rule == "" {
+		rule = "no rule found"
+	}
+	return fmt.Sprintf("%s\n%s\nRule: %s\nRun this schedule alone: %s='%s' go test -run '^%s$'",
+		w.broken, strings.Join(lines, "\n"), rule, scheduleVariable, w.asked, w.test)
+}
+
+const success = "a success"
+
+// outcomeOf returns what an answer says, and whether it refuses the request in a final way.
+func outcomeOf(answer any, err error) (status string, final bool) {
+	if err != nil {
+		_, final := idempotent.AsFinal(err)
+		return fmt.Sprintf("%T", err), final
+	}
+	v := reflect.ValueOf(answer)
+	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return success, false
+	}
+	if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() && (f.Int() < 200 || f.Int() > 299) {
+		code := int(f.Int())
+		temporary := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooEarly, http.StatusTooManyRequests}
+		return fmt.Sprint("status ", code), code >= 400 && code < 500 && !slices.Contains(temporary, code)
+	}
+	if f := v.FieldByName("BatchItemFailures"); f.IsValid() && f.Kind() == reflect.Slice && f.Len() > 0 {
+		return fmt.Sprint(f.Len(), " failed messages"), false
+	}
+	return success, false
+}
+
+// comparable returns an answer without what differs between a first answer and a replay.
+func comparable(answer any) []byte {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Appendf(nil, "%v", answer)
+	}
+	var v any
+	if json.Unmarshal(text, &v) != nil {
+		return text
+	}
+	var strip func(any)
+	strip = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, member := range v {
+				if strings.EqualFold(name, "Idempotent-Replayed") || strings.EqualFold(name, "Idempotency-Status") {
+					delete(v, name)
+				}
+				strip(member)
+			}
+		case []any:
+			for _, member := range v {
+				strip(member)
+			}
+		}
+	}
+	strip(v)
+	text, _ = json.Marshal(v)
+	return text
+}
+
+// Facts from which a story chooses the rule that was broken, the most special one first.
+const (
+	foreignContext    = "a call with another context"
+	afterReturn       = "an effect after the handler returned"
+	notExecutedSent   = "NotExecuted after a request"
+	outsideStep       = "an effect outside a step"
+	besideCommit      = "a write beside a Commit"
+	keyIgnored        = "an effect repeated under one key"
+	ignoredError      = "a success after a call that failed"
+	otherKey          = "two keys for one request"
+	noKey             = "a request without the downstream key"
+	changedStep       = "a step with another name"
+	provenTooEarly    = "evidence of no execution"
+	finalAfterFault   = "a final answer after a fault of the provider"
+	withoutResolver   = "no resolver"
+	resolvedOtherwise = string(event.Resolved)
+	outsidePoint      = "an effect outside every point"
+)
+
+var rules = []struct{ fact, text string }{
+	{foreignContext, "Pass the handler's context to every call: with another context a call outlives its process, and DownstreamKey finds no key."},
+	{afterReturn, "Wait for every goroutine, and return its error, before the handler returns: Lambda stops the process then."},
+	{notExecutedSent, "Return NotExecuted only if no request was sent. After a request, return the error itself: the outcome is unknown."},
+	{outsideStep, "Under Resume, put every effect in a Step: the handler runs again, and only steps are skipped."},
+	{changedStep, "Name a step by a constant, or from the request: a step with another name is another step."},
+	{besideCommit, "Put every write into the transaction of Commit: another one is not undone with it."},
+	{otherKey, "Send the same key for the same effect on each attempt: idempotent.DownstreamKey(ctx)."},
+	{noKey, "Send idempotent.DownstreamKey(ctx) with the request."},
+	{provenTooEarly, "Answer ProvenNotExecuted only if nothing can follow: a request that is in flight can still arrive."},
+	{keyIgnored, "The provider has repeated an effect under the same key. If it knows no keys, declare the step AtMostOnce, or the operation Reconcile."},
+	{ignoredError, "Return the error of every call."},
+	{finalAfterFault, "Return Final only for an outcome that no retry can change, not for a temporary failure."},
+	{withoutResolver, "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},
+	{outsidePoint, "Explore can only crash what it sees: use World.Provider or World.Do for every effect."},
+	{resolvedOtherwise, "Let the resolver return the value that the handler would have returned."},
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"syscall"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// storeOf returns the store of a process, whose calls are points.
+func (w *World) storeOf(p *Process) driver.Store {
+	return Intercept(w.store, func(ctx context.Context, c *StoreCall) {
+		do := func() error {
+			c.Do(ctx)
+			if c.Err == nil && c.Current == nil && (c.Op == driver.OpInsert || c.Op == driver.OpReplace) {
+				w.wrote(p, c.Record)
+			}
+			return c.Err
+		}
+		if w.direct || c.Op == driver.OpListDue {
+			if do(); p.killed() {
+				c.Err = errKilled
+			}
+			return
+		}
+		settles := c.Op == driver.OpReplace && c.Record.State != driver.StateInProgress
+		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), settles: settles, process: p, done: ctx.Done(), do: do}
+		if w.meet(pt); pt.err != nil {
+			c.Current, c.Data, c.Err = nil, nil, pt.err
+		}
+	})
+}
+
+// provided is the transport of the provider.
+type provided struct{ world *World }
+
+// RoundTrip makes the request at a point.
+func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := t.world
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	p, foreign := w.process(req.Context())
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		req.Body.Close()
+	}
+	if w.provider == nil {
+		return nil, errors.New("idempotenttest: Explore: a request to " + req.URL.Host + " without a provider: call World.Provider")
+	}
+	var answer *http.Response
+	pt := &pending{kind: providerPoint, what: "provider: " + req.Method + " " + req.URL.Path, process: p, foreign: foreign, done: req.Context().Done(), do: func() error {
+		arrived := req.Clone(context.Background())
+		arrived.Body, arrived.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
+		rec := httptest.NewRecorder()
+		w.provider.ServeHTTP(rec, arrived)
+		answer = rec.Result()
+		return nil
+	}}
+	if p != nil && !w.counting.Load() {
+		pt.key = w.sends(p, req, body)
+	}
+	h := w.meet(pt)
+	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil && h != refusedCall {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	switch {
+	case h == panics:
+		panic("idempotenttest: a panic after " + pt.what)
+	case pt.err != nil:
+		return nil, pt.err
+	case h == unavailable:
+		answer = failure(http.StatusServiceUnavailable)
+	case h == failedAfter:
+		answer = failure(http.StatusInternalServerError)
+	}
+	answer.Request = req
+	return answer, nil
+}
+
+func failure(status int) *http.Response {
+	rec := httptest.NewRecorder()
+	rec.WriteHeader(status)
+	return rec.Result()
+}
+
+// Do makes call at a point, for an effect that is no request to the provider, such as a
+// statement of a database. The context shows which process calls. It returns the error of
+// call, or that of a fault.
+func (w *World) Do(ctx context.Context, name string, call func() error) error {
+	p, foreign := w.process(ctx)
+	pt := &pending{kind: effectPoint, what: name, process: p, foreign: foreign, do: call, done: ctx.Done()}
+	w.meet(pt)
+	return pt.err
+}
+
+// process returns the process that has ctx, or else the one that was started last.
+func (w *World) process(ctx context.Context) (p *Process, foreign bool) {
+	if p, ok := ctx.Value(processKey{}).(*Process); ok && p.w == w {
+		return p, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current, true
+}
+
+// meet waits until the driver lets the call go on, and makes it. It returns the harm. A
+// call of the test itself, before the first process or while it counts, is no point.
+func (w *World) meet(pt *pending) (h harm) {
+	p := pt.process
+	if p == nil || w.counting.Load() {
+		pt.err = pt.do()
+		return ""
+	}
+	pt.goOn = make(chan harm, 1)
+	w.mu.Lock()
+	if p.killed() {
+		w.mu.Unlock()
+		pt.err = errKilled
+		return killedBefore
+	}
+	w.waiting = append(w.waiting, pt)
+	p.open++
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		p.open--
+		w.mu.Unlock()
+	}()
+	w.signal()
+	select {
+	case h = <-pt.goOn:
+	case <-p.dead:
+		pt.err = errKilled
+		return killedBefore
+	}
+	switch h {
+	case killedBefore, inFlight:
+		pt.err = errKilled
+	case refusedCall:
+		pt.err = errRefused
+	case lostRequest:
+		pt.err = errReply
+	case unavailable:
+	case hangs:
+		select {
+		case <-pt.done:
+			time.Sleep(time.Millisecond) // behind all that ends at the same moment
+			pt.err = context.DeadlineExceeded
+		case <-p.dead:
+			pt.err = errKilled
+		}
+	default:
+		pt.err = pt.do()
+		switch h {
+		case killedAfter:
+			pt.err = errKilled
+		case lostReply:
+			pt.err = errReply
+		case lateReply:
+			w.park(pt)
+		}
+	}
+	w.signal()
+	return h
+}
+
+// park waits after a call until the driver lets the process continue.
+func (w *World) park(pt *pending) {
+	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), late: true}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, after)
+	w.mu.Unlock()
+	w.signal()
+	select {
+	case <-after.goOn:
+	case <-pt.process.dead:
+		pt.err = errKilled
+	}
+}
+
+var (
+	errKilled  = errors.New("the process was killed")
+	errReply   = errors.New("read: connection reset by peer")
+	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+)

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotenttest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// World is what survives the processes of one schedule: the store, the provider and the
+// counts of effects. [Explore] makes one for each schedule.
+type World struct {
+	asked    schedule // of the run
+	schedule schedule // what is left of it
+	store    driver.Store
+	direct   bool // calls of the store are no points, because it makes points itself
+	provider http.Handler
+	promises []*promised
+	checks   []check
+	handler  func(*Process) func(context.Context) (any, error)
+	recon    func(*idempotent.Guard) func(context.Context) (idempotent.Report, error)
+
+	began time.Time
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	waiting []*pending
+	current *Process // the process that was started last
+
+	points []pointKind // that were met
+	procs  []*Process
+	flying []func() // requests of killed processes
+	calm   bool     // no more faults
+
+	outlives bool   // ExploreOptions.Outlives
+	test     string // its name
+	commits  bool   // a schedule of the test had a transaction
+
+	counting atomic.Bool // the driver calls functions of the test
+	judge
+}
+
+func newWorld(s schedule) *World {
+	return &World{asked: s, schedule: s, store: memstore.New(), wake: make(chan struct{}, 1), judge: judge{
+		facts: map[string]bool{}, keys: map[string]string{}, steps: map[string]string{}, used: map[string]bool{},
+	}}
+}
+
+// Provider serves every request of [http.DefaultTransport] by h.
+func (w *World) Provider(h http.Handler) { w.provider = h }
+
+// AtMostOnce promises that count is at most 1, and is 1 once the handler has answered with
+// a success. count is called after each step; the name stands in the story.
+func (w *World) AtMostOnce(name string, count func() int) {
+	w.promises = append(w.promises, &promised{name: name, count: count, most: 1})
+}
+
+// ExactlyOnce promises what [World.AtMostOnce] does, and that the last retry, hours after
+// the first request, gets a success.
+func (w *World) ExactlyOnce(name string, count func() int) {
+	w.promises = append(w.promises, &promised{name: name, count: count, most: 1, answered: true})
+}
+
+// AtLeastOnce promises that count is at least 1 once the handler has answered with a
+// success. Retries may repeat the effect, and may get other answers.
+func (w *World) AtLeastOnce(name string, count func() int) {
+	w.promises = append(w.promises, &promised{name: name, count: count, repeats: true})
+}
+
+// Check promises that f returns nil whenever no process runs, for example that a stock and
+// its orders are in balance. The error stands in the story.
+func (w *World) Check(name string, f func() error) { w.checks = append(w.checks, check{name, f}) }
+
+// Reconciler adds the handler of the schedule that reconciles, such as the result of
+// [idempotent.Reconciler]. Without one, unknown outcomes stay unknown.
+func (w *World) Reconciler(newReconciler func(*idempotent.Guard) func(context.Context) (idempotent.Report, error)) {
+	w.recon = newReconciler
+}
+
+// Store replaces the store in memory, and makes its calls no points: s makes points itself,
+// by [World.Do].
+func (w *World) Store(s driver.Store) { w.store, w.direct = s, true }
+
+// Handle adds the handler of a function on Lambda. newHandler gets a guard and returns it,
+// as in the function's main: it is called for each process. The request and its retries
+// are req. An answer is a success if its error is nil and, if it has the fields, its
+// StatusCode is 200 to 299 and its BatchItemFailures are empty.
+func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard) func(context.Context, Req) (Resp, error)) {
+	w.Process(func(p *Process) func(context.Context) (any, error) {
+		handle := newHandler(p.Guard)
+		return func(ctx context.Context) (any, error) { return handle(ctx, req) }
+	})
+}
+
+// Process adds a handler that needs more than a guard. f is called for each process, and
+// returns what the process does with the request.
+func (w *World) Process(f func(*Process) func(context.Context) (any, error)) { w.handler = f }
+
+func (w *World) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Process is one process that handles the request, or reconciles.
+type Process struct {
+	// Guard is over the store of the world.
+	Guard *idempotent.Guard
+
+	w        *World
+	n        int    // from 1
+	what     string // it is for, in the story
+	deadline time.Time
+	ended    chan struct{} // closed when its function has returned
+	dead     chan struct{} // closed when it is killed
+	met      int           // points
+	waits    int           // point of the next process, before which it continues; 0: it is not late
+	judged   bool          // its answer was, or it was killed
+
+	// What its goroutines write.
+	answer   any
+	err      error
+	panicked any
+	last     driver.Record // that it wrote
+	sent     bool          // a request, or an effect
+	open     int           // calls at points
+}
+
+// killed reports whether the process was killed.
+func (p *Process) killed() bool { return isClosed(p.dead) }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+type processKey struct{}
+
+// judge judges answers and counts, and keeps the story.
+type judge struct {
+	broken string // what is broken; empty: nothing
+	rule   string
+	lines  []string
+	facts  map[string]bool
+	keys   map[string]string // that was sent first, by method and path
+	steps  map[string]string // the name of the step that sent first, by method and path
+	used   map[string]bool   // keys that had an effect
+	seen   []int             // counts after the last point
+	first  []byte            // success
+	last   *Process
+}
+
+// promised is what a user promises of an effect.
+type promised struct {
+	name     string
+	count    func() int
+	most     int
+	repeats  bool // the effect may happen again
+	answered bool // the last retry gets a success
+}
+
+// check is an invariant of the user.
+type check struct {
+	name string
+	f    func() error
+}
+
+// pointKind is the kind of a point, which decides what can happen there.
+type pointKind byte
+
+const (
+	storePoint pointKind = iota
+	effectPoint
+	providerPoint
+)
+
+// pending is a call at a point, which waits until the driver lets it go on.
+type pending struct {
+	kind    pointKind
+	what    string
+	process *Process
+	settles bool   // it stores an outcome
+	foreign bool   // it has another context than the process
+	key     string // of the request to the provider
+	do      func() error
+	done    <-chan struct{} // of the caller's context
+	err     error           // of the call
+
+	goOn chan harm
+	late bool // the call was made, and its reply comes late
+}
+
+// harm is what happens at a point.
+type harm = string
+
+const (
+	killedBefore harm = "killed-before"
+	killedAfter  harm = "killed-after"
+	refusedCall  harm = "refused"
+	lostRequest  harm = "lost-request"
+	lostReply    harm = "lost-reply"
+	unavailable  harm = "503"
+	failedAfter  harm = "500"
+	hangs        harm = "hangs"
+	panics       harm = "panics"
+	inFlight     harm = "in-flight"  // the process is killed, and the request arrives at the end of the lease
+	late         harm = "late"       // the process continues after the next one
+	lateAt       harm = "late-at-"   // and a number: it continues before that point of the next one
+	lateReply    harm = "late-reply" // as late, after the call
+)
+
+// harmText is what the story says about a harm.
+func harmText(h harm) string {
+	switch h {
+	case "":
+		return ""
+	case killedBefore:
+		return ": the process is killed before it"
+	case killedAfter:
+		return ": the process is killed after it"
+	case refusedCall:
+		return ": refused, nothing was sent"
+	case lostRequest:
+		return ": the request is lost"
+	case lostReply:
+		return ": the reply is lost"
+	case unavailable:
+		return ": 503, without effect"
+	case failedAfter:
+		return ": 500, with effect"
+	case hangs:
+		return ": hangs until the deadline"
+	case panics:
+		return ": the process panics after it"
+	case inFlight:
+		return ": the process is killed while the request is on its way"
+	}
+	return ": the reply is late"
+}
+
+// scheduleVariable is the environment variable with the schedule that is run alone.
+const scheduleVariable = "ONCE_SCHEDULE"
+
+// schedule is the faults of a run, the earliest first.
+type schedule []fault
+
+// fault is a harm at the point with that number, counted from 0.
+type fault struct {
+	at   int
+	harm harm
+}
+
+func (s schedule) String() string {
+	parts := make([]string, len(s))
+	for i, f := range s {
+		parts[i] = fmt.Sprintf("%d:%s", f.at, f.harm)
+	}
+	return cmp.Or(strings.Join(parts, ","), "none")
+}
+
+func parseSchedule(text string) (s schedule, err error) {
+	if text == "none" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		at, h, ok := strings.Cut(part, ":")
+		n, err := strconv.Atoi(at)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("%q is no schedule: want point:fault, separated by commas, for example 2:killed-after", text)
+		}
+		s = append(s, fault{n, h})
+	}
+	return s, nil
+}
+
+// without returns the schedule without the fault at a point.
+func (s schedule) without(n int) schedule {
+	return slices.DeleteFunc(slices.Clone(s), func(f fault) bool { return f.at == n })
+}
+
+// at returns the harm at a point.
+func (s schedule) at(n int) harm {
+	for _, f := range s {
+		if f.at == n {
+			return f.harm
+		}
+	}
+	return ""
+}
