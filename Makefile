@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
+MODULES  := . ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./oncevet ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
 PACKAGES := $(MODULES:%=%/...)
 STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...
@@ -105,7 +105,7 @@ $(BIN)/misspell: TOOL := github.com/golangci/misspell/cmd/misspell
 $(BIN)/apidiff: TOOL := golang.org/x/exp/cmd/apidiff
 $(BIN)/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
 $(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck: \
-  $(BIN)/%: $(wildcard tools/*/*.go) tools/go.mod tools/go.sum
+  $(BIN)/%: $(wildcard tools/*/*.go oncevet/*.go) tools/go.mod tools/go.sum
 	@cd tools && GOWORK=off go build -o ../$@ $(or $(TOOL),./$*)
 
 .PHONY: chaos
@@ -173,7 +173,7 @@ timed-code:
 	$(STEP) prose $(MAKE) --no-print-directory lint-prose
 timed-templates:
 	$(STEP) templates $(MAKE) --no-print-directory lint-templates
-lint-code: $(BIN)/lint $(BIN)/misspell ### gofmt, go vet, staticcheck, exhaustive, errorlint and more
+lint-code: $(BIN)/lint $(BIN)/misspell ### gofmt, go vet, staticcheck, oncevet and more
 	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	@$(BIN)/misspell -error $$($(SOURCES))

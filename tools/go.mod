@@ -12,6 +12,7 @@ require (
 	github.com/Abirdcfly/dupword v0.1.8
 	github.com/google/licensecheck v0.3.1
 	github.com/nishanths/exhaustive v0.17.1
+	github.com/once-lambda/once/oncevet v0.1.0
 	github.com/polyfloyd/go-errorlint v1.8.0
 	golang.org/x/tools v0.52.0
 	honnef.co/go/tools v0.8.2
@@ -28,3 +29,5 @@ require (
 	golang.org/x/telemetry v0.0.0-20261010193011-f71dc92da45e // indirect
 	golang.org/x/vuln v1.9.0 // indirect
 )
+
+replace github.com/once-lambda/once/oncevet => ../oncevet

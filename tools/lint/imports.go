@@ -54,6 +54,10 @@ var allowed = map[string][]string{
 		"idempotent", "idempotent/event", "lambdabatch", "telemetry", awsLambda,
 		otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/semconv", otel + "/trace",
 	},
+	// It matches the toolkit by name, so that it works with every version.
+	"oncevet":             {"golang.org/x/tools/go"},
+	"oncevet/cmd/oncevet": {"oncevet", "golang.org/x/tools/go/analysis"},
+	"oncevet/gclplugin":   {"oncevet", "golang.org/x/tools/go/analysis", "github.com/golangci/plugin-module-register"},
 	// A stand-in for tests.
 	"lambdadurable/internal/durable": {},
 

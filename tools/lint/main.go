@@ -3,8 +3,8 @@
 // Lint checks one package for [go vet -vettool]. The go command runs it, and
 // caches the result.
 //
-// It holds the analyzers of go vet, staticcheck, exhaustive, errorlint and
-// dupword, and three others: imports, lll and ignores. The reasons are in
+// It holds the analyzers of go vet, staticcheck, exhaustive, errorlint, dupword and
+// oncevet, and three others: imports, lll and ignores. The reasons are in
 // docs/adr/0028-one-vet-tool-holds-the-linters.md.
 //
 // A finding that is right to stay has the comment

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ import (
 	"honnef.co/go/tools/staticcheck"
 	"honnef.co/go/tools/stylecheck"
 	"honnef.co/go/tools/unused"
+
+	"github.com/once-lambda/once/oncevet"
 )
 
 // suite returns the analyzers for the packages of this repository.
@@ -37,8 +40,31 @@ func suite() []*analysis.Analyzer {
 	for _, a := range all {
 		heedIgnores(a)
 	}
-	return append(all, ignores(all))
+	return append(all, ignores(all), handlers())
 }
+
+// handlers returns oncevet, for code that is written as users write it: examples, and
+// what the documents show. The tests of the toolkit make mistakes on purpose.
+func handlers() *analysis.Analyzer {
+	set(oncevet.Analyzer, "tests", "true")
+	a := *oncevet.Analyzer
+	a.Run = func(pass *analysis.Pass) (any, error) {
+		checked, report := *pass, pass.Report
+		checked.Report = func(d analysis.Diagnostic) {
+			file := pass.Fset.Position(d.Pos).Filename
+			if shown.MatchString(file) || written.MatchString(pass.Pkg.Path()) {
+				report(d)
+			}
+		}
+		return oncevet.Analyzer.Run(&checked)
+	}
+	return &a
+}
+
+var (
+	shown   = regexp.MustCompile(`(example|recipe)_test\.go$`)
+	written = regexp.MustCompile(`^` + root + `/(examples|tests/documents/programs|tests/measured/bench/(function|peers))(/|$)`)
+)
 
 // outsideTests makes an analyzer ignore tests. A test may want the very error that
 // it passed in.

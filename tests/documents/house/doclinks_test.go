@@ -19,7 +19,7 @@ func TestDocLinks(t *testing.T) {
 	for _, dir := range []string{
 		"idempotent", "idempotent/driver", "idempotent/event", "idempotent/idempotenttest", "idempotent/memstore",
 		"lambdahttp", "lambdahttp/policy", "lambdabatch", "lambdadurable", "idempotencyclient", "dynamostore", "dynamostore/dynamotest", "boltstore",
-		"telemetry/emf", "telemetry/audit", "telemetry/otelonce", "infra", "examples/kmsseal", "examples/redisstore",
+		"telemetry/emf", "telemetry/audit", "telemetry/otelonce", "oncevet", "infra", "examples/kmsseal", "examples/redisstore",
 	} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()

@@ -175,7 +175,11 @@ func TestNothingIsLeftUndone(t *testing.T) {
 	t.Parallel()
 	undone := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b|not imple` + `mented|\bt\.Sk` + `ip`)
 	for _, name := range tracked(t, ".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md") {
-		if found := undone.FindString(read(t, name)); found != "" {
+		text := read(t, name)
+		if strings.HasPrefix(name, "oncevet/") {
+			text = strings.ReplaceAll(text, "context.TO"+"DO", "") // it reports calls of it
+		}
+		if found := undone.FindString(text); found != "" {
 			t.Errorf("%s has %q", name, found)
 		}
 	}

@@ -24,7 +24,7 @@ func TestModulesInstall(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| [0-9] \\| `([^`]+)`").FindAllStringSubmatch(read(t, "RELEASING.md"), -1) {
 		order = append(order, row[1])
 	}
-	if len(order) != 7 || order[0] != once {
+	if len(order) != 8 || order[0] != once {
 		t.Fatalf("RELEASING.md has the order %v", order)
 	}
 	world, err := modules.New(t.Context(), t.TempDir(), order...)
@@ -87,6 +87,7 @@ func main() {
 	if got := command(filepath.Join(bin, "once"), "--version"); got != "once version "+release+"\n" {
 		t.Errorf("the command line prints the version %q", got)
 	}
+	command("go", "install", "-trimpath", "github.com/once-lambda/once/oncevet/cmd/oncevet@"+release)
 	// infra resolves with the CDK. The app of tests/deployed/deploy compiles it.
 	if got := command("go", "list", "-m", "github.com/aws/aws-cdk-go/awscdk/v2"); !strings.Contains(read(t, "infra/go.mod"), strings.TrimSpace(got)) {
 		t.Errorf("infra resolves with %s, which is not in its go.mod", got)
@@ -110,6 +111,8 @@ func main() {
 			t.Errorf("the tests of %s did not run:\n%s", program, tested)
 		}
 	}
+	// docs/oncevet.md shows this command. It finds nothing in these programs.
+	command("go", "vet", "-vettool="+filepath.Join(bin, "oncevet"), "./...")
 }
 
 func read(t *testing.T, name string) string {

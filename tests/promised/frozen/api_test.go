@@ -26,7 +26,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	for file, dir := range map[string]string{
 		"once": ".", "boltstore": "boltstore", "idempotencyclient": "idempotencyclient", "lambdadurable": "lambdadurable",
-		"otelonce": "telemetry/otelonce", "infra": "infra",
+		"oncevet": "oncevet", "otelonce": "telemetry/otelonce", "infra": "infra",
 	} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oncevet
+
+import (
+	"go/constant"
+	"go/token"
+	"go/types"
+	"slices"
+
+	"golang.org/x/tools/go/ssa"
+)
+
+// guarded is a call that guards handlers.
+type guarded struct {
+	call     ssa.CallInstruction
+	name     string // of the toolkit's function
+	handlers []*ssa.Function
+	key      ssa.Value // the KeyFunc of Wrap, or nil
+	set      settings
+}
+
+// settings are the options that constants set.
+type settings struct {
+	Recovery  string   // "Reconcile", "Resume" or "Rerun"; empty: unknown
+	Steps     []string // nil: unknown
+	Retention int64    // in nanoseconds; 0: unknown or not set
+	Codec     bool     // results have another codec than JSON
+	// Default reports that options which are not set have the defaults of the toolkit.
+	Default bool
+}
+
+func (s settings) empty() bool {
+	return s.Recovery == "" && s.Steps == nil && s.Retention == 0 && !s.Codec
+}
+
+func (s *settings) add(o settings) {
+	if o.Recovery != "" {
+		s.Recovery = o.Recovery
+	}
+	if o.Steps != nil {
+		s.Steps = o.Steps
+	}
+	if o.Retention != 0 {
+		s.Retention = o.Retention
+	}
+	s.Codec = s.Codec || o.Codec
+}
+
+// findGuarded returns the calls of the package that guard handlers.
+func (v *vet) findGuarded() (list []*guarded) {
+	for _, f := range v.funcs {
+		calls(f, func(call ssa.CallInstruction) {
+			if g := v.guardedBy(call); g != nil {
+				list = append(list, g)
+			}
+		})
+	}
+	return list
+}
+
+func (v *vet) guardedBy(call ssa.CallInstruction) *guarded {
+	c := call.Common()
+	if callee(c) == nil { // lambdahttp.Middleware(guard, options)(handler)
+		made, ok := c.Value.(*ssa.Call)
+		if !ok || name(callee(&made.Call)) != "lambdahttp.Middleware" || len(c.Args) != 1 {
+			return nil
+		}
+		return &guarded{call: call, name: "lambdahttp.Middleware", handlers: v.callables(c.Args[0]), set: v.settings(made.Call.Args[0], made.Call.Args[1])}
+	}
+	n := name(callee(c))
+	places, ok := guards[n]
+	if !ok {
+		return nil
+	}
+	g := &guarded{call: call, name: n}
+	if places.handler == 0 {
+		for _, handle := range v.fieldValues(c.Args[0], "lambdahttp.JSON", "Handle") {
+			g.handlers = append(g.handlers, v.callables(handle)...)
+		}
+	} else {
+		g.handlers = v.callables(c.Args[places.handler])
+	}
+	if places.key >= 0 {
+		g.key = c.Args[places.key]
+	}
+	guard := slices.IndexFunc(c.Args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
+	if guard < 0 {
+		return g
+	}
+	g.set = v.settings(c.Args[guard], c.Args[places.options])
+	return g
+}
+
+// fieldValues returns what is stored in a field of a struct value.
+func (v *vet) fieldValues(value ssa.Value, of, field string) (list []ssa.Value) {
+	origins(value, func(o ssa.Value) {
+		switch o := o.(type) {
+		case *ssa.UnOp:
+			list = append(list, v.fieldsAt(o.X, of, field)...)
+		case *ssa.Call:
+			f := o.Call.StaticCallee()
+			if f == nil || !v.enter(o) {
+				return
+			}
+			defer delete(v.within, o)
+			for _, r := range returns(v.source(f)) {
+				list = append(list, v.fieldValues(r.Results[0], of, field)...)
+			}
+		}
+	})
+	return list
+}
+
+// fieldsAt returns what is stored in a field of the variable at an address.
+func (v *vet) fieldsAt(address ssa.Value, of, field string) (list []ssa.Value) {
+	address = local(address)
+	uses := referrers(address)
+	if _, global := address.(*ssa.Global); global {
+		for _, f := range v.funcs {
+			for _, b := range f.Blocks {
+				uses = append(uses, b.Instrs...)
+			}
+		}
+	}
+	for _, i := range uses {
+		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address {
+			if n, ok := fieldOf(at, of); ok && n == field {
+				list = append(list, storedBy(at)...)
+			}
+		}
+	}
+	return list
+}
+
+// settings returns the options of a guard, changed by those of an operation.
+func (v *vet) settings(guard, options ssa.Value) settings {
+	var s settings
+	origins(guard, func(o ssa.Value) {
+		e, ok := o.(*ssa.Extract)
+		if !ok {
+			return
+		}
+		if made, ok := e.Tuple.(*ssa.Call); ok && name(callee(&made.Call)) == "idempotent.New" {
+			if all, known := v.optionsIn(made.Call.Args[1]); known {
+				s.add(all)
+				s.Default = true
+			}
+		}
+	})
+	all, known := v.optionsIn(options)
+	s.add(all)
+	s.Default = s.Default && known
+	if s.Default && s.Recovery == "" {
+		s.Recovery = "Reconcile"
+	}
+	return s
+}
+
+// optionsIn returns what the functions of a list of options set. known is false if
+// there can be others.
+func (v *vet) optionsIn(list ssa.Value) (s settings, known bool) {
+	elements, known := variadic(list)
+	for _, e := range elements {
+		functions := v.callables(e)
+		known = known && len(functions) > 0
+		for _, f := range functions {
+			s.add(v.summaryOf(f).Settings)
+		}
+	}
+	return s, known
+}
+
+// settingsOf returns what a function of options sets: itself, or in a function that
+// it stores as Options.Guard.
+func (v *vet) settingsOf(f *ssa.Function) (s settings) {
+	for _, b := range f.Blocks {
+		for _, i := range b.Instrs {
+			store, ok := i.(*ssa.Store)
+			if !ok {
+				continue
+			}
+			for _, of := range []string{"lambdabatch.Options", "lambdahttp.Options"} {
+				if field, ok := fieldOf(store.Addr, of); ok && field == "Guard" {
+					for _, inner := range v.callables(store.Val) {
+						s.add(v.summaryOf(inner).Settings)
+					}
+				}
+			}
+			if field, ok := fieldOf(store.Addr, "idempotent.Options"); ok {
+				v.set(&s, field, store.Val)
+			}
+		}
+	}
+	return s
+}
+
+func (v *vet) set(s *settings, field string, value ssa.Value) {
+	c, constantValue := value.(*ssa.Const)
+	switch field {
+	case "Recovery":
+		if constantValue {
+			s.Recovery = v.recoveryName(c)
+		}
+	case "Steps":
+		list, known := variadic(value)
+		if !known {
+			return
+		}
+		s.Steps = []string{}
+		for _, e := range list {
+			step, ok := text(e)
+			if !ok {
+				s.Steps = nil
+				return
+			}
+			s.Steps = append(s.Steps, step)
+		}
+	case "Retention":
+		if constantValue && c.Value != nil {
+			s.Retention, _ = constant.Int64Val(c.Value)
+		}
+	case "Codec":
+		s.Codec = true
+	}
+}
+
+// recoveryName returns the name of a constant of type idempotent.Recovery.
+func (v *vet) recoveryName(c *ssa.Const) string {
+	for _, p := range v.pass.Pkg.Imports() {
+		if p.Path() != once+"idempotent" && p.Path() != once+"idempotent/driver" {
+			continue
+		}
+		for _, candidate := range []string{"Reconcile", "Resume", "Rerun"} {
+			k, ok := p.Scope().Lookup(candidate).(*types.Const)
+			if ok && c.Value != nil && constant.Compare(k.Val(), token.EQL, c.Value) {
+				return candidate
+			}
+		}
+	}
+	return ""
+}
+
+// reach returns the functions of the package that calls of these can run. If steps is
+// set, the functions of their steps are among them.
+func (v *vet) reach(from []*ssa.Function, steps bool) map[*ssa.Function]bool {
+	found := map[*ssa.Function]bool{}
+	var visit func(f *ssa.Function)
+	visit = func(f *ssa.Function) {
+		f = v.source(f)
+		if found[f] || len(f.Blocks) == 0 {
+			return
+		}
+		found[f] = true
+		calls(f, func(call ssa.CallInstruction) {
+			for _, next := range v.runs(call) {
+				visit(next)
+			}
+			if c := call.Common(); steps && isStep(name(callee(c))) {
+				for _, next := range v.callables(c.Args[2]) {
+					visit(next)
+				}
+			}
+		})
+	}
+	for _, f := range from {
+		visit(f)
+	}
+	return found
+}

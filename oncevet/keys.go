@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oncevet
+
+import (
+	"go/token"
+	"go/types"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/tools/go/ssa"
+)
+
+// unstablekey reports a part of a key that differs between a request and its retry.
+func (v *vet) unstablekey(f *ssa.Function) {
+	tell := func(pos token.Pos, what, why string) {
+		v.report("unstablekey", pos, "the %s comes from %s, so each retry has another key and runs again; use an id of the client or of the work, which every retry repeats", what, why)
+	}
+	for _, b := range f.Blocks {
+		for _, i := range b.Instrs {
+			store, ok := i.(*ssa.Store)
+			if !ok {
+				continue
+			}
+			if field, ok := fieldOf(store.Addr, "idempotent.Key"); ok {
+				if why := v.unstable(store.Val); why != "" {
+					tell(store.Pos(), "key's "+field, why)
+				}
+			}
+			for of, fields := range rules {
+				if field, ok := fieldOf(store.Addr, of); ok && slices.Contains(fields, field) {
+					for _, rule := range v.callables(store.Val) {
+						if why := v.unstableOf(rule); why != "" {
+							tell(store.Pos(), "key's "+field, why)
+						}
+					}
+				}
+			}
+		}
+	}
+	calls(f, func(call ssa.CallInstruction) {
+		c := call.Common()
+		switch name(callee(c)) {
+		case "idempotent.KeyFrom", "idempotent.WholePayload":
+			for _, rule := range v.callables(c.Args[1]) {
+				for n := range rule.Signature.Results().Len() {
+					for _, r := range returns(rule) {
+						if why := v.unstable(r.Results[n]); why != "" {
+							tell(r.Pos(), "key", why)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// rules are fields that hold a function of which a key is made.
+var rules = map[string][]string{
+	"lambdabatch.Options":        {"ID", "Scope", "Fingerprint"},
+	"lambdahttp.ScopeRule":       {"Of"},
+	"lambdahttp.FingerprintRule": {"Of"},
+}
+
+// unstableOf returns why the first result of a function is unstable.
+func (v *vet) unstableOf(f *ssa.Function) string { return v.summaryOf(f).Unstable }
+
+// unstableResult computes what unstableOf returns for a function of this package.
+func (v *vet) unstableResult(f *ssa.Function) (why string) {
+	for _, r := range returns(f) {
+		if why == "" && len(r.Results) > 0 {
+			why = v.unstable(r.Results[0])
+		}
+	}
+	return why
+}
+
+// unstable returns what makes a value differ from call to call, or "".
+func (v *vet) unstable(value ssa.Value) string {
+	t := tracer{v: v, seen: map[ssa.Value]bool{}}
+	t.trace(value)
+	return t.why
+}
+
+// tracer follows a value back to what it is made of.
+type tracer struct {
+	v    *vet
+	seen map[ssa.Value]bool
+	why  string
+}
+
+func (t *tracer) trace(value ssa.Value) {
+	if value == nil || t.why != "" || t.seen[value] {
+		return
+	}
+	t.seen[value] = true
+	switch x := value.(type) {
+	case *ssa.Call:
+		t.call(x)
+	case *ssa.Extract:
+		t.trace(x.Tuple)
+	case *ssa.BinOp:
+		if x.Op == token.ADD {
+			t.trace(x.X)
+			t.trace(x.Y)
+			if t.why == "" && (rangesMap(x.X) || rangesMap(x.Y)) {
+				t.why = "the order of a map, which is random"
+			}
+		}
+	case *ssa.Convert:
+		t.trace(x.X)
+	case *ssa.Slice:
+		if list, known := variadic(x); known {
+			for _, e := range list {
+				t.trace(e)
+			}
+			return
+		}
+		t.trace(x.X)
+	case *ssa.UnOp:
+		if t.field(x.X) {
+			return
+		}
+		if at, ok := x.X.(*ssa.IndexAddr); ok {
+			t.trace(at.X)
+			return
+		}
+		t.stored(x)
+	case *ssa.Field:
+		if !t.field(x) {
+			t.trace(x.X)
+		}
+	case *ssa.Alloc: // the address of a variable
+		for _, s := range stored(x) {
+			t.trace(s)
+		}
+		for _, r := range referrers(x) {
+			if at, ok := r.(*ssa.IndexAddr); ok {
+				for _, s := range storedBy(at) {
+					t.trace(s)
+				}
+			}
+		}
+	case *ssa.Phi, *ssa.ChangeType, *ssa.ChangeInterface, *ssa.MakeInterface:
+		t.stored(x)
+	}
+}
+
+// stored traces what value is a copy of.
+func (t *tracer) stored(value ssa.Value) {
+	origins(value, func(o ssa.Value) { t.trace(o) })
+}
+
+// deliveries are fields that differ from delivery to delivery.
+var deliveries = []struct{ of, field, what string }{
+	{"github.com/aws/aws-lambda-go/events.SQSMessage", "MessageId", "an SQS message id, which a redrive and a sender's retry change"},
+	{"github.com/aws/aws-lambda-go/events.SQSMessage", "ReceiptHandle", "a receipt handle"},
+	{"github.com/aws/aws-lambda-go/lambdacontext.LambdaContext", "AwsRequestID", "the Lambda request id"},
+	{"github.com/aws/aws-lambda-go/events.APIGatewayProxyRequestContext", "RequestID", "the gateway's request id"},
+	{"github.com/aws/aws-lambda-go/events.APIGatewayV2HTTPRequestContext", "RequestID", "the gateway's request id"},
+	{"github.com/aws/aws-lambda-go/events.LambdaFunctionURLRequestContext", "RequestID", "the request id of the function URL"},
+}
+
+// field reports whether a value is a field of such a list.
+func (t *tracer) field(value ssa.Value) bool {
+	for _, d := range deliveries {
+		if field, ok := fieldOf(value, d.of); ok && field == d.field {
+			t.why = d.what
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	randoms = regexp.MustCompile(`^(math/rand(/v2)?|crypto/rand)\.|^github\.com/google/uuid\.(New|NewString|NewRandom|NewUUID|NewV6|NewV7)$|^github\.com/(gofrs|satori)/(go\.)?uuid(/v\d)?\.NewV[1467]$|^github\.com/(oklog/ulid(/v2)?|rs/xid|segmentio/ksuid)\.(Make|New|MustNew)$`)
+	// transparent are packages whose functions compute their result from their
+	// arguments only.
+	transparent = regexp.MustCompile(`^(strconv|fmt|strings|bytes|time|slices|maps|encoding/\w+|crypto/(sha\d+|md5)|hash/\w+|idempotent|idempotent/driver|github\.com/google/uuid)\.`)
+	day         = regexp.MustCompile(`15|03|04|05|PM`)
+)
+
+func (t *tracer) call(call *ssa.Call) {
+	c := &call.Call
+	if b, ok := c.Value.(*ssa.Builtin); ok {
+		if b.Name() == "append" {
+			for _, a := range c.Args {
+				t.trace(a)
+			}
+			if t.why == "" && appendsMap(c.Args) && !isSorted(call) {
+				t.why = "the order of a map, which is random"
+			}
+		}
+		return
+	}
+	f := callee(c)
+	switch n := name(f); {
+	case f == nil:
+		return
+	case n == "time.Now", n == "time.Since", n == "time.Until":
+		t.why = n
+	case randoms.MatchString(n):
+		t.why = f.Pkg().Name() + "." + f.Name()
+	case n == "maps.Keys", n == "maps.Values", n == "maps.All":
+		t.why = "the order of a map, which is random"
+	case strings.HasPrefix(n, "slices.Sorted"), n == "time.(Time).Truncate", n == "time.(Time).Round":
+	case n == "time.(Time).Format":
+		if layout, ok := text(c.Args[1]); !ok || day.MatchString(layout) {
+			t.trace(c.Args[0])
+		}
+	case transparent.MatchString(n):
+		for _, a := range c.Args {
+			t.trace(a)
+		}
+	case c.StaticCallee() != nil:
+		t.why = t.v.unstableOf(t.v.source(c.StaticCallee()))
+		for _, a := range c.Args {
+			if t.why == "" && isString(a.Type()) && isString(call.Type()) && len(t.v.source(c.StaticCallee()).Blocks) > 0 {
+				t.trace(a)
+			}
+		}
+	}
+}
+
+func isString(t types.Type) bool {
+	b, ok := t.Underlying().(*types.Basic)
+	return ok && b.Info()&types.IsString != 0
+}
+
+// rangesMap reports whether a value is a key or an element that a loop over a map
+// yields, or made of one.
+func rangesMap(value ssa.Value) bool {
+	found := false
+	origins(value, func(o ssa.Value) {
+		e, ok := o.(*ssa.Extract)
+		if !ok {
+			return
+		}
+		if next, ok := e.Tuple.(*ssa.Next); ok && !next.IsString {
+			found = true
+		}
+	})
+	return found
+}
+
+// appendsMap reports whether an append adds what a loop over a map yields.
+func appendsMap(args []ssa.Value) bool {
+	list, known := variadic(args[1])
+	return known && slices.ContainsFunc(list, rangesMap)
+}
+
+// isSorted reports whether a slice, or a copy of it, is passed to a function that
+// sorts.
+func isSorted(value ssa.Value) bool {
+	seen := map[ssa.Value]bool{}
+	var visit func(value ssa.Value) bool
+	visit = func(value ssa.Value) bool {
+		if seen[value] {
+			return false
+		}
+		seen[value] = true
+		return slices.ContainsFunc(referrers(value), func(i ssa.Instruction) bool {
+			switch i := i.(type) {
+			case *ssa.Phi, *ssa.ChangeType, *ssa.MakeInterface:
+				return visit(i.(ssa.Value))
+			case *ssa.Call:
+				f := callee(&i.Call)
+				return f != nil && f.Pkg() != nil && (f.Pkg().Path() == "sort" || f.Pkg().Path() == "slices" && strings.HasPrefix(f.Name(), "Sort"))
+			}
+			return false
+		})
+	}
+	return visit(value)
+}
+
+// volatile are events that differ between two deliveries of one request.
+var volatile = regexp.MustCompile(`^github\.com/aws/aws-lambda-go/events\.(APIGatewayProxyRequest|APIGatewayV2HTTPRequest|LambdaFunctionURLRequest|ALBTargetGroupRequest|SQSEvent|SQSMessage|KinesisEvent|DynamoDBEvent|KafkaEvent)$`)
+
+// volatileIn returns the name of such an event that t is or contains, or "".
+func volatileIn(t types.Type) string { return volatileWithin(t, map[types.Type]bool{}) }
+
+func volatileWithin(t types.Type, seen map[types.Type]bool) string {
+	t = types.Unalias(t)
+	if seen[t] {
+		return ""
+	}
+	seen[t] = true
+	if n, ok := t.(*types.Named); ok && n.Obj().Pkg() != nil && volatile.MatchString(n.Obj().Pkg().Path()+"."+n.Obj().Name()) {
+		return n.Obj().Name()
+	}
+	switch u := t.Underlying().(type) {
+	case *types.Pointer:
+		return volatileWithin(u.Elem(), seen)
+	case *types.Slice:
+		return volatileWithin(u.Elem(), seen)
+	case *types.Struct:
+		for i := range u.NumFields() {
+			if !strings.Contains(u.Tag(i), `json:"-"`) {
+				if found := volatileWithin(u.Field(i).Type(), seen); found != "" {
+					return found
+				}
+			}
+		}
+	}
+	return ""
+}
+
+const changes = "which has a request id, a time or a receipt that differs in each delivery: every retry is refused as another request; compute it from the fields that a retry repeats, with FingerprintOf"
+
+// wholeevent reports a request of Wrap whose fingerprint is made of a whole event.
+func (v *vet) wholeevent(g *guarded) {
+	if g.key == nil {
+		return
+	}
+	args := g.call.Common().StaticCallee().TypeArgs()
+	if len(args) == 0 {
+		return
+	}
+	event := volatileIn(args[0])
+	if event == "" {
+		return
+	}
+	keys := v.callables(g.key)
+	whole := len(keys) > 0
+	for _, k := range keys {
+		whole = whole && !v.summaryOf(k).Fingerprints
+	}
+	origins(g.key, func(o ssa.Value) {
+		if call, ok := o.(*ssa.Call); ok && name(callee(&call.Call)) == "idempotent.KeyFrom" {
+			whole = true
+		}
+	})
+	if whole {
+		v.report("wholeevent", g.call.Pos(), "the key sets no fingerprint, so it is that of the whole %s, %s", event, changes)
+	}
+}
+
+// fingerprints reports keys and fingerprints that are computed from a whole event.
+func (v *vet) fingerprints(f *ssa.Function) {
+	calls(f, func(call ssa.CallInstruction) {
+		c := call.Common()
+		switch name(callee(c)) {
+		case "idempotent.WholePayload":
+			if args := c.StaticCallee().TypeArgs(); len(args) > 0 {
+				if event := volatileIn(args[0]); event != "" {
+					v.report("wholeevent", call.Pos(), "the key is a whole %s, %s", event, changes)
+				}
+			}
+		case "idempotent.FingerprintOf", "idempotent.FingerprintJSON":
+			origins(c.Args[0], func(o ssa.Value) {
+				if e, ok := o.(*ssa.Extract); ok {
+					if made, ok := e.Tuple.(*ssa.Call); ok && name(callee(&made.Call)) == "encoding/json.Marshal" {
+						origins(made.Call.Args[0], func(o ssa.Value) { v.wholefingerprint(call.Pos(), o.Type()) })
+					}
+				}
+				v.wholefingerprint(call.Pos(), o.Type())
+			})
+		}
+	})
+}
+
+func (v *vet) wholefingerprint(pos token.Pos, t types.Type) {
+	if event := volatileIn(t); event != "" {
+		v.report("wholeevent", pos, "the fingerprint is that of a whole %s, %s", event, changes)
+	}
+}
+
+// redeliveries is how long a source of Wrap delivers again, and what to write.
+var redeliveries = map[string]struct {
+	time time.Duration
+	name string
+}{
+	"lambdabatch.EventBridge": {30 * time.Hour, "lambdabatch.EventBridgeRedelivery"},
+	"lambdabatch.SNS":         {24*24*time.Hour + 6*time.Hour, "lambdabatch.SNSRedelivery"},
+	"lambdabatch.S3":          {6 * time.Hour, "lambdabatch.AsyncRedelivery"},
+	"lambdabatch.AsyncInvoke": {6 * time.Hour, "lambdabatch.AsyncRedelivery"},
+}
+
+// retention reports outcomes that expire before their source has stopped to deliver.
+func (v *vet) retention(g *guarded) {
+	if g.key == nil {
+		return
+	}
+	set := time.Duration(g.set.Retention)
+	if set == 0 && g.set.Default {
+		set = 24 * time.Hour
+	}
+	origins(g.key, func(o ssa.Value) {
+		call, ok := o.(*ssa.Call)
+		if !ok {
+			return
+		}
+		source, ok := redeliveries[name(callee(&call.Call))]
+		if ok && set != 0 && set < source.time {
+			v.report("retention", g.call.Pos(), "outcomes expire after %s, and the source delivers again for up to %s: a late delivery runs again; set Options.Retention to %s", set, source.time, source.name)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oncevet
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/ssa"
+)
+
+// Analyzer reports mistakes in handlers that use the toolkit once. A finding has the
+// name of its check as category and at the beginning of its message.
+var Analyzer = &analysis.Analyzer{
+	Name: "oncevet",
+	Doc: "report mistakes in handlers that use the toolkit once\n\n" +
+		"It finds effects that can happen twice, keys that change between retries, and outcomes that are lost. " +
+		"The comment //oncevet:ignore CHECK reason accepts a finding on its line or on the line below.",
+	URL:       "https://github.com/once-lambda/once/blob/main/docs/oncevet.md",
+	Run:       run,
+	FactTypes: []analysis.Fact{new(summary), new(carrier)},
+}
+
+// tests is a flag of the analyzer.
+var tests bool
+
+func init() {
+	Analyzer.Flags.BoolVar(&tests, "tests", false, "check files of tests too")
+}
+
+// Checks lists the names of the checks, as in [analysis.Diagnostic.Category].
+var Checks = []string{
+	"lostcontext", "downstreamkey", "outsidestep", "notexecuted", "ignored", "afterexit", "unstablekey",
+	"stepname", "types", "joined", "aftercommit", "wholeevent", "retention",
+}
+
+// vet checks one package.
+type vet struct {
+	pass      *analysis.Pass
+	prog      *ssa.Program
+	funcs     []*ssa.Function // of the source, with function literals
+	summaries map[*ssa.Function]*summary
+	within    map[ssa.Value]bool // calls whose results are being resolved
+	ignores   map[string]map[int]*ignore
+	found     map[finding]bool
+}
+
+type finding struct {
+	pos   token.Pos
+	check string
+}
+
+func run(pass *analysis.Pass) (any, error) {
+	if foreign(pass) {
+		return nil, nil
+	}
+	v := &vet{pass: pass, summaries: map[*ssa.Function]*summary{}, within: map[ssa.Value]bool{}, found: map[finding]bool{}}
+	v.ignores = v.readIgnores()
+	v.build()
+
+	list := v.findGuarded()
+	for _, f := range v.funcs {
+		v.notexecuted(f)
+		v.joined(f)
+		v.ignored(f)
+		v.aftercommit(f)
+		v.unstablekey(f)
+		v.stepname(f)
+		v.types(f)
+		v.fingerprints(f)
+	}
+	reached := map[*ssa.Function]bool{}
+	for _, g := range list {
+		v.outsidestep(g)
+		v.undeclaredsteps(g)
+		v.resulttypes(g)
+		v.wholeevent(g)
+		v.retention(g)
+		maps.Copy(reached, v.reach(g.handlers, true))
+	}
+	maps.Copy(reached, v.reach(v.steps(), true))
+	v.contexts(reached)
+	v.downstreamkey(list)
+	v.unusedIgnores()
+	v.export()
+	return nil, nil
+}
+
+// foreign reports whether a package belongs to a dependency. Those of the standard
+// library have no module and no dot in the first element of their path.
+func foreign(pass *analysis.Pass) bool {
+	if pass.Module != nil && pass.Module.Path != "" {
+		return pass.Module.Version != ""
+	}
+	first, _, _ := strings.Cut(pass.Pkg.Path(), "/")
+	return !strings.Contains(first, ".")
+}
+
+// build makes the SSA form of the package, as buildssa does. buildssa itself would run
+// over each dependency, because this analyzer has facts.
+func (v *vet) build() {
+	v.prog = ssa.NewProgram(v.pass.Fset, 0)
+	v.prog.SetNoReturn(func(f *types.Func) bool {
+		n := name(f)
+		return n == "os.Exit" || strings.HasPrefix(n, "log.Fatal") || strings.HasPrefix(n, "log.Panic") || n == "runtime.Goexit"
+	})
+	for _, p := range v.pass.Pkg.Imports() {
+		v.prog.CreatePackage(p, nil, nil, true)
+	}
+	pkg := v.prog.CreatePackage(v.pass.Pkg, v.pass.Files, v.pass.TypesInfo, false)
+	pkg.Build()
+	var add func(f *ssa.Function)
+	add = func(f *ssa.Function) {
+		v.funcs = append(v.funcs, f)
+		for _, literal := range f.AnonFuncs {
+			add(literal)
+		}
+	}
+	add(pkg.Func("init")) // with the values of variables
+	for _, file := range v.pass.Files {
+		if v.inTest(file.Package) {
+			continue
+		}
+		for _, d := range file.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok {
+				if f := v.prog.FuncValue(v.pass.TypesInfo.Defs[d.Name].(*types.Func)); f != nil {
+					add(f)
+				}
+			}
+		}
+	}
+}
+
+func (v *vet) inTest(pos token.Pos) bool {
+	return !tests && strings.HasSuffix(v.pass.Fset.File(pos).Name(), "_test.go")
+}
+
+// report reports a finding, once for each check and place.
+func (v *vet) report(check string, pos token.Pos, format string, args ...any) {
+	if !pos.IsValid() || v.inTest(pos) || v.found[finding{pos, check}] || v.isIgnored(check, pos) {
+		return
+	}
+	v.found[finding{pos, check}] = true
+	v.pass.Report(analysis.Diagnostic{Pos: pos, Category: check, Message: check + ": " + fmt.Sprintf(format, args...)})
+}
+
+// steps returns the functions of all steps of the package.
+func (v *vet) steps() (list []*ssa.Function) {
+	for _, f := range v.funcs {
+		calls(f, func(call ssa.CallInstruction) {
+			if c := call.Common(); isStep(name(callee(c))) {
+				list = append(list, v.callables(c.Args[2])...)
+			}
+		})
+	}
+	return list
+}
+
+// export publishes the summaries for packages that import this one.
+func (v *vet) export() {
+	for _, f := range v.funcs {
+		d := declared(f)
+		if d == nil || !d.Exported() {
+			continue
+		}
+		if s := v.summaryOf(f); !s.empty() {
+			v.pass.ExportObjectFact(d, s)
+		}
+	}
+	if v.carries() {
+		v.pass.ExportPackageFact(new(carrier))
+	}
+}

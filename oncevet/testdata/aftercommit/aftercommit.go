@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aftercommit
+
+import (
+	"context"
+	"errors"
+
+	"example.com/vet/provider"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func direct(ctx context.Context, o provider.Order) error {
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		return err
+	}
+	_, err := provider.Pay(ctx, o) // want `aftercommit: Client.Do \(provider.go:\d+\) follows Commit`
+	return err
+}
+
+func save(ctx context.Context) error {
+	err := dynamostore.Commit(ctx, "done")
+	if errors.As(err, new(*dynamostore.ConditionError)) {
+		return idempotent.Final("exists", "The order exists.")
+	}
+	return err
+}
+
+func acrossFunction(ctx context.Context, o provider.Order) error {
+	if err := save(ctx); err != nil {
+		return err
+	}
+	_, err := idempotent.Step(ctx, "mail", mail) // want `aftercommit: a step after Commit never runs`
+	return err
+}
+
+func acrossPackage(ctx context.Context, o provider.Order) error {
+	if err := provider.Save(ctx, "done"); err != nil {
+		return err
+	}
+	return provider.PayWithKey(ctx, o) // want `aftercommit: `
+}
+
+func mail(context.Context) (string, error) { return "m_1", nil }
+
+func right(ctx context.Context, o provider.Order) error {
+	if _, err := dynamostore.CommitStep(ctx, "order", "done"); err != nil {
+		return err
+	}
+	if _, err := idempotent.Step(ctx, "mail", mail); err != nil {
+		return err
+	}
+	err := dynamostore.Commit(ctx, "done")
+	if errors.As(err, new(*dynamostore.ConditionError)) {
+		_, err := provider.Pay(ctx, o) // nothing was committed: this undoes the payment
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = provider.Find(ctx, o)
+	return err
+}

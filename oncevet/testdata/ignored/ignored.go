@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ignored
+
+import (
+	"context"
+	"errors"
+	"log"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func dropped(ctx context.Context, g *idempotent.Guard, id idempotent.RecordID) string {
+	_ = g.Resolve(ctx, id, idempotent.Resolved("done")) // want `ignored: the error of Guard.Resolve is ignored`
+	receipt, _ := idempotent.Step(ctx, "mail", mail)    // want `ignored: the error of Step is ignored`
+	go idempotent.Step(ctx, "later", mail)              // want `ignored: the error of Step is ignored`
+	defer dynamostore.CommitStep(ctx, "order", "done")  // want `ignored: the error of CommitStep is ignored`
+	dynamostore.Commit(ctx, "done")                     // want `ignored: the error of Commit is ignored`
+	return receipt
+}
+
+func overwritten(ctx context.Context) error {
+	err := dynamostore.Commit(ctx, "done") // want `ignored: the error of Commit is ignored`
+	_, err = mail(ctx)
+	return err
+}
+
+func logged(ctx context.Context) (string, error) {
+	if err := dynamostore.Commit(ctx, "done"); err != nil { // want `ignored: the error of Commit is only logged`
+		log.Printf("commit: %v", err)
+	}
+	return "done", nil
+}
+
+func mail(context.Context) (string, error) { return "m_1", nil }
+
+func save(ctx context.Context) error {
+	if _, err := dynamostore.CommitStep(ctx, "saved", "done"); err != nil {
+		log.Printf("commit: %v", err)
+		return errors.New("not stored")
+	}
+	return nil
+}
+
+func right(ctx context.Context) (string, error) {
+	if err := save(ctx); err != nil {
+		return "", err
+	}
+	if _, err := dynamostore.CommitStep(ctx, "order", "done"); err != nil {
+		return "", err
+	}
+	for {
+		if err := dynamostore.Commit(ctx, "done"); err != nil {
+			log.Print(err)
+			continue
+		}
+		break
+	}
+	var err error
+	defer func() {
+		if err != nil {
+			log.Print(err)
+		}
+	}()
+	err = dynamostore.Commit(ctx, "done")
+	return "done", err
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ignores
+
+import (
+	"context"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+func accepted(ctx context.Context) {
+	//oncevet:ignore ignored the record is settled by a test of its reader
+	_ = dynamostore.Commit(ctx, "done")
+	_ = dynamostore.Commit(ctx, "done") //oncevet:ignore ignored the same
+}
+
+func refused(ctx context.Context) {
+	/* want `ignore: a comment without a reason ignores nothing` */ //oncevet:ignore ignored
+	_ = dynamostore.Commit(ctx, "done")                             // want `ignored: `
+	/* want `ignore: unknown check "ignoring"` */ //oncevet:ignore ignoring because
+	/* want `ignore: there is no joined finding here` */ //oncevet:ignore joined the reason
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lostcontext
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"example.com/vet/provider"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
+	idempotent.Wrap(guard, key, direct)
+	idempotent.Wrap(guard, key, right)
+}
+
+func direct(ctx context.Context, o provider.Order) (string, error) {
+	if err := provider.PayWithKey(context.Background(), o); err != nil { // want `lostcontext: PayWithKey gets a context without the handler's deadline and key`
+		return "", err
+	}
+	if err := inner(ctx, o); err != nil {
+		return "", err
+	}
+	if err := provider.Detached(ctx, o); err != nil { // want `lostcontext: Detached calls PayWithKey \(provider.go:\d+\)`
+		return "", err
+	}
+	return idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
+		return provider.Pay(context.TODO(), o) // want `lostcontext: Pay gets`
+	})
+}
+
+func inner(_ context.Context, o provider.Order) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return provider.PayWithKey(ctx, o) // want `lostcontext: `
+}
+
+func right(ctx context.Context, o provider.Order) (string, error) {
+	slog.InfoContext(context.Background(), "paying")
+	defer provider.PayWithKey(context.Background(), o) // cleans up after the context has ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return "", provider.PayWithKey(ctx, o)
+}
+
+// unguarded is no handler.
+func unguarded(o provider.Order) error { return provider.PayWithKey(context.Background(), o) }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package notexecuted
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"example.com/vet/provider"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+var errNotSent = errors.New("no connection")
+
+func direct(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://bank.test", nil)
+	if err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Do \(notexecuted.go:\d+\), which may have had its effect`
+	}
+	var answer struct{ ID string }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: `
+	}
+	if resp.StatusCode == http.StatusTooManyRequests {
+		return idempotent.NotExecuted(errors.New("the provider refused the request"))
+	}
+	return nil
+}
+
+func reads(ctx context.Context, o provider.Order) error {
+	if _, err := http.Get("https://bank.test"); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	if _, err := provider.Find(ctx, o); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	return nil
+}
+
+func pay(ctx context.Context, o provider.Order, db *sql.DB) error {
+	_, err := db.ExecContext(ctx, "UPDATE stock SET n = n - 1 WHERE sku = ?", o.ID)
+	return err
+}
+
+func acrossFunction(ctx context.Context, o provider.Order, db *sql.DB) error {
+	if err := pay(ctx, o, db); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows DB.ExecContext`
+	}
+	return nil
+}
+
+func acrossPackage(ctx context.Context, o provider.Order) (string, error) {
+	id, err := provider.Pay(ctx, o)
+	if err != nil {
+		return "", idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Do \(provider.go:\d+\)`
+	}
+	return id, nil
+}
+
+type table interface {
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+}
+
+func sdk(ctx context.Context, db table, exists *dynamodb.TableExistsWaiter) error {
+	if err := exists.Wait(ctx, &dynamodb.DescribeTableInput{}, time.Minute); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	if _, err := db.GetItem(ctx, &dynamodb.GetItemInput{}); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	_, err := db.PutItem(ctx, &dynamodb.PutItemInput{})
+	if err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows table.PutItem`
+	}
+	return nil
+}
+
+func commit(ctx context.Context) error {
+	err := dynamostore.Commit(ctx, "done")
+	if errors.As(err, new(*dynamostore.ConditionError)) {
+		return idempotent.NotExecuted(err)
+	}
+	if errors.Is(err, idempotent.ErrNotApplied) {
+		return idempotent.NotExecuted(err)
+	}
+	return err
+}
+
+func uncheckedCommit(ctx context.Context) error {
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Commit`
+	}
+	return nil
+}
+
+// The first order is sent before the second one is checked.
+func inLoop(ctx context.Context, orders []provider.Order) error {
+	for {
+		if err := validate(orders); err != nil {
+			return idempotent.NotExecuted(err) // want `notexecuted: `
+		}
+		if _, err := provider.Pay(ctx, orders[0]); err != nil {
+			return err
+		}
+	}
+}
+
+func validate([]provider.Order) error { return nil }
+
+func proven(ctx context.Context, o provider.Order, connected *atomic.Bool) error {
+	_, err := provider.Pay(ctx, o)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNotSent):
+		return idempotent.NotExecuted(err)
+	case !connected.Load():
+		return idempotent.NotExecuted(err)
+	}
+	return err
+}
+
+func inClosure(ctx context.Context, o provider.Order) error {
+	err := retry(func() error {
+		_, err := provider.Pay(ctx, o)
+		return err
+	})
+	if err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: `
+	}
+	return nil
+}
+
+func retry(f func() error) error {
+	if err := f(); err != nil {
+		return f()
+	}
+	return nil
+}

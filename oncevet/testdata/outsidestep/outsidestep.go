@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outsidestep
+
+import (
+	"context"
+	"net/http"
+
+	"example.com/vet/provider"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdabatch"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+func resume(o *idempotent.Options) {
+	o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "ship"}
+}
+
+func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
+	idempotent.Wrap(guard, key, direct, resume)
+	idempotent.Wrap(guard, key, right, resume)
+	idempotent.Wrap(guard, key, reconciled)
+	idempotent.Wrap(guard, key, provider.Handler, resume) // want `outsidestep: Client.Do \(provider.go:\d+\) sends a request outside a step`
+	lambdabatch.SQS(guard, batch, func(o *lambdabatch.Options) {
+		o.Operation, o.ID = "order", lambdabatch.Field("/id")
+		o.Guard = resume
+	})
+	pay := lambdahttp.JSON[provider.Order, string]{Handle: fromHTTP}
+	pay.APIGatewayV2(guard, func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.Claim("sub")
+		o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Resume }
+	})
+	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+// chained puts layers around a handler, in a loop.
+func chained(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], layers []func(handler) handler) {
+	h := handler(func(context.Context, provider.Order) (string, error) {
+		_, err := http.Post("https://bank.test", "", nil) // want `outsidestep: `
+		return "", err
+	})
+	for _, layer := range layers {
+		h = layer(h)
+	}
+	idempotent.Wrap(guard, key, h, resume)
+}
+
+type handler func(context.Context, provider.Order) (string, error)
+
+func again(ctx context.Context, o provider.Order) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://bank.test/"+o.ID, nil)
+	for range 3 {
+		req = req.WithContext(ctx)
+	}
+	if err == nil {
+		_, err = http.DefaultClient.Do(req)
+	}
+	return err
+}
+
+func direct(ctx context.Context, o provider.Order) (string, error) {
+	if _, err := provider.Find(ctx, o); err != nil { // reads
+		return "", err
+	}
+	if _, err := http.Post("https://bank.test", "", nil); err != nil { // want `outsidestep: Post \(outsidestep.go:\d+\) sends a request outside a step under Resume`
+		return "", err
+	}
+	if err := again(ctx, o); err != nil { // want `outsidestep: `
+		return "", err
+	}
+	return inner(ctx, o) // want `outsidestep: Client.Do \(provider.go:\d+\)`
+}
+
+func inner(ctx context.Context, o provider.Order) (string, error) {
+	return provider.Pay(ctx, o)
+}
+
+func right(ctx context.Context, o provider.Order) (string, error) {
+	return idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) { return "ch_1", provider.PayWithKey(ctx, o) })
+}
+
+func reconciled(ctx context.Context, o provider.Order) (string, error) { return provider.Pay(ctx, o) }
+
+func batch(ctx context.Context, o provider.Order) error {
+	return put(ctx, http.MethodPut, o) // want `outsidestep: `
+}
+
+func put(ctx context.Context, method string, o provider.Order) error {
+	req, err := http.NewRequestWithContext(ctx, method, "https://bank.test/"+o.ID, nil)
+	if err != nil {
+		return err
+	}
+	_, err = http.DefaultClient.Do(req)
+	return err
+}
+
+func fromHTTP(_ context.Context, o provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test/"+o.ID, "", nil) // want `outsidestep: `
+	return "", err
+}
+
+func serve(w http.ResponseWriter, r *http.Request) {
+	if _, err := provider.Pay(r.Context(), provider.Order{}); err != nil { // want `outsidestep: `
+		w.WriteHeader(http.StatusBadGateway)
+	}
+}
