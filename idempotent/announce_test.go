@@ -78,6 +78,7 @@ func TestAnnounce(t *testing.T) {
 		"a step ends afterwards":   {under(idempotent.Resume), invocation, inStep(false, after(announced+time.Millisecond)), made, true, 3, false},
 		"without a deadline":       {under(idempotent.Reconcile), 0, after(15*time.Minute - 3*time.Second - 399*time.Millisecond), made, true, 2, false},
 		"with a reserve of 100 ms": {under(idempotent.Reconcile), 500 * time.Millisecond, after(421 * time.Millisecond), made, true, 2, false},
+		"with a reserve of 2 s":    {func(o *idempotent.Options) { o.Recovery, o.DeadlineReserve = idempotent.Reconcile, 2*time.Second }, invocation, after(8101 * time.Millisecond), made, true, 2, false},
 		"has committed":            {under(idempotent.Reconcile), invocation, after(0, commit, after(announced)), made, false, 1, false},
 		"commits":                  {under(idempotent.Reconcile), invocation, after(0, commit), slowly(9700 * time.Millisecond), false, 1, false},
 		"commits, and the reply fails": {under(idempotent.Reconcile), invocation, after(0, func(ctx context.Context) error {
@@ -138,6 +139,31 @@ func TestAnnounce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run that is killed in a step is found with this step.
+func TestAnnounce_InAStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuard(t, resume("pay"))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		forever := make(chan struct{})
+		defer close(forever)
+		go idempotent.Do(ctx, g, newKey(), func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "pay", func(context.Context) (string, error) { <-forever; return "", errLost })
+		})
+		time.Sleep(time.Minute)
+		report, err := idempotent.ReconcileDue(t.Context(), g, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if stored := r.Stored(); len(stored.Steps) != 1 || stored.Steps[0].Name != "pay" || stored.Steps[0].Finished {
+				t.Errorf("the resolver sees the steps %+v, want that pay has begun", stored.Steps)
+			}
+			return idempotent.Later(0), nil
+		})
+		if err != nil || report.String() != "1 due, 1 released, 1 postponed" {
+			t.Errorf("%s, %v", report, err)
+		}
+	})
 }
 
 // Runs that return in time, also just after the end of their context, make two writes

@@ -137,11 +137,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		met, err := write(ctx, next, current.Version)
 		switch {
 		case errors.Is(err, driver.ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
-			op := driver.OpReplace
-			if c.transaction != nil {
-				op = driver.OpTransact
-			}
-			c.opts.observe(ctx, event.CompletionFailed, next.ID, &next, storeError(next.ID, op, err))
+			c.opts.observe(ctx, event.CompletionFailed, next.ID, &next, storeError(next.ID, driver.OpReplace, err)) // a transaction is whole
 			out = out.omitted(err)
 			continue
 		case errors.Is(err, driver.ErrTooLarge), errors.Is(err, ErrNotApplied):

@@ -53,16 +53,14 @@ func decompress(data []byte) ([]byte, error) {
 	r := readers.Get().(*brotli.Reader)
 	defer readers.Put(r)
 	r.Reset(bytes.NewReader(data[crc32.Size:]))
-	var out bytes.Buffer
-	out.Grow(4 * len(data))
-	if _, err := out.ReadFrom(io.LimitReader(r, maxResult+1)); err != nil {
-		return nil, err
-	}
+	out, err := io.ReadAll(io.LimitReader(r, maxResult+1))
 	switch {
-	case out.Len() > maxResult:
+	case err != nil:
+		return nil, err
+	case len(out) > maxResult:
 		return nil, fmt.Errorf("more than %d bytes", maxResult)
-	case crc32.Checksum(out.Bytes(), castagnoli) != binary.BigEndian.Uint32(data):
+	case crc32.Checksum(out, castagnoli) != binary.BigEndian.Uint32(data):
 		return nil, errors.New("its checksum is another one")
 	}
-	return out.Bytes(), nil
+	return out, nil
 }

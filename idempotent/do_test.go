@@ -815,33 +815,40 @@ func TestNames(t *testing.T) {
 // attempt's outcome, and its other fields are preserved.
 func TestTakeoverStartsClean(t *testing.T) {
 	t.Parallel()
-	key := newKey()
 	created := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Hour)
-	old := driver.Record{
-		ID: key.RecordID(), State: driver.StateRetryable, Reason: driver.ReasonResolved, Recovery: idempotent.Rerun,
-		Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4, Fingerprint: idempotenttest.StoredFingerprint(key),
-		Created: created, Since: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
-		Expires: created.Add(24 * time.Hour), Due: created,
-	}
-	s := holding(t, old)
-	g, _ := newGuardOver(t, s)
-	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		r, err := s.Get(ctx, key.RecordID())
+	for name, change := range map[string]func(*driver.Record){
+		"released": func(r *driver.Record) {
+			r.State, r.Reason, r.Encoding, r.Result, r.ReconcileAttempts = driver.StateRetryable, driver.ReasonResolved, "json", []byte("1"), 3
+		},
+		"killed after it announced itself": func(r *driver.Record) { r.State, r.LeaseEnd, r.Announced = driver.StateInProgress, created, true },
+	} {
+		key := newKey()
+		old := driver.Record{
+			ID: key.RecordID(), Recovery: idempotent.Resume, Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4,
+			Fingerprint: idempotenttest.StoredFingerprint(key), Created: created, Since: created, Ref: "orders/7",
+			Expires: created.Add(24 * time.Hour), Due: created,
+		}
+		change(&old)
+		s := holding(t, old)
+		g, _ := newGuardOver(t, s)
+		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+			r, err := s.Get(ctx, key.RecordID())
+			if err != nil {
+				return 0, err
+			}
+			if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
+				r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
+				r.Attempt != 5 || !r.Since.After(old.Since) || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || r.Announced || !r.Expires.IsZero() {
+				t.Errorf("%s: the record while the handler runs is %+v", name, r)
+			}
+			if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {
+				t.Errorf("%s: the record lost fields: %+v", name, r)
+			}
+			return 0, nil
+		})
 		if err != nil {
-			return 0, err
+			t.Errorf("%s: %v", name, err)
 		}
-		if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
-			r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
-			r.Attempt != 5 || !r.Since.After(old.Since) || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
-			t.Errorf("the record while the handler runs is %+v", r)
-		}
-		if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {
-			t.Errorf("the record lost fields: %+v", r)
-		}
-		return 0, nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -32,7 +32,7 @@ func (r *reconciler) rounds(ctx context.Context) error {
 			return err
 		case r.report.Incomplete && r.worked == 0:
 			return fmt.Errorf("idempotent: reconciliation: the time ended before the first record; a run needs at least %s, and more if the store or the resolver is slow: give the function a longer time-out, for example 1 min", 2*leastShare)
-		case !l.again() || r.worked == worked:
+		case r.opts.DryRun, !l.again(), r.worked == worked: // a dry run would work on the same records again
 			return nil
 		case !r.timeFor(ctx):
 			r.report.Incomplete = true
@@ -48,7 +48,8 @@ type dueList struct {
 	part  *part           // the time for reading: half of what was left
 	first bool            // the run has not listed before
 
-	quarter time.Time // when a quarter of the time left has passed; zero: never
+	quarter time.Time                       // when a quarter of the time left has passed; zero: never
+	rest    iter.Seq2[driver.Listed, error] // the entries at which the run continues, if it does
 	extent
 
 	queues  []*queue
@@ -67,8 +68,8 @@ func (l *dueList) work() (err error) {
 	}
 	l.report.restart()
 	err = l.read(l.lister.Due(l.part.Context))
-	if long, ok := l.lister.(driver.LongLister); ok && l.behind == readsContinue {
-		err = l.read(long.DueAfter(l.part.Context, l.progress.after()))
+	if l.behind == readsContinue {
+		err = l.read(l.rest)
 	}
 	l.start()
 	for _, q := range l.queues {
@@ -115,15 +116,14 @@ func (l *dueList) read(entries iter.Seq2[driver.Listed, error]) error {
 // next one. It starts the workers, and reports whether e is read.
 func (l *dueList) goesOn(e driver.Listed) bool {
 	l.start()
+	if l.behind == readsContinue { // this is the second list
+		return true
+	}
+	l.behind = readsOn
 	after := l.progress.after()
-	_, long := l.lister.(driver.LongLister)
-	switch {
-	case l.behind != readsNone: // this is the second list
-	case long && after.After(e.Due):
-		l.behind = readsContinue
+	if long, ok := l.lister.(driver.LongLister); ok && after.After(e.Due) {
+		l.behind, l.rest = readsContinue, long.DueAfter(l.part.Context, after)
 		return false
-	default:
-		l.behind = readsOn
 	}
 	return true
 }
@@ -261,7 +261,7 @@ func (q *queue) take() (e driver.Listed, ok bool) {
 		switch {
 		case q.broken(), q.closed && len(q.entries) == 0:
 			return e, false
-		case len(q.entries) == 0, q.working > 0 && q.doubtful() && q.failures+q.working >= maxFailures:
+		case len(q.entries) == 0, q.doubtful() && q.failures+q.working >= maxFailures:
 			q.changed.Wait()
 		default:
 			e, q.entries = q.entries[0], q.entries[1:]

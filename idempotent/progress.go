@@ -52,15 +52,14 @@ func (p *progress) after() time.Time {
 func (p *progress) count(r *Report, l *extent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.behind == readsOn && !l.last.IsZero() || l.behind == readsNone && l.toEnd {
+	if l.behind != readsContinue && (l.toEnd || !l.last.IsZero()) {
 		p.sum = Report{} // of an earlier list
 	}
 	p.sum.add(&l.passed)
 	known := &p.before
 	switch {
 	case l.toEnd:
-		p.before, p.known = p.sum, l.behind == readsContinue
-		p.sum, p.next = Report{}, time.Time{}
+		p.before, p.known, p.next = p.sum, l.behind == readsContinue, time.Time{}
 	case !p.known:
 		known = &p.sum
 	}

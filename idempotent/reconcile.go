@@ -43,16 +43,15 @@ func reconcilerOf(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFn
 		}
 	}
 	resolverOf := func(operation string) ResolveFunc { return resolvers[operation] }
-	if _, err := newReconciler(p, g, resolverOf, optFns); err != nil {
+	newRun, err := newReconciler(p, g, resolverOf, optFns)
+	if err != nil {
 		panic(err)
 	}
 	warned := &sync.Map{}
 	return func(ctx context.Context) (Report, error) {
-		r, err := newReconciler(p, g, resolverOf, optFns)
-		if err != nil {
-			return Report{}, err
-		}
-		if err = r.run(ctx); err == nil {
+		r := newRun()
+		err := r.run(ctx)
+		if err == nil {
 			err = r.outage()
 		}
 		r.reportUnasked(ctx, warned)
@@ -99,32 +98,38 @@ func reconcileDue(ctx context.Context, p *progress, g *Guard, resolve ResolveFun
 	if resolve != nil {
 		resolverOf = func(string) ResolveFunc { return resolve }
 	}
-	r, err := newReconciler(p, g, resolverOf, optFns)
+	newRun, err := newReconciler(p, g, resolverOf, optFns)
 	if err != nil {
 		return Report{}, err
 	}
+	r := newRun()
 	err = r.run(ctx)
 	return r.report, err
 }
 
-func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
-	r := &reconciler{guard: g, progress: p, resolverOf: resolverOf, broken: map[string]bool{}, failed: map[RecordID]bool{}}
+// newReconciler returns a function that returns a new run.
+func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (newRun func() *reconciler, err error) {
+	var o ReconcileOptions
 	for _, f := range optFns {
-		f(&r.opts)
+		f(&o)
 	}
-	if g == nil || resolverOf == nil && !r.opts.SweepOnly {
+	if g == nil || resolverOf == nil && !o.SweepOnly {
 		return nil, errors.New("idempotent: reconciliation: the guard and the resolver must not be nil")
 	}
-	if r.opts.SweepOnly {
-		r.resolverOf = func(string) ResolveFunc { return nil }
+	if o.SweepOnly {
+		resolverOf = func(string) ResolveFunc { return nil }
 	}
 	lister, ok := g.store.(driver.DueLister)
 	if !ok {
 		return nil, fmt.Errorf("idempotent: reconciliation: the store %T does not implement driver.DueLister", g.store)
 	}
-	r.lister = lister
-	r.opts.setDefaults()
-	return r, r.opts.validate()
+	o.setDefaults()
+	return func() *reconciler {
+		return &reconciler{
+			guard: g, progress: p, lister: lister, resolverOf: resolverOf, opts: o,
+			broken: map[string]bool{}, failed: map[RecordID]bool{},
+		}
+	}, o.validate()
 }
 
 // run reconciles the records that are due. What the scan finds is due at its end.

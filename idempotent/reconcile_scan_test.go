@@ -359,7 +359,7 @@ func (r *reports) Reconciled(_ context.Context, report idempotent.Report) {
 }
 
 // The observer of the guard, and each part of it, receives the report of every run
-// but a rehearsal, also of one that fails. A panic of the observer does no harm.
+// but a rehearsal, also of one that fails. A panic of the observer is only logged.
 func TestObserverReceivesReports(t *testing.T) {
 	t.Parallel()
 	alone, part, quiet := &reports{}, &reports{}, event.ObserverFunc(func(context.Context, event.Event) {})
@@ -374,8 +374,9 @@ func TestObserverReceivesReports(t *testing.T) {
 				c.Err = errLost
 			}
 		})
+		var log bytes.Buffer
 		g, _ := newGuardOver(t, store, func(o *idempotent.Options) {
-			o.Observer, o.Logger = row.observer, slog.New(slog.DiscardHandler)
+			o.Observer, o.Logger = row.observer, slog.New(slog.NewTextHandler(&log, nil))
 		})
 		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 0, idempotent.Unknown(errLost) })
 		reconcile := idempotent.Reconciler(g, nil)
@@ -389,6 +390,9 @@ func TestObserverReceivesReports(t *testing.T) {
 		}
 		if !reflect.DeepEqual(row.got.all, want) || want[0].Pending != 1 {
 			t.Errorf("the observer received %+v, want %+v", row.got.all, want)
+		}
+		if text := log.String(); strings.Count(text, "the observer panicked") != len(want) || !strings.Contains(text, `report="0 due"`) {
+			t.Errorf("logged %s", text)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -53,12 +54,15 @@ func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func(
 	return key
 }
 
-func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
+// reconcile reconciles in a bubble, which ends at once if the workers wait for ever.
+func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions)) (report idempotent.Report) {
 	t.Helper()
-	report, err := idempotent.ReconcileDue(t.Context(), s.guard, resolve, optFns...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if report, err = idempotent.ReconcileDue(t.Context(), s.guard, resolve, optFns...); err != nil {
+			t.Fatal(err)
+		}
+	})
 	return report
 }
 
@@ -205,7 +209,9 @@ func TestTwoReconcilers(t *testing.T) {
 	s.clock.Advance(time.Minute)
 	s.reconcile(t, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		// The other reconciler, meanwhile.
-		s.reconcile(t, answer(idempotent.Later(time.Millisecond)))
+		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(time.Millisecond))); err != nil {
+			t.Error(err)
+		}
 		if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("first")); err != nil {
 			t.Error(err)
 		}

@@ -163,8 +163,8 @@ func (r Report) observe(ctx context.Context, o *Options) {
 				tell(part)
 			}
 		}
-		if reports, ok := observer.(interface{ Reconciled(context.Context, Report) }); ok {
-			reports.Reconciled(ctx, r)
+		if o, ok := observer.(interface{ Reconciled(context.Context, Report) }); ok {
+			o.Reconciled(ctx, r)
 		}
 	}
 	tell(o.Observer)

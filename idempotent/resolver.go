@@ -120,7 +120,8 @@ type ReconcileOptions struct {
 	// record is only listed as exhausted.
 	OnExhausted func(ctx context.Context, r PendingRecord) error
 
-	// DryRun calls the resolver but writes nothing. Default: false.
+	// DryRun calls the resolver but writes nothing. It works on what one list shows, so
+	// not on every record if more than 100,000 wait. Default: false.
 	DryRun bool
 
 	// SweepOnly only marks or releases records whose lease has ended. It does not

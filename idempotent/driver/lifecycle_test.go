@@ -154,11 +154,12 @@ func TestSchedule(t *testing.T) {
 		{"unknown, Rerun", driver.Record{State: driver.StateUnknown, Recovery: driver.Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 	} {
 		r := row.r
-		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // from the previous state
+		r.Expires, r.Due, r.Announced = at.Add(99*time.Hour), at.Add(99*time.Hour), true // from the previous state
 		r.Retention = retention
 		r.Schedule(at, reconcileAfter)
-		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
-			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
+		announced := strings.HasPrefix(row.name, "in progress") && row.due != never
+		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) || r.Announced != announced {
+			t.Errorf("%s: expires %v, due %v, announced %t; want %v, %v, %t", row.name, r.Expires, r.Due, r.Announced, row.expires, row.due, announced)
 		}
 
 		// With UnresolvedRetention: only records that would never expire change.
@@ -171,8 +172,8 @@ func TestSchedule(t *testing.T) {
 				want = r.LeaseEnd.Add(unresolved)
 			}
 		}
-		if !r.Expires.Equal(want) || !r.Due.Equal(row.due) {
-			t.Errorf("%s, bounded: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, want, row.due)
+		if !r.Expires.Equal(want) || !r.Due.Equal(row.due) || r.Announced {
+			t.Errorf("%s, bounded: expires %v, due %v, announced %t; want %v, %v, false", row.name, r.Expires, r.Due, r.Announced, want, row.due)
 		}
 	}
 }

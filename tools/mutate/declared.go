@@ -14,8 +14,6 @@ var equivalents = map[string]string{
 	"idempotent.Options.validate: o.CacheBytes < 0 has <=":                 "zero was replaced by the default before",
 	"idempotent.Options.observe: o.Observer != nil is always true":         "emit checks it too; this check only saves building the event",
 	"idempotent.attempt.ended: a.opts.Observer == nil is never true":       "emit checks it too; this check only saves building the event",
-	"idempotent.recall: r.Chunks.Count > 0 is always true":                 "withChunks returns a record without chunks as it is",
-	"idempotent.recall: r.Chunks.Count > 0 has >=":                         "withChunks returns a record without chunks as it is",
 	"idempotent.attempt.enter: a.opts.Observer != nil is always true":      "only saves reading the clock",
 	"idempotent.decodeResult: r.Sealed() is always true":                   "unseal returns bytes that are not sealed as they are",
 	"idempotent.escapesReplacement: i < 0 has <=":                          "the text begins with a quote",
@@ -36,11 +34,9 @@ var equivalents = map[string]string{
 	"idempotent.dueList.read: err != nil && e.ID == \"\" loses err != nil &&":                   "an entry without an id comes with an error",
 	"idempotent.Guard.RequeueExhausted: listErr != nil && e.ID == \"\" loses listErr != nil &&": "an entry without an id comes with an error",
 	"idempotent.withoutStep: !found is never true":                                              "only a step that was begun is removed",
-	"idempotent.Wrap: inspected && suspends(req) loses inspected &&":                            "only saves looking at the request",
 	"idempotent.suspends: !bytes.Contains(v.Bytes(), []byte(executionMember)) is never true":    "only saves decoding",
 
 	"internal/jsontypes.writeShape: case reflect.Int is gone": "the default clause writes int too",
-	"idempotent.encodeResult: !copies is always true":         "a result of the JSON codec is already a copy",
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                                    "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
