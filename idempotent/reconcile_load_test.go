@@ -4,11 +4,13 @@ package idempotent_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"log/slog"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -601,6 +603,123 @@ func TestReconcileContinuesLongLists(t *testing.T) {
 	}
 }
 
+// The runs of a handler continue a long list where the last one ended. They skip no
+// entry, count none twice, and fail if the list fails from there on.
+func TestReconcileContinuesExactly(t *testing.T) {
+	t.Parallel()
+	const first, behind = 32, 5
+	synctest.Test(t, func(t *testing.T) {
+		b := newWorkload()
+		start := now()
+		add := func(operation string, place int) {
+			b.add(t, operation, func(r *driver.Record) { r.Due = start.Add(time.Duration(place) * time.Millisecond) })
+		}
+		for i := range first + behind {
+			add("mail", i) // without a resolver, so it stays
+		}
+		time.Sleep(time.Minute)
+		var ends func() error
+		stop := time.Time{}
+		g, _ := newGuardOver(t, &observed{workload: b, list: func(_ int, e driver.Listed) error {
+			if e.Due.Equal(stop) {
+				return ends()
+			}
+			return nil
+		}})
+		quarter := func() error { time.Sleep(15 * time.Second); return nil } // exactly, of a minute
+		fails := func() error { return errLost }
+		reconcile := idempotent.Reading(first).Reconciler(g, map[string]idempotent.ResolveFunc{"refund": answer(idempotent.Resolved("x"))})
+		for i, run := range []struct {
+			before    func()
+			stop      int // the place of the entry before which the run ends
+			ends      func() error
+			pending   int
+			completed int
+		}{
+			{func() {}, first + 1, quarter, first + 1, 0},
+			{func() { add("refund", first) }, first + 2, quarter, first + 2, 1}, // due when the last entry was due
+			{func() {}, first + 4, fails, first, 0},
+			{func() {}, first + 4, quarter, first + 4, 0},
+			{func() {}, first + behind, nil, first + behind, 0},
+			{func() {}, first + 1, quarter, first + behind, 0}, // begins anew
+		} {
+			run.before()
+			ends, stop = run.ends, start.Add(time.Duration(run.stop)*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			report, err := reconcile(ctx)
+			cancel()
+			failed := run.pending == first
+			if errors.Is(err, errLost) != failed || report.Listed == failed || report.Pending != run.pending || report.Completed != run.completed {
+				t.Errorf("run %d: %s, %v; listed %t, %d pending; want %d completed and %d pending", i+1, report, err, report.Listed, report.Pending, run.completed, run.pending)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Behind the first entries, a run works on a sixteenth of their number of each
+// operation, from when it has read them, and counts those of its operations.
+func TestReconcileBehindTheFirstEntries(t *testing.T) {
+	t.Parallel()
+	const first = 32
+	synctest.Test(t, func(t *testing.T) {
+		b := newWorkload()
+		b.takes = 9900 * time.Millisecond // so that no time is left for another list
+		place := 0
+		add := func(n int, operation string, change func(*driver.Record)) {
+			for range n {
+				place++
+				b.add(t, operation, func(r *driver.Record) { r.Due = r.LeaseEnd.Add(time.Duration(place) * time.Millisecond); change(r) })
+			}
+		}
+		as := func(*driver.Record) {}
+		add(60, "charge", as)
+		add(5, "refund", as)
+		add(3, "mail", as)
+		add(3, "ship", func(r *driver.Record) { r.State = driver.StateInProgress })
+		add(2, "ship", as)
+		add(1, "refund", func(r *driver.Record) { r.Due = r.Due.Add(time.Hour) })
+		time.Sleep(time.Minute)
+		read := 0
+		var asked []int // entries that were read when a refund was asked about
+		o := &observed{workload: b, list: func(int, driver.Listed) error {
+			time.Sleep(50 * time.Millisecond)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			read++
+			return nil
+		}}
+		g, _ := newGuardOver(t, o)
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Second)
+		defer cancel()
+		report, err := idempotent.Reading(first).Reconciler(g, map[string]idempotent.ResolveFunc{
+			"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+				return idempotent.Resolution{}, errDown
+			},
+			"refund": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+				b.mu.Lock()
+				asked = append(asked, read)
+				b.mu.Unlock()
+				return b.resolve(ctx, r)
+			},
+			"ship": b.resolve,
+		}, func(o *idempotent.ReconcileOptions) { o.Operations = []string{"charge", "refund", "mail"} })(ctx)
+		if err == nil || report.Completed != first/16 || report.Other != first/16 || report.Failed != 5 || !report.Listed || o.lists != 1 {
+			t.Errorf("%s, %v; listed %t, %d lists", report, err, report.Listed, o.lists)
+		}
+		if want := []int{61, 62}; !slices.Equal(asked, want) {
+			t.Errorf("the run asked about refunds when it had read %d entries, want %d", asked, want)
+		}
+		pending := map[string]int{}
+		for operation, w := range report.Operations {
+			pending[operation] = w.Pending
+		}
+		if want := map[string]int{"charge": 60, "refund": 4, "mail": 3}; !maps.Equal(pending, want) {
+			t.Errorf("counted %v, want %v", pending, want)
+		}
+	})
+}
+
 // A run takes a limited number of records from one list, and lists again.
 func TestReconcileListsAgain(t *testing.T) {
 	t.Parallel()
@@ -609,7 +728,12 @@ func TestReconcileListsAgain(t *testing.T) {
 		b.unknown(t, "charge", 10_000)
 		b.unknown(t, "refund", 3)
 		time.Sleep(time.Minute)
-		report, err := reading.ReconcileDue(t.Context(), b.guard(t), b.resolve)
+		// A dry run, which changes nothing, does not.
+		report, err := reading.ReconcileDue(t.Context(), b.guard(t), answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.DryRun = true })
+		if err != nil || report.Due != 10_003 || report.Completed < oneList || report.Completed > oneList+3 {
+			t.Errorf("a dry run: %s, %v", report, err)
+		}
+		report, err = reading.ReconcileDue(t.Context(), b.guard(t), b.resolve)
 		if err != nil || report.String() != "10003 due, 10003 completed" || report.Pending != 0 || !report.Listed || b.double > 0 {
 			t.Errorf("the report: %s, %v; %d pending, %d asked twice", report, err, report.Pending, b.double)
 		}
