@@ -68,7 +68,7 @@ build: ## Compile every package (GOARCH: for which processor)
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
 RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce
 # Limits of time and memory, and much work in one goroutine, which takes the race detector 30 s: test-cost has these tests.
-ALONE := ^(TestLimits|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
+ALONE := ^(TestLimits|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.

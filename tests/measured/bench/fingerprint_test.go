@@ -6,14 +6,17 @@ package bench
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/gowebpki/jcs"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // shapes returns the committed documents by name: a small charge, a nested
@@ -65,6 +68,39 @@ func TestFingerprint(t *testing.T) {
 			wantWithin(t, ratios{wall: 1, cpu: 1}, ours, theirs, max(10, 100_000/len(doc)))
 		})
 	}
+}
+
+// A fingerprint takes time in proportion to the body, and less memory than four bodies.
+func TestFingerprintOfLargeBodies(t *testing.T) {
+	of := func(doc []byte) side {
+		return func() {
+			if _, err := idempotent.FingerprintJSON(doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	small, large := records(1<<10), records(100<<10)
+	kit.Within(t, func() (string, bool) {
+		took := kit.Quickest(t, 30, 10, of(small), of(large))
+		return fmt.Sprintf("%d bytes in %s, %d bytes in %s", len(small), took[0], len(large), took[1]), took[1] <= 110*took[0]
+	})
+	huge := records(6 << 20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	of(huge)()
+	runtime.ReadMemStats(&after)
+	if times := float64(after.TotalAlloc-before.TotalAlloc) / float64(len(huge)); times > 4 {
+		t.Errorf("%d bytes take %.2f times as much memory", len(huge), times)
+	}
+}
+
+// records returns a list of some n bytes.
+func records(n int) []byte {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, `,{"id":%d,"name":"item %d","price":%d.50,"tags":["a","b"],"active":true}`, i, i, i)
+	}
+	return []byte("[" + b.String()[1:] + "]")
 }
 
 func BenchmarkFingerprint(b *testing.B) {
