@@ -729,7 +729,9 @@ func TestReconcileListsAgain(t *testing.T) {
 		b.unknown(t, "refund", 3)
 		time.Sleep(time.Minute)
 		// A dry run, which changes nothing, does not.
-		report, err := reading.ReconcileDue(t.Context(), b.guard(t), answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.DryRun = true })
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		report, err := reading.ReconcileDue(ctx, b.guard(t), answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.DryRun = true })
 		if err != nil || report.Due != 10_003 || report.Completed < oneList || report.Completed > oneList+3 {
 			t.Errorf("a dry run: %s, %v", report, err)
 		}
@@ -740,7 +742,7 @@ func TestReconcileListsAgain(t *testing.T) {
 		// With time for some, the others still wait.
 		b.unknown(t, "charge", 10_000)
 		time.Sleep(time.Minute)
-		ctx, cancel := context.WithTimeout(t.Context(), 84*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), 84*time.Second)
 		defer cancel()
 		report, err = reading.ReconcileDue(ctx, b.guard(t), b.resolve)
 		if err != nil || report.Due != 10_000 || report.Completed < 5000 || report.Completed > 7000 || !report.Incomplete || report.Pending != 10_000-report.Completed {
