@@ -108,7 +108,7 @@ func reconcileDue(ctx context.Context, p *progress, g *Guard, resolve ResolveFun
 }
 
 // newReconciler returns a function that returns a new run.
-func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (newRun func() *reconciler, err error) {
+func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (func() *reconciler, error) {
 	var o ReconcileOptions
 	for _, f := range optFns {
 		f(&o)
