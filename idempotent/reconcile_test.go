@@ -54,7 +54,7 @@ func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func(
 	return key
 }
 
-// reconcile reconciles in a bubble, which ends at once if the workers wait for ever.
+// reconcile reconciles in a bubble, in which workers that wait without end fail at once.
 func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions)) (report idempotent.Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
