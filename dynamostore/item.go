@@ -237,7 +237,7 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 	d.fixed(attrVersion, r.Version[:])
 	d.fixed(attrFingerprint, r.Fingerprint[:])
 	r.State = d.state()
-	r.Announced = r.State == driver.StateInProgress && !r.Exhausted && it[IndexPartitionKey] != nil
+	r.Announced = r.State == driver.StateInProgress && !r.Exhausted && !r.Due.IsZero() && it[IndexPartitionKey] != nil
 	var err error
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
