@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -18,7 +16,8 @@ import (
 
 // In returns a database for a handler that [idempotenttest.Explore] crashes, for example
 // one with a Commit: the guards of w use table, and more are the handler's own tables.
-// Each call is a point, but for lists (Query and Scan). Optional functions change the options of the store.
+// Each call is a point, but for lists (Query and Scan). Optional functions change the
+// options of the store.
 func In(w *idempotenttest.World, table string, more []string, optFns ...func(*dynamostore.Options)) dynamostore.Client {
 	client := Intercept(New(append(more, table)...), func(ctx context.Context, c *Call) {
 		if c.Op == "Query" || c.Op == "Scan" {
@@ -30,7 +29,9 @@ func In(w *idempotenttest.World, table string, more []string, optFns ...func(*dy
 			return c.Err
 		})
 		if refused := (*net.OpError)(nil); errors.As(err, &refused) {
-			err = denied(c.Op)
+			err = asTheSDK(c.Op, &smithy.GenericAPIError{
+				Code: "AccessDeniedException", Message: "refused by a schedule of idempotenttest.Explore", Fault: smithy.FaultClient,
+			})
 		}
 		if err != nil {
 			c.Out, c.Err = nil, err
@@ -42,12 +43,4 @@ func In(w *idempotenttest.World, table string, more []string, optFns ...func(*dy
 	}
 	w.Store(store)
 	return client
-}
-
-// denied returns the refusal of a call without permission: it had no effect for certain.
-func denied(operation string) error {
-	err := &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "refused by a schedule of idempotenttest.Explore", Fault: smithy.FaultClient}
-	return &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: &smithyhttp.ResponseError{
-		Response: &smithyhttp.Response{Response: &http.Response{StatusCode: http.StatusBadRequest}}, Err: err,
-	}}
 }

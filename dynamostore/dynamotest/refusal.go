@@ -32,11 +32,7 @@ func unsupported(what string) refusal {
 // call runs one operation under the lock, if every parameter is among the names in
 // known. It returns a refusal as the SDK does.
 func call[I, O any](ctx context.Context, lock sync.Locker, operation string, in *I, known string, do func(in *I) *O) (out *O, err error) {
-	defer func() {
-		if err != nil {
-			err = &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: err}
-		}
-	}()
+	defer func() { err = asTheSDK(operation, err) }()
 	if err := ctx.Err(); err != nil {
 		return nil, &smithy.CanceledError{Err: err}
 	}
@@ -46,11 +42,19 @@ func call[I, O any](ctx context.Context, lock sync.Locker, operation string, in 
 		onlyKnown(operation, in, known)
 		out = do(in)
 	})
+	return out, err
+}
+
+// asTheSDK returns an error of an operation as the SDK does: a refusal has a response.
+func asTheSDK(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[smithy.APIError](err); ok {
 		response := &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}}
 		err = &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: response}, Err: err}
 	}
-	return out, err
+	return &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: err}
 }
 
 // catch runs f and returns its refusal.

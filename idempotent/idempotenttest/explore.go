@@ -32,8 +32,9 @@ import (
 // At a point, the process can be killed before or after the call, the call can be
 // refused, its request or its reply can be lost, it can hang, the process can panic,
 // continue late, or end while its request still arrives. Explore tries every fault at
-// every point of the run without faults first. Then it tries pairs of faults, spread evenly over the rest of
-// [ExploreOptions.Schedules]. The same body gives the same stories on every run.
+// every point of the run without faults first. Then it tries pairs of faults, spread
+// evenly over the rest of [ExploreOptions.Schedules]. The same body gives the same
+// stories on every run.
 //
 // Each schedule runs in a bubble of testing/synctest, whose clock takes no time. So body
 // must not use real sockets or goroutines from outside, and the test must not be parallel:
@@ -106,7 +107,7 @@ func (x *explorer) explore() *World {
 	}
 	var singles, pairs []schedule
 	for at, p := range calm.points {
-		for _, h := range x.harms(p) {
+		for _, h := range harms(p) {
 			singles = append(singles, schedule{{at, h}})
 		}
 	}
@@ -116,7 +117,7 @@ func (x *explorer) explore() *World {
 			return w
 		}
 		for at := single[0].at + 1; at < len(w.points); at++ {
-			for _, h := range x.harms(w.points[at]) {
+			for _, h := range harms(w.points[at]) {
 				pairs = append(pairs, schedule{single[0], {at, h}})
 			}
 		}
@@ -165,7 +166,7 @@ func provides() (restore func()) {
 func (x *explorer) run(s schedule) *World {
 	var w *World
 	x.tried++
-	stuck := time.AfterFunc(20*time.Second, func() {
+	stuck := time.AfterFunc(time.Minute, func() {
 		panic(fmt.Sprintf("idempotenttest: Explore: schedule %q does not end within a minute: a goroutine waits for something outside the bubble, or for a mutex that is held at a point", s))
 	})
 	defer stuck.Stop()
@@ -196,7 +197,7 @@ func (x *explorer) run(s schedule) *World {
 const latePoints = 5
 
 // harms returns what can happen at a point.
-func (x *explorer) harms(p pointKind) []harm {
+func harms(p pointKind) []harm {
 	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs, late, lateReply}
 	for n := range latePoints {
 		all = append(all, lateAt+strconv.Itoa(n+1))

@@ -22,6 +22,9 @@ const functionTimeout = 30 * time.Second
 // pauses are the times between the retries of the client, after the end of the lease.
 var pauses = []time.Duration{time.Minute, 2 * time.Minute, 20 * time.Minute, 2 * time.Hour}
 
+// untilFinish is more points than a process has: a late process waits for World.finish.
+const untilFinish = 1 << 20
+
 // play sends the request, retries it, and reconciles, until hours have passed.
 func (w *World) play() {
 	w.began = time.Now()
@@ -174,31 +177,31 @@ func (w *World) step(pt *pending) {
 		pt.goOn <- ""
 		return
 	}
-	p.met++
 	h := harm("")
 	if !w.calm {
 		h = w.schedule.at(len(w.points))
-		w.points = append(w.points, pt.kind)
 	}
 	switch name, isLate := strings.CutPrefix(h, lateAt); {
 	case isLate:
 		p.waits, _ = strconv.Atoi(name)
 	case h == late:
-		p.waits = 1 << 20
+		p.waits = untilFinish
 	}
 	if p.waits != 0 {
-		w.points = w.points[:len(w.points)-1] // it is met again
-		p.met--
-		w.schedule = w.schedule.without(len(w.points))
+		w.schedule = w.schedule.without(len(w.points)) // the point is met again
 		w.mu.Lock()
 		w.waiting = append(w.waiting, pt)
 		w.mu.Unlock()
 		w.addLine(p, pt.what+": the process is late")
 		return
 	}
+	p.met++
+	if !w.calm {
+		w.points = append(w.points, pt.kind)
+	}
 	switch h {
 	case lateReply:
-		p.waits = 1 << 20
+		p.waits = untilFinish
 	case inFlight:
 		w.flying = append(w.flying, func() {
 			before := w.counts()
