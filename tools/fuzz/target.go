@@ -76,8 +76,8 @@ func (s suite) build(binary string, guided bool) error {
 	return nil
 }
 
-// run fuzzes a target for d. If the seeds take all of that, as on a loaded machine,
-// it tries again three times, each for four times as long. New inputs go to a folder
+// run fuzzes a target for d. If that is over before the first new input, as on a loaded
+// machine, it tries again three times, each for four times as long. New inputs go to a folder
 // below cache, failing ones to the package's testdata/fuzz.
 func (s suite) run(binary, target, cache string, d time.Duration) result {
 	for longest := 64 * d; ; d *= 4 {
@@ -86,7 +86,7 @@ func (s suite) run(binary, target, cache string, d time.Duration) result {
 		cmd.Dir = s.dir
 		out, err := cmd.CombinedOutput()
 		r := resultOf(string(out), err)
-		if err != nil || r.inputs > 0 || d == longest {
+		if !r.untried || d == longest {
 			return r
 		}
 	}
@@ -94,8 +94,9 @@ func (s suite) run(binary, target, cache string, d time.Duration) result {
 
 // result is the result of fuzzing a target.
 type result struct {
-	inputs  int // inputs tried
-	corpus  int // inputs in the corpus, including those of earlier runs; 0 if unguided
+	inputs  int  // inputs tried
+	corpus  int  // inputs in the corpus, including those of earlier runs; 0 if unguided
+	untried bool // the time was up before the first new input
 	failure string
 }
 
@@ -115,7 +116,7 @@ func (r result) String() string {
 const minimize = "100x"
 
 var (
-	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) \(\d+/sec\)(?:, .*\(total: (\d+)\))?$`)
+	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*?(?:, execs: (\d+) \(\d+/sec\)(?:, .*\(total: (\d+)\))?)?$`)
 	// late matches the output of a target that was in the middle of an input
 	// when its time was up. go test reports that as a failure
 	// (go.dev/issue/75804, until Go 1.27).
@@ -126,16 +127,19 @@ var (
 func resultOf(output string, err error) (r result) {
 	rest := output
 	for _, m := range progress.FindAllStringSubmatchIndex(output, -1) {
-		r.inputs, _ = strconv.Atoi(output[m[2]:m[3]])
+		if m[2] >= 0 {
+			r.inputs, _ = strconv.Atoi(output[m[2]:m[3]])
+		}
 		if m[4] >= 0 {
 			r.corpus, _ = strconv.Atoi(output[m[4]:m[5]])
 		}
 		rest = strings.TrimPrefix(output[m[1]:], "\n")
 	}
 	switch {
-	case err != nil && (r.inputs == 0 || !late.MatchString(rest)):
+	case err != nil && !late.MatchString(rest):
 		r.failure = output
 	case r.inputs == 0:
+		r.untried = true
 		r.failure = "no input was tried:\n" + output
 	}
 	return r

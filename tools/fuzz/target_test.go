@@ -14,7 +14,8 @@ import (
 
 func TestResult(t *testing.T) {
 	t.Parallel()
-	const ran = "fuzz: elapsed: 0s, gathering baseline coverage: 0/3 completed\n" +
+	const seeds = "fuzz: elapsed: 0s, gathering baseline coverage: 0/3 completed\n"
+	const ran = seeds +
 		"fuzz: elapsed: 3s, execs: 1000 (333/sec), new interesting: 1 (total: 4)\n" +
 		"fuzz: elapsed: 5s, execs: 2000 (400/sec), new interesting: 2 (total: 5)\n"
 	const ended = "FAIL\n"
@@ -24,16 +25,20 @@ func TestResult(t *testing.T) {
 		err    error
 		fails  bool
 	}{
-		"done":             {ran + "PASS\n", nil, false},
-		"late":             {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n" + ended, exit, false},
-		"an input":         {ran + "--- FAIL: FuzzA (5.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:5: bad\n    \n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
-		"an input, late":   {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
-		"its own deadline": {"--- FAIL: FuzzA (0.01s)\n    context deadline exceeded\n" + ended, exit, true},
-		"nothing tried":    {"PASS\n", nil, true},
+		"done":           {ran + "PASS\n", nil, false},
+		"late":           {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n" + ended, exit, false},
+		"an input":       {ran + "--- FAIL: FuzzA (5.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:5: bad\n    \n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
+		"an input, late": {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
+		"a seed":         {seeds + "--- FAIL: FuzzA (0.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:5: bad\n" + ended, exit, true},
+		"a seed, late":   {seeds + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n" + ended, exit, true},
+		"nothing tried":  {"PASS\n", nil, true},
 	} {
 		got := resultOf(row.output, row.err)
 		if (got.failure != "") != row.fails || strings.Contains(got.String(), "FAILED") != row.fails || !row.fails && (got.inputs != 2000 || got.corpus != 5) {
 			t.Errorf("%s: got %+v, want a failure: %v", name, got, row.fails)
+		}
+		if untried := name == "a seed, late" || name == "nothing tried"; got.untried != untried {
+			t.Errorf("%s: got %+v, want untried: %v", name, got, untried)
 		}
 	}
 }
