@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
@@ -106,7 +107,12 @@ type parser struct {
 	tokens []string // not parsed yet
 }
 
-var token = regexp.MustCompile(`^(?:[#:]\w+|[A-Za-z]\w*|\d+|<=|>=|<>|[=<>(),.\[\]+-])`)
+var (
+	token      = regexp.MustCompile(`^(?:[#:]\w+|[A-Za-z]\w*|\d+|<=|>=|<>|[=<>(),.\[\]+-])`)
+	startsName = regexp.MustCompile(`^[A-Za-z]`)
+	// tokenized has the tokens of each expression that was parsed. A program has few.
+	tokenized sync.Map
+)
 
 func (e *expressions) parser(kind, text string) *parser {
 	e.anyPresent = true
@@ -115,6 +121,11 @@ func (e *expressions) parser(kind, text string) *parser {
 	if rest == "" {
 		p.fail("The expression can not be empty;")
 	}
+	if known, ok := tokenized.Load(rest); ok {
+		p.tokens = known.([]string)
+		return p
+	}
+	whole := rest
 	for rest != "" {
 		t := token.FindString(rest)
 		if t == "" {
@@ -123,6 +134,7 @@ func (e *expressions) parser(kind, text string) *parser {
 		p.tokens = append(p.tokens, t)
 		rest = strings.TrimSpace(rest[len(t):])
 	}
+	tokenized.Store(whole, p.tokens)
 	return p
 }
 
@@ -512,7 +524,7 @@ func (p *parser) name() string {
 		}
 		p.used[t] = true
 		return name
-	case !regexp.MustCompile(`^[A-Za-z]`).MatchString(t):
+	case !startsName.MatchString(t):
 		p.fail("Syntax error; token: %q", t)
 	case reserved(t):
 		p.fail("Attribute name is a reserved keyword; reserved keyword: %s", t)

@@ -78,9 +78,30 @@ func onlyKnown(what string, in any, known string) {
 	if v.IsNil() {
 		refuse("%s: missing input", what)
 	}
-	for field, value := range v.Elem().Fields() {
-		if field.IsExported() && !value.IsZero() && !slices.Contains(strings.Fields(known), field.Name) {
-			panic(unsupported(what + " with " + field.Name))
+	for _, i := range unknownFields(v.Elem().Type(), known) {
+		if !v.Elem().Field(i).IsZero() {
+			panic(unsupported(what + " with " + v.Elem().Type().Field(i).Name))
 		}
 	}
 }
+
+// unknownFields returns the exported fields of a struct that are not among the known ones.
+func unknownFields(t reflect.Type, known string) (fields []int) {
+	type structAnd struct {
+		t     reflect.Type
+		known string
+	}
+	if cached, ok := unknown.Load(structAnd{t, known}); ok {
+		return cached.([]int)
+	}
+	names := strings.Fields(known)
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && !slices.Contains(names, f.Name) {
+			fields = append(fields, i)
+		}
+	}
+	unknown.Store(structAnd{t, known}, fields)
+	return fields
+}
+
+var unknown sync.Map // the results of unknownFields

@@ -59,6 +59,7 @@ package idempotenttest
 //	fixture.go                Fixture: how the suites open a store
 //	explore.go                Explore: crash a handler at every point
 //	explore_driver.go         what happens in a schedule, one call at a time
+//	explore_sql.go            World.Connector: statements of database/sql as points
 //	explore_points.go         points: calls at which a process can be crashed
 //	explore_judge.go          promises, rules and stories
 //	explore_world.go          World: what survives a process

@@ -5,6 +5,7 @@ package idempotenttest
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -33,7 +34,8 @@ import (
 // refused, its request or its reply can be lost, it can hang, the process can panic,
 // continue late, or end while its request still arrives. Explore tries every fault at
 // every point of the run without faults first. Then it tries pairs of faults, spread
-// evenly over the rest of [ExploreOptions.Schedules]. The same body gives the same
+// evenly over three quarters of the rest of [ExploreOptions.Schedules], and three faults.
+// The story has as few of them as possible. The same body gives the same
 // stories on every run.
 //
 // Each schedule runs in a bubble of testing/synctest, whose clock takes no time. So body
@@ -107,7 +109,7 @@ func (x *explorer) explore() *World {
 	}
 	var singles, pairs []schedule
 	for at, p := range calm.points {
-		for _, h := range harms(p) {
+		for _, h := range x.harms(p) {
 			singles = append(singles, schedule{{at, h}})
 		}
 	}
@@ -117,18 +119,41 @@ func (x *explorer) explore() *World {
 			return w
 		}
 		for at := single[0].at + 1; at < len(w.points); at++ {
-			for _, h := range harms(w.points[at]) {
+			for _, h := range x.harms(w.points[at]) {
 				pairs = append(pairs, schedule{single[0], {at, h}})
 			}
 		}
 	}
-	for _, pair := range spread(pairs, x.Schedules-x.tried) {
-		if w := x.run(pair); w.broken != "" {
-			return w
+	x.possible = 1 + len(singles) + len(pairs)
+	var triples []schedule
+	random := rand.New(rand.NewPCG(1, 2)) // the same on every run
+	for _, pair := range spread(pairs, (x.Schedules-x.tried)*3/4) {
+		w := x.run(pair)
+		if w.broken != "" {
+			return x.shortened(w)
+		}
+		if next := pair[1].at + 1; next < len(w.points) {
+			at := next + random.IntN(len(w.points)-next)
+			all := x.harms(w.points[at])
+			triples = append(triples, schedule{pair[0], pair[1], {at, all[random.IntN(len(all))]}})
 		}
 	}
-	x.possible = 1 + len(singles) + len(pairs)
+	for _, triple := range spread(triples, x.Schedules-x.tried) {
+		if w := x.run(triple); w.broken != "" {
+			return x.shortened(w)
+		}
+	}
 	return nil
+}
+
+// shortened returns a run that breaks a promise with as few faults of w as possible.
+func (x *explorer) shortened(w *World) *World {
+	for _, f := range w.asked {
+		if shorter := x.run(w.asked.without(f.at)); shorter.broken != "" {
+			return x.shortened(shorter)
+		}
+	}
+	return w
 }
 
 // spread returns at most n schedules, evenly spread over all.
@@ -197,15 +222,21 @@ func (x *explorer) run(s schedule) *World {
 const latePoints = 5
 
 // harms returns what can happen at a point.
-func harms(p pointKind) []harm {
-	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs, late, lateReply}
-	for n := range latePoints {
-		all = append(all, lateAt+strconv.Itoa(n+1))
+func (x *explorer) harms(p pointKind) []harm {
+	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs}
+	if p != sqlPoint || !x.Outlives { // database/sql waits for a mutex when the context ends
+		all = append(all, late, lateReply)
+		for n := range latePoints {
+			all = append(all, lateAt+strconv.Itoa(n+1))
+		}
 	}
 	if p != storePoint {
 		all = append(all, lostRequest, inFlight)
 	}
-	if p == providerPoint {
+	if p == sdkPoint || p == keyedPoint {
+		all = append(all, sentTwice)
+	}
+	if p >= providerPoint {
 		all = append(all, unavailable, failedAfter, panics)
 	}
 	return all

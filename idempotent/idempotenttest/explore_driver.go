@@ -3,6 +3,7 @@
 package idempotenttest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 )
 
@@ -34,6 +36,7 @@ func (w *World) play() {
 	}
 	w.invoke("request", w.handler)
 	w.invoke("retry", w.handler)
+	w.invokeOthers()
 	if !w.outlives {
 		w.finish()
 	}
@@ -48,11 +51,21 @@ func (w *World) play() {
 		time.Sleep(2 * time.Hour)
 		w.reconcile()
 	}
+	w.invokeOthers()
 	w.invoke("last retry", w.handler)
 	w.finish()
 	w.judgeEnd()
 	for _, p := range w.procs {
 		w.kill(p, "")
+	}
+}
+
+// invokeOthers sends the other requests with the key, which is in use.
+func (w *World) invokeOthers() {
+	if len(w.claimed) > 0 {
+		for _, other := range w.others {
+			w.invoke(otherRequest, other)
+		}
 	}
 }
 
@@ -74,17 +87,13 @@ func (w *World) invoke(what string, start func(*Process) func(context.Context) (
 	if w.broken != "" {
 		return
 	}
-	p := &Process{w: w, n: len(w.procs) + 1, what: what, deadline: time.Now().Add(functionTimeout), ended: make(chan struct{}), dead: make(chan struct{})}
-	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), processKey{}, p), p.deadline)
-	guard, err := idempotent.New(w.storeOf(p), func(o *idempotent.Options) {
-		o.Observer = event.ObserverFunc(w.observe)
-		o.Logger = slog.New(slog.DiscardHandler)
-		o.RequestID = func(context.Context) string { return "process-" + strconv.Itoa(p.n) }
-	})
-	if err != nil {
-		panic(err)
+	env := w.environmentFor(what)
+	p := &Process{
+		Guard: env.guard, w: w, n: len(w.procs) + 1, what: what, deadline: time.Now().Add(functionTimeout),
+		ended: make(chan struct{}), dead: make(chan struct{}),
+		last: map[driver.RecordID]driver.Record{}, sent: map[driver.RecordID]bool{},
 	}
-	p.Guard = guard
+	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), processKey{}, p), p.deadline)
 	w.mu.Lock()
 	w.procs, w.current = append(w.procs, p), p
 	w.mu.Unlock()
@@ -96,12 +105,48 @@ func (w *World) invoke(what string, start func(*Process) func(context.Context) (
 			close(p.ended)
 			w.signal()
 		}()
-		p.answer, p.err = start(p)(ctx)
+		if env.run == nil {
+			env.run = start(p)
+		}
+		p.answer, p.err = env.run(ctx)
+		p.env = env
 	}()
 	w.drive(p)
 	if p.met == 0 && p.what == "reconciler" && p.err == nil {
 		w.lines = w.lines[:began] // it found nothing
 	}
+}
+
+// freezes is how long an idle execution environment is kept here. AWS says no number.
+const freezes = 10 * time.Minute
+
+// environmentFor returns the idle execution environment of that kind, or a new one.
+func (w *World) environmentFor(what string) *environment {
+	kind := environmentKind(what)
+	if env := w.idle[kind]; env != nil && time.Since(env.since) < freezes {
+		delete(w.idle, kind)
+		return env
+	}
+	guard, err := idempotent.New(w.pointsOfStore(), func(o *idempotent.Options) {
+		o.Observer = event.ObserverFunc(w.observe)
+		o.Logger = slog.New(slog.DiscardHandler)
+		o.RequestID = func(ctx context.Context) string {
+			p, _ := w.process(ctx)
+			return "process-" + strconv.Itoa(p.n)
+		}
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &environment{guard: guard}
+}
+
+// environmentKind returns which processes share execution environments.
+func environmentKind(what string) string {
+	if what == "request" || what == "retry" || what == "last retry" {
+		return "request"
+	}
+	return what
 }
 
 // drive lets points go on, one at a time, until p has ended, was killed or is late.
@@ -115,12 +160,25 @@ func (w *World) drive(p *Process) {
 			w.step(pt)
 			continue
 		}
+		first := w.firstDeadline(p)
 		select {
 		case <-w.wake:
-		case <-time.After(time.Until(p.deadline) - time.Millisecond): // before its context ends
-			w.kill(p, "killed at the deadline")
+		case <-time.After(time.Until(first.deadline) - time.Millisecond): // before its context ends
+			w.kill(first, "killed at the deadline")
 		}
 	}
+}
+
+// firstDeadline returns the process that is killed next: p, or a late one before it.
+func (w *World) firstDeadline(p *Process) *Process {
+	if !w.outlives {
+		for _, q := range w.procs[:p.n-1] {
+			if !q.judged && !q.deadline.After(p.deadline) {
+				return q
+			}
+		}
+	}
+	return p
 }
 
 // over reports whether nothing more is to be waited for from p, and judges its answer.
@@ -135,6 +193,8 @@ func (w *World) over(p *Process) bool {
 		}
 	case isClosed(p.ended):
 		p.judged = true
+		p.env.since = time.Now()
+		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
 		w.answered(p)
 	default:
@@ -152,7 +212,7 @@ func (w *World) next(p *Process) *pending {
 		if a.process != b.process {
 			return a.process.n - b.process.n
 		}
-		return strings.Compare(a.what, b.what)
+		return cmp.Or(strings.Compare(a.what, b.what), cmp.Compare(a.record, b.record), strings.Compare(a.order, b.order))
 	})
 	for i, pt := range w.waiting {
 		if q := pt.process; q.waits > 0 && (q == p || p.met+1 < q.waits) {
@@ -160,7 +220,9 @@ func (w *World) next(p *Process) *pending {
 		}
 		w.waiting = slices.Delete(w.waiting, i, i+1)
 		// The guard stores the outcome while an effect of the handler has not ended.
-		w.fact(afterReturn, pt.kind != storePoint && slices.ContainsFunc(w.waiting, func(o *pending) bool { return o.process == pt.process && o.settles }))
+		w.fact(afterReturn, pt.kind != storePoint && slices.ContainsFunc(w.waiting, func(o *pending) bool {
+			return o.process == pt.process && o.settles && (o.record == pt.record || pt.record == "")
+		}))
 		return pt
 	}
 	return nil
@@ -203,10 +265,12 @@ func (w *World) step(pt *pending) {
 	case lateReply:
 		p.waits = untilFinish
 	case inFlight:
+		p.flies = true
 		w.flying = append(w.flying, func() {
 			before := w.counts()
 			_ = pt.do()
-			w.judgeCall(pt, pt.what+": the request arrives", before, false)
+			w.judgeCall(pt, arrives, before, false)
+			p.closeConnections()
 		})
 	}
 	if pt.foreign {
@@ -215,7 +279,7 @@ func (w *World) step(pt *pending) {
 	before, returned := w.counts(), isClosed(p.ended)
 	pt.goOn <- h
 	synctest.Wait()
-	w.judgeCall(pt, pt.what+harmText(h), before, returned)
+	w.judgeCall(pt, h, before, returned)
 	if h == killedBefore || h == killedAfter || h == inFlight {
 		w.kill(p, "")
 	}
@@ -235,6 +299,17 @@ func (w *World) kill(p *Process, why string) {
 		w.addLine(p, why)
 	}
 	synctest.Wait()
+	if !p.flies {
+		p.closeConnections()
+	}
+}
+
+// closeConnections ends the connections of a killed process.
+func (p *Process) closeConnections() {
+	for _, c := range p.connections {
+		c()
+	}
+	p.connections = nil
 }
 
 // finish lets late processes continue until their end, and requests arrive. That is

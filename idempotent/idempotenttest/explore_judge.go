@@ -28,6 +28,13 @@ func (w *World) answered(p *Process) {
 	}
 	status, final := outcomeOf(p.answer, p.err)
 	w.addLine(p, "answers "+status)
+	if p.what == otherRequest {
+		if status == success {
+			w.breaks("another request with the same key succeeded", sameFingerprint)
+		}
+		w.checkAll()
+		return
+	}
 	w.last = p
 	for i, n := range w.counts() {
 		switch name := w.promises[i].name; {
@@ -88,11 +95,11 @@ func (w *World) judgeEnd() {
 	}
 }
 
-// judgeCall adds a line about a call, with what it changed, and judges the counts.
-func (w *World) judgeCall(pt *pending, what string, before []int, returned bool) {
+// judgeCall adds a line about a call with a harm, with what it changed, and judges the counts.
+func (w *World) judgeCall(pt *pending, h harm, before []int, returned bool) {
 	w.seen = nil
-	p := pt.process
-	write, isCall := strings.CutPrefix(pt.what, "DynamoDB: ")
+	p, what := pt.process, pt.what+harmText(h)
+	write, isCall := strings.CutPrefix(pt.what, sdkCall)
 	w.commits = w.commits || write == "TransactWriteItems"
 	after := w.counts()
 	for i, n := range after {
@@ -102,7 +109,9 @@ func (w *World) judgeCall(pt *pending, what string, before []int, returned bool)
 				w.breaks("an effect happened outside every point", outsidePoint)
 			}
 			w.fact(afterReturn, returned)
+			w.fact(twiceByTransport, h == sentTwice && pt.kind == keyedPoint)
 			w.fact(keyIgnored, pt.key != "" && w.used[pt.key])
+			w.fact(repeated, pt.key == "" && before[i] > 0)
 			w.fact(besideCommit, isCall && write != "TransactWriteItems" && w.commits)
 			w.used[pt.key] = true
 		}
@@ -117,36 +126,43 @@ func (w *World) judgeCall(pt *pending, what string, before []int, returned bool)
 }
 
 // wrote notes what a process wrote.
-func (w *World) wrote(p *Process, r driver.Record) {
+func (w *World) wrote(p *Process, op driver.Op, r driver.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.State == driver.StateInProgress && r.Attempt != p.last.Attempt {
-		p.sent = false
+	if op == driver.OpInsert {
+		first, known := w.claimed[r.ID]
+		w.fact(expired, known && first != r.Owner)
+		w.claimed[r.ID] = r.Owner
 	}
-	p.last = r
+	if r.State == driver.StateInProgress && r.Attempt != p.last[r.ID].Attempt {
+		p.sent[r.ID] = false
+	}
+	p.last[r.ID] = r
 	if p.what == "reconciler" && r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved {
 		w.facts[provenTooEarly] = true
 	}
 }
 
-// sends notes a request, and returns its key.
+// sends notes a request, and returns its key: the downstream key, if it has that anywhere.
 func (w *World) sends(p *Process, req *http.Request, body []byte) (sent string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p.sent = true
+	id := recordOf(req.Context())
+	p.sent[id] = true
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		return ""
 	}
-	path := req.Method + " " + req.URL.Path
+	path := string(id) + req.Method + " " + req.URL.Path
 	sent = req.Header.Get("Idempotency-Key")
 	w.fact(otherKey, otherThanFirst(w.keys, path, sent))
-	if _, ok := idempotent.FromContext(req.Context()); !ok {
+	if id == "" {
 		return sent
 	}
+	record := p.last[id]
 	key := idempotent.DownstreamKey(req.Context())
-	w.fact(outsideStep, p.last.Recovery == driver.Resume && key == p.last.ID.DownstreamKey())
-	for _, name := range p.last.StepNames {
-		if p.last.ID.StepKey(name) == key {
+	w.fact(outsideStep, record.Recovery == driver.Resume && key == id.DownstreamKey())
+	for _, name := range record.StepNames {
+		if id.StepKey(name) == key {
 			w.fact(changedStep, otherThanFirst(w.steps, path, name))
 		}
 	}
@@ -154,7 +170,11 @@ func (w *World) sends(p *Process, req *http.Request, body []byte) (sent string) 
 	for _, values := range req.Header {
 		all += strings.Join(values, "")
 	}
-	w.fact(noKey, !strings.Contains(all, key) && !strings.Contains(all, idempotent.AsUUID(key)))
+	has := strings.Contains(all, key) || strings.Contains(all, idempotent.AsUUID(key))
+	w.fact(noKey, !has)
+	if has {
+		return key
+	}
 	return sent
 }
 
@@ -178,7 +198,17 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 	if e.Kind != event.RequestEnded {
 		w.facts[string(e.Kind)] = true
 	}
-	w.fact(notExecutedSent, e.Kind == event.Retryable && p.sent && idempotent.IsNotExecuted(e.Err))
+	w.fact(notExecutedSent, e.Kind == event.Retryable && idempotent.IsNotExecuted(e.Err) && p.sentFor(e))
+}
+
+// sentFor reports whether the process sent a request for the record of an event.
+func (p *Process) sentFor(e event.Event) bool {
+	for id, sent := range p.sent {
+		if sent && id.Operation() == e.Operation && id.KeyHash() == e.KeyHash {
+			return true
+		}
+	}
+	return false
 }
 
 // counts returns how often each effect has happened.
@@ -300,7 +330,11 @@ const (
 	notExecutedSent   = "NotExecuted after a request"
 	outsideStep       = "an effect outside a step"
 	besideCommit      = "a write beside a Commit"
+	twiceByTransport  = "an effect repeated by the transport"
 	keyIgnored        = "an effect repeated under one key"
+	repeated          = "an effect repeated without a key"
+	expired           = "a key that counts as new after its record expired"
+	sameFingerprint   = "another request with an equal fingerprint"
 	ignoredError      = "a success after a call that failed"
 	otherKey          = "two keys for one request"
 	noKey             = "a request without the downstream key"
@@ -322,7 +356,11 @@ var rules = []struct{ fact, text string }{
 	{otherKey, "Send the same key for the same effect on each attempt: idempotent.DownstreamKey(ctx)."},
 	{noKey, "Send idempotent.DownstreamKey(ctx) with the request."},
 	{provenTooEarly, "Answer ProvenNotExecuted only if nothing can follow: a request that is in flight can still arrive."},
-	{keyIgnored, "The provider has repeated an effect under the same key. If it knows no keys, declare the step AtMostOnce, or the operation Reconcile."},
+	{expired, "Keep a record longer than any client or event source retries: Options.Retention."},
+	{sameFingerprint, "Let the fingerprint of the key cover every field that changes the effect."},
+	{twiceByTransport, "net/http repeats a request with the header Idempotency-Key after a lost connection: send that header only to a provider that honors it."},
+	{keyIgnored, "The provider has repeated an effect under the same key. If it knows no keys, or forgets them so early, declare the step AtMostOnce, or the operation Reconcile."},
+	{repeated, "A run after a fault repeats an effect: give the effect a key, such as a unique column with DownstreamKey, or declare its step AtMostOnce, or the operation Reconcile."},
 	{ignoredError, "Return the error of every call."},
 	{finalAfterFault, "Return Final only for an outcome that no retry can change, not for a temporary failure."},
 	{withoutResolver, "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},

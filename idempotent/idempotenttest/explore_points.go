@@ -11,19 +11,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// storeOf returns the store of a process, whose calls are points.
-func (w *World) storeOf(p *Process) driver.Store {
+// pointsOfStore returns the store, whose calls are points of the process that makes them.
+func (w *World) pointsOfStore() driver.Store {
 	return Intercept(w.store, func(ctx context.Context, c *StoreCall) {
+		p, _ := w.process(ctx)
 		do := func() error {
 			c.Do(ctx)
 			if c.Err == nil && c.Current == nil && (c.Op == driver.OpInsert || c.Op == driver.OpReplace) {
-				w.wrote(p, c.Record)
+				w.wrote(p, c.Op, c.Record)
 			}
 			return c.Err
 		}
@@ -34,7 +36,7 @@ func (w *World) storeOf(p *Process) driver.Store {
 			return
 		}
 		settles := c.Op == driver.OpReplace && c.Record.State != driver.StateInProgress
-		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), settles: settles, process: p, done: ctx.Done(), do: do}
+		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), record: c.Record.ID, settles: settles, process: p, done: ctx.Done(), do: do}
 		if w.meet(pt); pt.err != nil {
 			c.Current, c.Data, c.Err = nil, nil, pt.err
 		}
@@ -63,14 +65,20 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("idempotenttest: Explore: a request to " + req.URL.Host + " without a provider: call World.Provider")
 	}
 	var answer *http.Response
-	pt := &pending{kind: providerPoint, what: "provider: " + req.Method + " " + req.URL.Path, process: p, foreign: foreign, done: req.Context().Done(), do: func() error {
+	kind := providerPoint
+	if req.Header.Get("Idempotency-Key") != "" {
+		kind = keyedPoint
+	}
+	pt := &pending{kind: kind, what: "provider: " + req.Method + " " + req.URL.Path, order: req.URL.RawQuery + string(body)}
+	pt.record, pt.process, pt.foreign, pt.done = recordOf(req.Context()), p, foreign, req.Context().Done()
+	pt.do = func() error {
 		arrived := req.Clone(context.Background())
 		arrived.Body, arrived.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
 		rec := httptest.NewRecorder()
 		w.provider.ServeHTTP(rec, arrived)
 		answer = rec.Result()
 		return nil
-	}}
+	}
 	if p != nil && !w.counting.Load() {
 		pt.key = w.sends(p, req, body)
 	}
@@ -103,7 +111,14 @@ func failure(status int) *http.Response {
 // call, or that of a fault.
 func (w *World) Do(ctx context.Context, name string, call func() error) error {
 	p, foreign := w.process(ctx)
-	pt := &pending{kind: effectPoint, what: name, process: p, foreign: foreign, do: call, done: ctx.Done()}
+	kind := effectPoint
+	switch {
+	case strings.HasPrefix(name, sdkCall):
+		kind = sdkPoint
+	case strings.HasPrefix(name, sqlCall):
+		kind = sqlPoint
+	}
+	pt := &pending{kind: kind, what: name, record: recordOf(ctx), process: p, foreign: foreign, do: call, done: ctx.Done()}
 	w.meet(pt)
 	return pt.err
 }
@@ -159,11 +174,16 @@ func (w *World) meet(pt *pending) (h harm) {
 	case hangs:
 		select {
 		case <-pt.done:
-			time.Sleep(time.Millisecond) // behind all that ends at the same moment
+			if pt.kind != sqlPoint { // a goroutine that waits for its mutex stops the clock
+				time.Sleep(time.Millisecond) // behind all that ends at the same moment
+			}
 			pt.err = context.DeadlineExceeded
 		case <-p.dead:
 			pt.err = errKilled
 		}
+	case sentTwice:
+		_ = pt.do()
+		pt.err = pt.do()
 	default:
 		pt.err = pt.do()
 		switch h {

@@ -30,6 +30,7 @@ type World struct {
 	promises []*promised
 	checks   []check
 	handler  func(*Process) func(context.Context) (any, error)
+	others   []func(*Process) func(context.Context) (any, error) // requests with the same key
 	recon    func(*idempotent.Guard) func(context.Context) (idempotent.Report, error)
 
 	began time.Time
@@ -41,8 +42,9 @@ type World struct {
 
 	points []pointKind // that were met
 	procs  []*Process
-	flying []func() // requests of killed processes
-	calm   bool     // no more faults
+	idle   map[string]*environment // by what their processes are for
+	flying []func()                // requests of killed processes
+	calm   bool                    // no more faults
 
 	outlives bool   // ExploreOptions.Outlives
 	test     string // its name
@@ -53,8 +55,9 @@ type World struct {
 }
 
 func newWorld(s schedule) *World {
-	return &World{asked: s, schedule: s, store: memstore.New(), wake: make(chan struct{}, 1), judge: judge{
+	return &World{asked: s, schedule: s, store: memstore.New(), idle: map[string]*environment{}, wake: make(chan struct{}, 1), judge: judge{
 		facts: map[string]bool{}, keys: map[string]string{}, steps: map[string]string{}, used: map[string]bool{},
+		claimed: map[driver.RecordID]driver.Owner{},
 	}}
 }
 
@@ -94,18 +97,26 @@ func (w *World) Reconciler(newReconciler func(*idempotent.Guard) func(context.Co
 func (w *World) Store(s driver.Store) { w.store, w.direct = s, true }
 
 // Handle adds the handler of a function on Lambda. newHandler gets a guard and returns it,
-// as in the function's main: it is called for each process. The request and its retries
-// are req. An answer is a success if its error is nil and, if it has the fields, its
+// as in the function's main: it is called for each execution environment, and one that was
+// not killed serves the next requests of the same minutes too. The request and its retries
+// are req. Each of others is another request with the same key, such as another amount:
+// it is sent after the first request has claimed the key, and must not succeed. An answer is a success if its error is nil and, if it has the fields, its
 // StatusCode is 200 to 299 and its BatchItemFailures are empty.
-func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard) func(context.Context, Req) (Resp, error)) {
-	w.Process(func(p *Process) func(context.Context) (any, error) {
-		handle := newHandler(p.Guard)
-		return func(ctx context.Context) (any, error) { return handle(ctx, req) }
-	})
+func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard) func(context.Context, Req) (Resp, error), others ...Req) {
+	handles := func(req Req) func(*Process) func(context.Context) (any, error) {
+		return func(p *Process) func(context.Context) (any, error) {
+			handle := newHandler(p.Guard)
+			return func(ctx context.Context) (any, error) { return handle(ctx, req) }
+		}
+	}
+	w.Process(handles(req))
+	for _, other := range others {
+		w.others = append(w.others, handles(other))
+	}
 }
 
-// Process adds a handler that needs more than a guard. f is called for each process, and
-// returns what the process does with the request.
+// Process adds a handler that needs more than a guard. f is called for each execution
+// environment, and returns what it does with the request.
 func (w *World) Process(f func(*Process) func(context.Context) (any, error)) { w.handler = f }
 
 func (w *World) signal() {
@@ -115,14 +126,22 @@ func (w *World) signal() {
 	}
 }
 
+// environment is an execution environment of Lambda. It serves one process at a time.
+type environment struct {
+	guard *idempotent.Guard
+	run   func(context.Context) (any, error)
+	since time.Time // it is idle
+}
+
 // Process is one process that handles the request, or reconciles.
 type Process struct {
 	// Guard is over the store of the world.
 	Guard *idempotent.Guard
 
 	w        *World
-	n        int    // from 1
-	what     string // it is for, in the story
+	n        int          // from 1
+	what     string       // it is for, in the story
+	env      *environment // that served it to its end
 	deadline time.Time
 	ended    chan struct{} // closed when its function has returned
 	dead     chan struct{} // closed when it is killed
@@ -131,12 +150,14 @@ type Process struct {
 	judged   bool          // its answer was, or it was killed
 
 	// What its goroutines write.
-	answer   any
-	err      error
-	panicked any
-	last     driver.Record // that it wrote
-	sent     bool          // a request, or an effect
-	open     int           // calls at points
+	answer      any
+	err         error
+	panicked    any
+	last        map[driver.RecordID]driver.Record // that it wrote
+	sent        map[driver.RecordID]bool          // a request
+	open        int                               // calls at points
+	connections []func()                          // which end when it was killed
+	flies       bool                              // a call was on its way when it was killed
 }
 
 // killed reports whether the process was killed.
@@ -151,20 +172,32 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// otherRequest is what a process with another request is for, in the story.
+const otherRequest = "another"
+
 type processKey struct{}
+
+// recordOf returns the record of the execution that has ctx, if any.
+func recordOf(ctx context.Context) driver.RecordID {
+	if e, ok := idempotent.FromContext(ctx); ok {
+		return e.RecordID()
+	}
+	return ""
+}
 
 // judge judges answers and counts, and keeps the story.
 type judge struct {
-	broken string // what is broken; empty: nothing
-	rule   string
-	lines  []string
-	facts  map[string]bool
-	keys   map[string]string // that was sent first, by method and path
-	steps  map[string]string // the name of the step that sent first, by method and path
-	used   map[string]bool   // keys that had an effect
-	seen   []int             // counts after the last point
-	first  []byte            // success
-	last   *Process
+	broken  string // what is broken; empty: nothing
+	rule    string
+	lines   []string
+	facts   map[string]bool
+	keys    map[string]string                // that was sent first, by method and path
+	steps   map[string]string                // the name of the step that sent first, by method and path
+	used    map[string]bool                  // keys that had an effect
+	seen    []int                            // counts after the last point
+	first   []byte                           // success
+	claimed map[driver.RecordID]driver.Owner // by whom first
+	last    *Process
 }
 
 // promised is what a user promises of an effect.
@@ -188,13 +221,24 @@ type pointKind byte
 const (
 	storePoint pointKind = iota
 	effectPoint
-	providerPoint
+	sqlPoint      // a statement, during which database/sql holds a mutex
+	sdkPoint      // an effect whose client repeats calls itself
+	providerPoint // from here on: requests
+	keyedPoint    // with the header Idempotency-Key, which net/http repeats itself
+)
+
+// The names of effects begin so, if the AWS SDK or database/sql makes them.
+const (
+	sdkCall = "DynamoDB: "
+	sqlCall = "SQL: "
 )
 
 // pending is a call at a point, which waits until the driver lets it go on.
 type pending struct {
 	kind    pointKind
 	what    string
+	order   string          // of calls with the same text and record
+	record  driver.RecordID // of the execution; empty: unknown
 	process *Process
 	settles bool   // it stores an outcome
 	foreign bool   // it has another context than the process
@@ -219,8 +263,10 @@ const (
 	unavailable  harm = "503"
 	failedAfter  harm = "500"
 	hangs        harm = "hangs"
+	sentTwice    harm = "sent-twice" // by the SDK, or by net/http, which has lost the first reply
 	panics       harm = "panics"
 	inFlight     harm = "in-flight"  // the process is killed, and the request arrives at the end of the lease
+	arrives      harm = "arrives"    // that request, which is no harm of a schedule
 	late         harm = "late"       // the process continues after the next one
 	lateAt       harm = "late-at-"   // and a number: it continues before that point of the next one
 	lateReply    harm = "late-reply" // as late, after the call
@@ -231,6 +277,8 @@ func harmText(h harm) string {
 	switch h {
 	case "":
 		return ""
+	case arrives:
+		return ": the request arrives"
 	case killedBefore:
 		return ": the process is killed before it"
 	case killedAfter:
@@ -247,6 +295,8 @@ func harmText(h harm) string {
 		return ": 500, with effect"
 	case hangs:
 		return ": hangs until the deadline"
+	case sentTwice:
+		return ": the client's transport loses the reply and sends it again"
 	case panics:
 		return ": the process panics after it"
 	case inFlight:

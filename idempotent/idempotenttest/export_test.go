@@ -3,12 +3,15 @@
 package idempotenttest
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Explored explores as Explore does. It returns the story of what is broken, or nothing,
@@ -23,4 +26,10 @@ func Explored(t *testing.T, body func(*World), optFns ...func(*ExploreOptions)) 
 		story = w.story()
 	}
 	return story, x.tried, h.Sum64(), x.facts
+}
+
+// Break replaces each call of the store.
+func Break(w *World, f func(context.Context, *StoreCall, driver.Store)) {
+	s := w.store
+	w.store = Intercept(s, func(ctx context.Context, c *StoreCall) { f(ctx, c, s) })
 }

@@ -182,6 +182,7 @@ var endless = map[string]string{
 	"idempotent.attempt.claim: err == nil && !again is never true":                                                            "the wait never ends",
 	"idempotent.attempt.claim: !again is not negated":                                                                         "the wait never ends",
 	"idempotent.limited: defer func() { if p := recover(); p != nil { got.err = fmt.Errorf(\"idempotent: the %s p... is gone": "no answer is ever handed over",
+	"idempotent.limited: ended is not set to nil":                                                                             "the end of the context is noticed again and again",
 	"idempotent.reconciler.rounds: r.worked == worked is never true":                                                          "an outdated list is read without end",
 	"idempotent.reconciler.next: !ok is not negated":                                                                          "an empty queue is worked on without end",
 	"idempotent.queue.take: q.changed.Wait() is not called":                                                                   "the goroutine holds the lock while it waits",

@@ -230,16 +230,14 @@ func TestProviderIsAway(t *testing.T) {
 }
 
 // Without a clear answer of the provider, the key is not run again before it is
-// resolved from the provider's ledger.
+// resolved from the provider's ledger. TestEveryCrash loses requests and replies.
 func TestNobodyKnows(t *testing.T) {
 	t.Parallel()
-	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for name, row := range map[string]struct {
 		fault    fault
 		resolved string
 		charges  int // before the resolution
 	}{
-		"the reply is lost":     {fault{true, cut}, charge.Completed, 1},
 		"the reply is not JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, charge.Completed, 1},
 		"the reply is truncated": {fault{true, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
@@ -248,7 +246,6 @@ func TestNobodyKnows(t *testing.T) {
 		"the reply redirects": {fault{true, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}}, charge.Completed, 1},
-		"the request is lost":          {fault{false, cut}, charge.NotExecuted, 0},
 		"the provider fails":           {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, charge.NotExecuted, 0},
 		"the provider lost the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, charge.NotExecuted, 0},
 	} {

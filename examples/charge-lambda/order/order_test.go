@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/order"
@@ -30,51 +29,6 @@ func (w *fixture) wantDone(t *testing.T, operation string, h order.Handler) {
 	if mailed, wanted := len(w.services.mails), w.has(t, "outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
 		t.Errorf("%d receipts mailed, and one to mail: %t", mailed, wanted)
 	}
-}
-
-// F43: three external effects, each in its own step. Whichever fails, the next
-// attempt continues from there.
-func TestInSteps(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]func(*fixture) (repair func()){
-		"nothing fails": func(*fixture) func() { return func() {} },
-		"the payment, before it happened": func(w *fixture) func() {
-			w.services.before = charge.ErrNotSent
-			return func() { w.services.before = nil }
-		},
-		"the payment, after it happened": func(w *fixture) func() {
-			w.services.after = errBroken
-			return func() { w.services.after = nil }
-		},
-		"the order": func(w *fixture) func() {
-			w.tables.fail = &types.ResourceNotFoundException{}
-			return func() { w.tables.fail = nil }
-		},
-		"the receipt": func(w *fixture) func() {
-			w.services.mail = errBroken
-			return func() { w.services.mail = nil }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newFixture(t)
-			repair := fail(w)
-			h := w.InSteps()
-			if name != "nothing fails" {
-				if c, err := w.send(t, h); err == nil {
-					t.Errorf("got %+v", c)
-				}
-			}
-			repair()
-			w.wantDone(t, order.InSteps, h)
-		})
-	}
-}
-
-func TestAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	w.wantDone(t, order.AtOnce, w.AtOnce())
 }
 
 // A declined card is the outcome of both handlers, and nothing is written.

@@ -48,7 +48,7 @@ func (s *sources) has(pkg, name, member string) bool {
 	if pkg != "" {
 		scope = nil
 		for _, imported := range s.pkg.Imports() {
-			if imported.Name() == pkg {
+			if imported.Name() == pkg && imported.Scope().Lookup(name) != nil { // two can have that name
 				scope = imported.Scope()
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,14 +17,23 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// bank is a payment provider that counts its charges. It knows no keys.
-type bank struct{ charges atomic.Int32 }
+// bank is a payment provider that counts its charges. A repeated key gets the first one.
+type bank struct {
+	charges atomic.Int32
+	made    sync.Map // the charge of each key
+}
 
 func (b *bank) count() int { return int(b.charges.Load()) }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get("Idempotency-Key")
+	made, ok := b.made.Load(key)
+	if !ok {
+		made = b.charges.Add(1)
+		b.made.Store(key, made)
+	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"id":"ch_%d"}`, b.charges.Add(1))
+	fmt.Fprintf(w, `{"id":"ch_%d"}`, made)
 }
 
 func request(key, body string) (r events.APIGatewayV2HTTPRequest) {
