@@ -61,8 +61,8 @@ func NewClient(base string) (*Client, error) {
 	}, nil
 }
 
-// metadataRecord is the name of the record's id in the metadata of a charge.
-const metadataRecord = "record"
+// MetadataRecord is the name of the record's id in the metadata of a charge.
+const MetadataRecord = "record"
 
 // maxReply limits how much of the provider's reply is read, in bytes.
 const maxReply = 1 << 20
@@ -74,7 +74,7 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 	body, err := json.Marshal(struct {
 		Request
 		Metadata map[string]string `json:"metadata"`
-	}{r, map[string]string{metadataRecord: string(record)}})
+	}{r, map[string]string{MetadataRecord: string(record)}})
 	if err != nil {
 		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
@@ -129,7 +129,7 @@ func (c *Client) Booked(ctx context.Context, id string) (Charge, idempotent.Reco
 	case status != http.StatusOK || booked.ID == "":
 		return Charge{}, "", fmt.Errorf("charge: the provider answered with status %d", status)
 	}
-	return booked.Charge, idempotent.RecordID(booked.Metadata[metadataRecord]), nil
+	return booked.Charge, idempotent.RecordID(booked.Metadata[MetadataRecord]), nil
 }
 
 // Find returns the charge that was made under a key, or [ErrNoCharge].

@@ -19,7 +19,7 @@ func (h *handler) create() lambdahttp.JSON[Request, Charge] {
 // charge charges a customer. It runs behind the guard, once per key. Its error
 // decides what happens to the key.
 func (h *handler) charge(ctx context.Context, request Request) (Charge, error) {
-	var record idempotent.RecordID // empty if a test disabled the guard
+	record, _ := ctx.Value(recordKey{}).(idempotent.RecordID) // empty but in the context of WithRecord
 	if execution, ok := idempotent.FromContext(ctx); ok {
 		record = execution.RecordID()
 	}
@@ -40,6 +40,15 @@ func (h *handler) charge(ctx context.Context, request Request) (Charge, error) {
 		unconfirmed.Status = http.StatusGatewayTimeout
 	}
 	return charge, idempotent.Unknown(errors.Join(err, unconfirmed))
+}
+
+type recordKey struct{}
+
+// WithRecord returns a context in which a handler with a disabled guard names a record
+// to the provider, as it does in every guarded run. So the charges of a key can be
+// compared with and without the guard.
+func WithRecord(ctx context.Context, id idempotent.RecordID) context.Context {
+	return context.WithValue(ctx, recordKey{}, id)
 }
 
 // asCreated completes the response for a charge that was made.

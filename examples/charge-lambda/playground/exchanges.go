@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
 )
 
 // Exchanges remembers requests and their answers, by the idempotency key in the
@@ -104,14 +106,19 @@ func keyOf(r *http.Request, begin []byte) string {
 	if key == "" && json.Unmarshal(begin, &body) == nil {
 		key = body.Key
 	}
-	if key = unquoted(key); len(key) > maxKey {
+	if key = unquote(key); len(key) > maxKey {
 		return ""
 	}
 	return cut(key)
 }
 
-// unquoted returns a key without the quotes that it has as a structured field.
-func unquoted(key string) string { return strings.Trim(key, `"`) }
+// KeyOf returns the idempotency key in the header of an event.
+func KeyOf(ev *events.APIGatewayV2HTTPRequest) string {
+	return unquote(ev.Headers["idempotency-key"])
+}
+
+// unquote returns a key without the quotes that it has as a structured field.
+func unquote(key string) string { return strings.Trim(key, `"`) }
 
 // cut returns the begin of s as a copy: a part of s would keep all of it, and the
 // whole head of its request, in memory.

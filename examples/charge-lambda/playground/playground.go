@@ -14,8 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/examples/charge-lambda/worker"
@@ -27,40 +25,57 @@ import (
 //go:embed index.html page.css page.js icon.svg
 var files embed.FS
 
-// Playground is what the page shows and acts on. All fields but Ledger are required.
+// Playground is what the page shows and acts on. All fields are required.
 type Playground struct {
 	Profile   string // ietf, stripe or uuid: how the page spells a key
 	Store     driver.Store
 	History   *History
 	Exchanges *Exchanges
-	Workers   *worker.Pool
-	Ledger    func() []provider.Charge // nil: the provider is elsewhere
-	Done      <-chan struct{}          // closed when the server stops, which ends the streams
+	With      Half            // the function, at "/"
+	Without   Half            // the function with its guard disabled, below the path Without
+	Done      <-chan struct{} // closed when the server stops, which ends the streams
 }
+
+// Half is the function with once, or without.
+type Half struct {
+	Workers *worker.Pool
+	Ledger  func() []provider.Charge // nil: the provider is elsewhere
+}
+
+// Without is the path of the half without once.
+const Without = "/without-once"
 
 // Routes returns the playground's handlers, by the patterns of [http.ServeMux].
 func (p *Playground) Routes() map[string]http.Handler {
 	assets := page.Handler(files)
 	return map[string]http.Handler{
-		"GET /{$}":              assets,
-		"/playground/":          http.StripPrefix("/playground", assets),
-		"GET /playground/watch": page.Secure(http.HandlerFunc(p.watch)),
-		"POST /playground/kill": page.Secure(p.Exchanges.Middleware(http.HandlerFunc(p.kill))),
+		"GET /{$}":                  assets,
+		"/playground/":              http.StripPrefix("/playground", assets),
+		"GET /playground/watch":     page.Secure(http.HandlerFunc(p.watch)),
+		"POST /playground/kill":     page.Secure(p.Exchanges.Middleware(p.kill(&p.With))),
+		"POST " + Without + "/kill": page.Secure(p.Exchanges.Middleware(p.kill(&p.Without))),
 	}
 }
 
 // snapshot is what the page shows for a key.
 type snapshot struct {
-	Now       time.Time         `json:"now"` // of the server
-	Profile   string            `json:"profile"`
-	Record    *view.Record      `json:"record"` // null: no record has the key
-	History   []entry           `json:"history"`
-	Exchanges []exchangeView    `json:"exchanges"`
-	Ledger    []provider.Charge `json:"ledger"`  // the newest first; null: the provider is elsewhere
-	Booked    int               `json:"booked"`  // all charges of the ledger
-	OfKey     int               `json:"of_key"`  // charges of the key
-	Workers   []workerView      `json:"workers"` // the oldest first
-	Problem   string            `json:"problem,omitempty"`
+	Now       time.Time      `json:"now"` // of the server
+	Profile   string         `json:"profile"`
+	Record    *view.Record   `json:"record"` // null: no record has the key
+	History   []entry        `json:"history"`
+	Exchanges []exchangeView `json:"exchanges"`
+	With      halfView       `json:"with"`
+	Without   halfView       `json:"without"`
+	Problem   string         `json:"problem,omitempty"`
+}
+
+// halfView is a half as the page shows it for a key.
+type halfView struct {
+	Ledger  []provider.Charge `json:"ledger"`  // the newest charges of the key, the newest first; null: the provider is elsewhere
+	Booked  int               `json:"booked"`  // all charges of all keys
+	OfKey   int               `json:"of_key"`  // all charges of the key
+	Amounts map[string]int64  `json:"amounts"` // their sums, by currency
+	Workers []workerView      `json:"workers"` // the oldest first
 }
 
 type workerView struct {
@@ -75,30 +90,32 @@ const maxLedger = 8
 // look returns what the page shows besides the record.
 func (p *Playground) look(key string) snapshot {
 	id := charge.RecordIDOf(key)
-	s := snapshot{Profile: p.Profile, History: p.History.log.of(id), Exchanges: p.Exchanges.of(key)}
-	if p.Ledger != nil {
-		s.Ledger = []provider.Charge{}
-		charges := p.Ledger()
-		s.Booked = len(charges)
-		for i := range charges {
-			c := charges[len(charges)-1-i]
-			if c.Key == id.DownstreamKey() {
-				s.OfKey++
+	return snapshot{Profile: p.Profile, History: p.History.log.of(id), Exchanges: p.Exchanges.of(key), With: p.With.look(key), Without: p.Without.look(key)}
+}
+
+// look returns what the page shows of h. The provider got the id of a record with each
+// charge. The downstream key is random without a guard.
+func (h *Half) look(key string) halfView {
+	v, id := halfView{Amounts: map[string]int64{}}, string(charge.RecordIDOf(key))
+	if h.Ledger != nil {
+		v.Ledger = []provider.Charge{}
+		charges := h.Ledger()
+		v.Booked = len(charges)
+		for _, c := range slices.Backward(charges) {
+			if c.Metadata[charge.MetadataRecord] != id {
+				continue
 			}
-			if len(s.Ledger) < maxLedger {
-				s.Ledger = append(s.Ledger, c)
+			v.OfKey++
+			v.Amounts[c.Currency] += c.Amount
+			if len(v.Ledger) < maxLedger {
+				v.Ledger = append(v.Ledger, c)
 			}
 		}
 	}
-	for _, w := range p.Workers.Workers() {
-		s.Workers = append(s.Workers, workerView{PID: w.PID, Busy: w.Event != nil, Mine: handles(w.Event, key)})
+	for _, w := range h.Workers.Workers() {
+		v.Workers = append(v.Workers, workerView{PID: w.PID, Busy: w.Event != nil, Mine: w.Event != nil && KeyOf(w.Event) == key})
 	}
-	return s
-}
-
-// handles reports whether an event is a request with a key.
-func handles(ev *events.APIGatewayV2HTTPRequest, key string) bool {
-	return ev != nil && unquoted(ev.Headers["idempotency-key"]) == key
+	return v
 }
 
 // watchInterval is how often the stream looks for a change. The store is asked after
@@ -165,34 +182,38 @@ func (p *Playground) record(ctx context.Context, key string) (r *view.Record, pr
 // killPatience limits how long kill waits for its moment.
 const killPatience = 5 * time.Second
 
-// kill kills the worker that handles the request of a key, as soon as the provider
-// has booked its charge. So the charge was made, and the worker cannot report it.
-func (p *Playground) kill(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Key string `json:"idempotency_key"`
-	}
-	if data, err := readBody(w, r); err != nil || json.Unmarshal(data, &body) != nil || body.Key == "" {
-		reply(w, http.StatusBadRequest, map[string]any{"detail": `The body has to be JSON like {"idempotency_key":"KEY"}.`})
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), killPatience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		s := p.look(body.Key)
-		for _, found := range s.Workers {
-			if found.Mine && (s.Ledger == nil || s.OfKey > 0) && p.Workers.Kill(found.PID) {
-				p.History.killed(charge.RecordIDOf(body.Key), found.PID)
-				reply(w, http.StatusOK, map[string]any{"killed": found.PID, "signal": "SIGKILL"})
+// kill kills the worker of h that handles the request of a key, as soon as the provider
+// has booked a charge of it. So the charge was made, and the worker cannot report it.
+func (p *Playground) kill(h *Half) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Key string `json:"idempotency_key"`
+		}
+		if data, err := readBody(w, r); err != nil || json.Unmarshal(data, &body) != nil || body.Key == "" {
+			reply(w, http.StatusBadRequest, map[string]any{"detail": `The body has to be JSON like {"idempotency_key":"KEY"}.`})
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), killPatience)
+		defer cancel()
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			v := h.look(body.Key)
+			for _, found := range v.Workers {
+				if found.Mine && (v.Ledger == nil || v.OfKey > 0) && h.Workers.Kill(found.PID) {
+					if h == &p.With {
+						p.History.killed(charge.RecordIDOf(body.Key), found.PID)
+					}
+					reply(w, http.StatusOK, map[string]any{"killed": found.PID, "signal": "SIGKILL"})
+					return
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				reply(w, http.StatusNotFound, map[string]any{"detail": "No worker is charging for this key. Send the request first, to a slow provider."})
 				return
 			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			reply(w, http.StatusNotFound, map[string]any{"detail": "No worker is charging for this key. Send the request first, to a slow provider."})
-			return
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -28,10 +30,10 @@ import (
 
 func newPlayground(done <-chan struct{}) (*Playground, http.Handler) {
 	store := memstore.New()
-	p := &Playground{
-		Profile: "ietf", Store: store, History: NewHistory(store), Exchanges: &Exchanges{}, Done: done,
-		Workers: worker.New(func() *exec.Cmd { return exec.Command("/no/such/program") }, func(int) driver.Store { return store }),
+	half := func() Half {
+		return Half{Workers: worker.New(func() *exec.Cmd { return exec.Command("/no/such/program") }, func(int) driver.Store { return store })}
 	}
+	p := &Playground{Profile: "ietf", Store: store, History: NewHistory(store), Exchanges: &Exchanges{}, With: half(), Without: half(), Done: done}
 	mux := http.NewServeMux()
 	for pattern, h := range p.Routes() {
 		mux.Handle(pattern, h)
@@ -45,13 +47,53 @@ func TestKillWithoutARequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, handler := newPlayground(nil)
-		r := httptest.NewRequest("POST", "http://127.0.0.1/playground/kill", strings.NewReader(`{"idempotency_key":"k"}`))
-		w, begun := httptest.NewRecorder(), time.Now()
-		handler.ServeHTTP(w, r)
-		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "No worker") || time.Since(begun) != killPatience {
-			t.Errorf("got %d %s after %s", w.Code, w.Body, time.Since(begun))
+		for _, path := range []string{"/playground/kill", "/without-once/kill"} {
+			r := httptest.NewRequest("POST", "http://127.0.0.1"+path, strings.NewReader(`{"idempotency_key":"k"}`))
+			w, begun := httptest.NewRecorder(), time.Now()
+			handler.ServeHTTP(w, r)
+			if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "No worker") || time.Since(begun) != killPatience {
+				t.Errorf("%s: got %d %s after %s", path, w.Code, w.Body, time.Since(begun))
+			}
 		}
 	})
+}
+
+// A half shows the charges of a key, whatever their key at the provider is: without a
+// guard it is random.
+func TestHalf(t *testing.T) {
+	t.Parallel()
+	mine := map[string]string{"record": string(charge.RecordIDOf("k"))}
+	ledger := []provider.Charge{
+		{ID: "ch_0", Key: "a", Amount: 4200, Currency: "usd", Metadata: mine},
+		{ID: "ch_1", Key: "k", Amount: 1, Currency: "usd", Metadata: map[string]string{"record": string(charge.RecordIDOf("other"))}},
+		{ID: "ch_2", Key: "k", Amount: 1, Currency: "usd"},
+		{ID: "ch_3", Key: "b", Amount: 4200, Currency: "usd", Metadata: mine},
+		{ID: "ch_4", Key: "c", Amount: 100, Currency: "eur", Metadata: mine},
+	}
+	for range 7 {
+		ledger = append(ledger, provider.Charge{ID: "ch_5", Amount: 10, Currency: "eur", Metadata: mine})
+	}
+	for _, row := range []struct {
+		booked, ofKey int
+		amounts       map[string]int64
+		shown         string
+	}{
+		{0, 0, map[string]int64{}, ""},
+		{1, 1, map[string]int64{"usd": 4200}, "ch_0"},
+		{3, 1, map[string]int64{"usd": 4200}, "ch_0"},
+		{5, 3, map[string]int64{"usd": 8400, "eur": 100}, "ch_4 ch_3 ch_0"},
+		{12, 10, map[string]int64{"usd": 8400, "eur": 170}, "ch_5 ch_5 ch_5 ch_5 ch_5 ch_5 ch_5 ch_4"},
+	} {
+		h := Half{Workers: worker.New(nil, nil), Ledger: func() []provider.Charge { return ledger[:row.booked] }}
+		v := h.look("k")
+		var shown []string
+		for _, c := range v.Ledger {
+			shown = append(shown, c.ID)
+		}
+		if got := strings.Join(shown, " "); v.Booked != row.booked || v.OfKey != row.ofKey || !maps.Equal(v.Amounts, row.amounts) || got != row.shown || v.Ledger == nil {
+			t.Errorf("of %d charges it shows %+v", row.booked, v)
+		}
+	}
 }
 
 // The stream sends what has changed, and ends with the server.
@@ -84,7 +126,7 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("the stream ended: %v", lines.Err())
 		return s
 	}
-	if s := next(); len(s.History) > 0 || s.Profile != "ietf" || s.Ledger != nil {
+	if s := next(); len(s.History) > 0 || s.Profile != "ietf" || s.With.Ledger != nil {
 		t.Errorf("at first: %+v", s)
 	}
 	r := driver.Record{ID: charge.RecordIDOf("k"), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1}

@@ -196,7 +196,7 @@ func TestPictures_Console(t *testing.T) {
 	p.Eval(`location.hash = "#r=" + encodeURIComponent(`+fmt.Sprintf("%q", idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}.RecordID())+`)`, nil)
 	p.Wait(`document.querySelector("#record").textContent.includes("reserve")`)
 	p.Eval(`document.querySelector("#store").textContent = "table once-records in eu-central-1"; document.querySelector("#mode").textContent = "changes allowed, as ada@ops-1"`, nil)
-	shoot(t, p, "console")
+	shoot(t, p, "console", "#record-title")
 }
 
 // A charge whose outcome is unknown is settled on the page, and the next request

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/deployed/browser"
 )
 
@@ -38,77 +40,162 @@ func open(t *testing.T, v browser.View, env ...string) *playground {
 	return p
 }
 
+// press presses the button of an action. What the client got is shown below it.
 func (p *playground) press(action string) {
 	p.t.Helper()
 	p.Click(`[data-action="` + action + `"]`)
+	p.Wait(`document.querySelector('[data-action="` + action + `"]').closest("li").contains(document.querySelector("#outcome"))`)
+	p.inView(action)
+}
+
+// inView fails the test unless the button of an action and the outcome below it are seen
+// without scrolling, and nothing covers them.
+func (p *playground) inView(action string) {
+	p.t.Helper()
+	var hidden []string
+	p.Eval(fmt.Sprintf(`[document.querySelector('[data-action=%q]'), document.querySelector("#got"), document.querySelector("#got-without"), document.querySelector("#next")].filter((e) => {
+		const r = e.getBoundingClientRect();
+		return ![r.top + 2, r.bottom - 2].every((y) => e.contains(document.elementFromPoint(r.left + r.width / 2, y)));
+	}).map((e) => e.outerHTML + JSON.stringify(e.getBoundingClientRect()))`, action), &hidden)
+	for _, e := range hidden {
+		p.t.Errorf("after %s this is out of sight: %s", action, e)
+	}
 }
 
 // wants waits until the page shows so many charges of its key, and these answers, in
 // any order: two may be answered at once. An answer is its status, with " replayed" or " client had gone".
-// Then it compares the page with the provider's ledger.
+// Then it compares the page with the provider's ledgers.
 func (p *playground) wants(state string, charges int, answers ...string) {
+	p.t.Helper()
+	p.Wait(fmt.Sprintf(`document.querySelector("#record .head .pill").innerText === %q`, state))
+	p.counts("", charges, answers)
+	p.agrees("")
+}
+
+// without is wants for the half without once, which has no record.
+func (p *playground) without(charges int, answers ...string) {
+	p.t.Helper()
+	p.counts("-without", charges, answers)
+	p.agrees("-without")
+}
+
+func (p *playground) counts(half string, charges int, answers []string) {
 	p.t.Helper()
 	sorted := append([]string{}, answers...)
 	slices.Sort(sorted)
 	want, _ := json.Marshal(sorted)
 	p.Wait(fmt.Sprintf(`(() => {
-		const shown = [...document.querySelectorAll("#answers > li")].map((li) => [...li.querySelectorAll(".pill")].map((e) => e.textContent.replace(/^(\d+).*/, "$1")).join(" "));
-		return JSON.stringify(shown.sort()) === %s && document.querySelector("#state").innerText === %q && document.querySelector("#of-key").innerText === "%d";
-	})()`, quoted(string(want)), state, charges))
-	p.agrees()
+		const shown = [...document.querySelectorAll("#answers%[1]s > li")].map((li) => [...li.querySelectorAll(".pill")].map((e) => e.textContent.replace(/^(\d+).*/, "$1")).join(" "));
+		return JSON.stringify(shown.sort()) === %[2]s && document.querySelector("#of-key%[1]s").innerText === "%[3]d";
+	})()`, half, quoted(string(want)), charges))
 }
 
-// charge is a line of the ledger.
-type charge struct {
-	ID  string
-	Key string `json:"idempotency_key"`
+// booked is a line of a ledger.
+type booked struct {
+	ID       string
+	Amount   int64
+	Metadata struct{ Record idempotent.RecordID }
 }
 
-// agrees compares the page with the provider's ledger.
-func (p *playground) agrees() {
+// agrees waits until the page shows what is in the ledger of a half.
+func (p *playground) agrees(half string) {
 	p.t.Helper()
-	resp, err := http.Get(p.url + "/provider/charges")
+	path := map[string]string{"": "/provider/charges", "-without": "/without-once/provider/charges"}[half]
+	resp, err := http.Get(p.url + path)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var ledger []charge
+	var ledger []booked
 	if err := json.NewDecoder(resp.Body).Decode(&ledger); err != nil {
 		p.t.Fatal(err)
 	}
-	var shown struct {
-		Booked, OfKey string
-		Rows, Mine    []string
-		Key           string
-	}
-	p.Eval(`({
-		Booked: document.querySelector("#booked").innerText, OfKey: document.querySelector("#of-key").innerText,
-		Rows: [...document.querySelectorAll("#ledger tr code")].map((e) => e.textContent),
-		Mine: [...document.querySelectorAll("#ledger tr.mine code")].map((e) => e.textContent),
-		Key: document.querySelector("#record .keys code")?.textContent ?? "",
-	})`, &shown)
-	var mine, rows []string
+	var key string
+	p.Eval(`document.querySelector("#key").textContent`, &key)
+	var sum int64
+	rows := []string{}
 	for _, c := range slices.Backward(ledger) {
-		text := c.ID[:13] + "…"
-		if len(rows) < 8 {
-			rows = append(rows, text)
-		}
-		if c.Key == shown.Key {
-			mine = append(mine, text)
+		if c.Metadata.Record == charge.RecordIDOf(key) {
+			rows = append(rows, c.ID[:13]+"…")
+			sum += c.Amount
 		}
 	}
-	if shown.Booked != fmt.Sprintf("%d in all", len(ledger)) || shown.OfKey != strconv.Itoa(len(mine)) ||
-		!slices.Equal(shown.Rows, rows) || !slices.Equal(shown.Mine, mine) {
-		p.t.Errorf("the page shows %+v; the ledger is %+v", shown, ledger)
+	n := len(rows)
+	if half == "" && n > 1 {
+		p.t.Errorf("with once the key was charged %d times", n)
 	}
-	if len(mine) > 1 {
-		p.t.Errorf("the key was charged %d times", len(mine))
-	}
+	verdict := append([]string{"Not charged", "✓ Charged once", "✕ Charged twice"}, fmt.Sprintf("✕ Charged %d times", n))[min(n, 3)]
+	want, _ := json.Marshal([]any{fmt.Sprintf("%d in all", len(ledger)), strconv.Itoa(n), fmt.Sprintf("%.2f usd", float64(sum)/100), verdict, max(n-1, 0), rows})
+	p.Wait(fmt.Sprintf(`(() => {
+		const side = document.querySelector("#of-key%[1]s").closest(".side"), text = (s) => side.querySelector(s).textContent, ledger = document.querySelector("#ledger%[1]s");
+		return JSON.stringify([document.querySelector("#booked%[1]s").textContent, text(".count"), text(".money"), text(".verdict"),
+			ledger.innerText.split("✕ charged again").length - 1, [...ledger.querySelectorAll("code")].map((e) => e.textContent)]) === %[2]s;
+	})()`, half, quoted(string(want))))
 }
 
 func quoted(s string) string {
 	text, _ := json.Marshal(s) // a string always encodes
 	return string(text)
+}
+
+// A newcomer presses the button that the page suggests, until it says that this was the
+// last one. The customer is charged twice without once, and never with it. Every answer
+// is below its button and in sight.
+func TestTour(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		view     browser.View
+		keyboard bool
+	}{
+		"mouse":    {browser.View{}, false},
+		"keyboard": {browser.View{Width: 900, Height: 700, Dark: true}, true},
+		"phone":    {browser.View{Width: 360, Height: 640}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t, row.view, shortLease)
+			for i, step := range []struct {
+				action        string
+				with, without int // charges of the key afterwards
+				says          string
+			}{
+				{"send", 1, 1, "lose the reply"},
+				{"lose", 1, 1, "Send it again"},
+				{"retry", 1, 2, "One charge with once, two charges without. Now kill"},
+				{"kill", 1, 1, "Send it again"},
+				{"retry", 1, 2, "One charge with once, two charges without. Reconcile"},
+				{"reconcile", 1, 2, "gets its answer"},
+				{"retry", 1, 3, "One charge with once, three charges without. Every retry"},
+				{"two", 1, 2, "another amount"},
+				{"other", 1, 3, "That was the last button. Start again"},
+				{"send", 1, 1, "lose the reply"},
+			} {
+				button := `.suggested [data-action="` + step.action + `"]`
+				p.Wait(`document.querySelector('` + button + `') && document.querySelectorAll(".suggested").length === 1`)
+				if row.keyboard {
+					p.TabToFromTop(button)
+					p.Press("Enter")
+				} else {
+					p.Click(button)
+				}
+				p.Wait(fmt.Sprintf(`[["", %d], ["-without", %d]].every(([half, n]) => document.querySelector("#of-key" + half).textContent === String(n))
+					&& document.querySelector("#next").textContent.includes(%q)`, step.with, step.without, step.says))
+				p.inView(step.action)
+				p.agrees("")
+				p.agrees("-without")
+				var heard, shown string
+				p.Eval(`document.querySelector("#announce-next").textContent`, &heard)
+				p.Eval(`document.querySelector("#next").textContent`, &shown)
+				if !strings.HasPrefix(heard, shown) {
+					t.Errorf("after %s screen readers hear %q, and the page shows %q", step.action, heard, shown)
+				}
+				if i == 4 { // two charges without once
+					p.FitsWidth()
+					p.Axe()
+				}
+			}
+		})
+	}
 }
 
 // A newcomer's way through the page, without a crash.
@@ -130,23 +217,28 @@ func TestPlayground(t *testing.T) {
 
 	p.press("retry")
 	p.wants("completed", 1, "201", "201 replayed")
+	p.without(2, "201", "201")
 	p.press("other")
 	p.wants("completed", 1, "201", "201 replayed", "422")
+	p.without(3, "201", "201", "201")
 
 	p.press("lose")
 	p.wants("completed", 1, "201 client had gone")
 	p.press("retry")
 	p.wants("completed", 1, "201 client had gone", "201 replayed")
+	p.without(2, "201 client had gone", "201")
 
 	p.press("two")
 	p.Wait(`document.querySelectorAll("#answers > li").length === 2`)
 	p.Wait(`["201", "409"].every((s) => document.querySelector("#answers").innerText.includes(s))`)
-	p.Wait(`document.querySelector("#state").innerText === "completed"`)
-	p.agrees()
+	p.Wait(`document.querySelector("#record .head .pill").innerText === "completed"`)
+	p.agrees("")
+	p.without(2, "201", "201")
 
 	p.Eval(`document.querySelector("#customer").value = "cus_declined"`, nil)
 	p.press("send")
 	p.wants("completed", 0, "402")
+	p.without(0, "402")
 	p.press("retry")
 	p.wants("completed", 0, "402", "402 replayed")
 	p.press("reconcile") // the ledger has no charge, and the record is completed
@@ -164,15 +256,16 @@ func TestKillTheWorker(t *testing.T) {
 	p := open(t, browser.View{}, shortLease)
 	p.press("kill")
 	p.Wait(`document.querySelector("#answers").innerText.includes("SIGKILL")`)
-	said := regexp.MustCompile(`Process (\d+) got SIGKILL`).FindStringSubmatch(p.Text("#answers"))
-	pid, err := strconv.Atoi(said[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if alive(pid) {
-		t.Errorf("process %d runs", pid)
+	p.Wait(`document.querySelector("#answers-without").innerText.includes("SIGKILL")`)
+	killed := regexp.MustCompile(`Process (\d+) got SIGKILL`)
+	said := killed.FindStringSubmatch(p.Text("#answers"))
+	for _, process := range []string{said[1], killed.FindStringSubmatch(p.Text("#answers-without"))[1]} {
+		if pid, err := strconv.Atoi(process); err != nil || alive(pid) {
+			t.Errorf("process %s runs, %v", process, err)
+		}
 	}
 	p.wants("in progress", 1, "502", "200")
+	p.without(1, "502", "200")
 	if text := p.Text("#record"); !strings.Contains(text, "Written by worker "+said[1]) || !strings.Contains(text, "worker killed") || !strings.Contains(text, "lease ends") {
 		t.Errorf("the record is shown as\n%s", text)
 	}
@@ -195,6 +288,7 @@ func TestKillTheWorker(t *testing.T) {
 	p.wants("completed", 1, "502", "200", "409", "409", "409", "200")
 	p.press("retry")
 	p.wants("completed", 1, "502", "200", "409", "409", "409", "200", "201 replayed")
+	p.without(4, "502", "200", "201", "201", "201")
 	if text := p.Text("#record"); !strings.Contains(text, "Evidence settled it. Written by the operator's endpoint.") {
 		t.Errorf("the record is shown as\n%s", text)
 	}
@@ -239,6 +333,17 @@ func TestKeyboardOnANarrowPage(t *testing.T) {
 	}
 	p.FitsWidth()
 	p.Axe()
+	// On the way back, the charges at the top of the screen cover nothing that has the focus.
+	p.TabToFromTop("#answers-without summary")
+	for at, i := false, 0; !at && i < 200; i++ {
+		p.Press("Shift+Tab")
+		var covered string
+		p.Eval(`(() => { const e = document.activeElement; return e.getBoundingClientRect().top < document.querySelector(".compare").getBoundingClientRect().bottom ? e.outerHTML : ""; })()`, &covered)
+		if covered != "" {
+			t.Errorf("this has the focus, and is covered: %s", covered)
+		}
+		p.Eval(`document.activeElement.matches("#amount")`, &at)
+	}
 	// What has the focus is marked.
 	for _, selector := range []string{`[data-action="send"]`, "#amount", "#customer", "#new-key", "nav a", `[data-command="send"] summary`} {
 		p.TabToFromTop(selector)
@@ -250,31 +355,6 @@ func TestKeyboardOnANarrowPage(t *testing.T) {
 	}
 }
 
-// On a page of 360 pixels, every action is in reach.
-func TestEveryActionOnANarrowPage(t *testing.T) {
-	t.Parallel()
-	p := open(t, browser.View{Width: 360, Height: 740})
-	p.Eval(`document.querySelector("#customer").value = "cus_1"`, nil)
-	p.press("send")
-	p.wants("completed", 1, "201")
-	p.press("retry")
-	p.wants("completed", 1, "201", "201 replayed")
-	p.press("other")
-	p.wants("completed", 1, "201", "201 replayed", "422")
-	p.press("reconcile")
-	p.wants("completed", 1, "201", "201 replayed", "422", "200")
-	p.press("two")
-	p.Wait(`document.querySelectorAll("#answers > li").length === 2`)
-	p.press("lose")
-	p.wants("completed", 1, "201 client had gone")
-	p.press("kill")
-	p.wants("in progress", 1, "502", "200")
-	p.Click("#new-key")
-	p.wants("no record", 0)
-	p.FitsWidth()
-	p.Axe()
-}
-
 // The commands beside the buttons do what the buttons do.
 func TestCommands(t *testing.T) {
 	t.Parallel()
@@ -283,10 +363,10 @@ func TestCommands(t *testing.T) {
 			t.Parallel()
 			reused := map[string]string{"ietf": "422", "stripe": "400"}[profile]
 			p := open(t, browser.View{}, "PROFILE="+profile)
-			run := func(action string) (out string, code int) {
+			run := func(action, half string) (out string, code int) {
 				t.Helper()
 				var command string
-				p.Eval(`document.querySelector('[data-command="`+action+`"] pre').textContent`, &command)
+				p.Eval(`document.querySelector('[data-command="`+action+`"] [data-half="`+half+`"] pre').textContent`, &command)
 				if !strings.HasPrefix(command, "curl ") && !strings.HasPrefix(command, "for ") {
 					t.Fatalf("the command of %s is\n%s", action, command)
 				}
@@ -297,9 +377,10 @@ func TestCommands(t *testing.T) {
 				}
 				return string(text), cmd.ProcessState.ExitCode()
 			}
+			half := "with"
 			wants := func(action string, code int, parts ...string) {
 				t.Helper()
-				out, got := run(action)
+				out, got := run(action, half)
 				for _, part := range parts {
 					if got != code || !strings.Contains(out, part) {
 						t.Errorf("the command of %s ended with %d, want %d, and printed\n%s\nwant %q in it", action, got, code, out, part)
@@ -318,13 +399,27 @@ func TestCommands(t *testing.T) {
 			p.Click("#new-key")
 			wants("two", 0, "HTTP/1.1 201 Created", "HTTP/1.1 409 Conflict")
 			p.Wait(`document.querySelectorAll("#answers > li").length === 2`)
-			p.agrees()
+			p.agrees("")
 			p.Click("#new-key")
 			wants("lose", 28, "") // curl: the operation timed out
 			p.wants("completed", 1, "201 client had gone")
 			p.Click("#new-key")
 			wants("kill", 0, "HTTP/1.1 502 Bad Gateway", `"signal":"SIGKILL"`)
 			p.wants("in progress", 1, "502", "200")
+
+			half = "without"
+			wants("retry", 0, "HTTP/1.1 201 Created", `"status":"succeeded"`)
+			wants("other", 0, "HTTP/1.1 201 Created", `"amount":9000`)
+			p.without(2, "201", "201")
+			p.Click("#new-key")
+			wants("two", 0, "HTTP/1.1 201 Created", "HTTP/1.1 201 Created")
+			p.without(2, "201", "201")
+			p.Click("#new-key")
+			wants("lose", 28, "")
+			p.without(1, "201 client had gone")
+			p.Click("#new-key")
+			wants("kill", 0, "HTTP/1.1 502 Bad Gateway", `"signal":"SIGKILL"`)
+			p.without(1, "502", "200")
 		})
 	}
 }

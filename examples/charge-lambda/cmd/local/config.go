@@ -26,6 +26,9 @@ type config struct {
 
 func (c *config) storePath() string  { return filepath.Join(c.data, "once.db") }
 func (c *config) ledgerPath() string { return filepath.Join(c.data, "ledger.jsonl") }
+func (c *config) unguardedLedgerPath() string {
+	return filepath.Join(c.data, "ledger-without-once.jsonl")
+}
 
 // readConfig reads the environment. An error names the variable and the valid
 // values.

@@ -36,7 +36,7 @@ func TestForeign(t *testing.T) {
 	}
 	defer watching.Body.Close()
 	shown, err := bufio.NewReader(watching.Body).ReadString('\n')
-	if err != nil || !strings.Contains(shown, `"record":null,"history":null,"exchanges":null,"ledger":[],`) {
+	if err != nil || !strings.Contains(shown, `"record":null,"history":null,"exchanges":null,"with":{"ledger":[],"booked":0,"of_key":0,"amounts":{},"workers":null},"without":{"ledger":[],"booked":0,"of_key":0,"amounts":{},"workers":null}`) {
 		t.Errorf("after foreign requests the page shows %s, %v", shown, err)
 	}
 

@@ -7,7 +7,8 @@
 //	local policy          prints what clients have to know about keys, in Markdown
 //	local policy openapi  the same as an OpenAPI 3.1 document
 //
-// It starts itself again as its workers, with the argument "worker".
+// It starts itself again as its workers, with the argument "worker", and as those of
+// the playground's half without once, with the arguments "worker without-once".
 package main
 
 import (
@@ -19,6 +20,8 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+
+	"github.com/once-lambda/once/idempotent"
 )
 
 func main() {
@@ -37,7 +40,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	case len(args) == 0:
 		return run(ctx, getenv, stdout, stderr)
 	case slices.Equal(args, []string{"worker"}):
-		return work(getenv, stderr)
+		return work(getenv, newLogger(stderr))
+	case slices.Equal(args, []string{"worker", withoutOnce}):
+		return work(getenv, newLogger(stderr).With("half", withoutOnce), func(o *idempotent.Options) { o.Disabled = true })
 	case slices.Equal(args, []string{"policy"}):
 		return printPolicy(getenv, stdout, false)
 	case slices.Equal(args, []string{"policy", "openapi"}):

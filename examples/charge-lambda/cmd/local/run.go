@@ -25,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/page"
 )
 
@@ -63,13 +64,25 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		maps.Copy(routes, standIn.Routes("/provider"))
 		providerURL, booked, ledger = address+"/provider", c.ledgerPath(), standIn.Charges
 	}
+	without, err := provider.New(c.unguardedLedgerPath())
+	if err != nil {
+		return err
+	}
+	defer without.Close()
+	maps.Copy(routes, without.Routes(playground.Without+"/provider"))
+
 	history := playground.NewHistory(store)
 	workers := worker.New(workerCommand(&c, providerURL, stderr), func(pid int) driver.Store {
 		return history.By(fmt.Sprintf("Written by worker %d.", pid))
 	})
 	defer workers.Close()
-	api, err := mount(routes, &c, &playground.Playground{
-		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Workers: workers, Ledger: ledger, Done: ctx.Done(),
+	unguarded := worker.New(workerCommand(&c, address+playground.Without+"/provider", stderr, withoutOnce), func(int) driver.Store {
+		return memstore.New() // a disabled guard does not use it
+	})
+	defer unguarded.Close()
+	apis, err := mount(routes, &c, &playground.Playground{
+		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Done: ctx.Done(),
+		With: playground.Half{Workers: workers, Ledger: ledger}, Without: playground.Half{Workers: unguarded, Ledger: without.Charges},
 	}, providerURL, logger)
 	if err != nil {
 		return err
@@ -77,7 +90,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 
 	fmt.Fprintf(stdout, "listening on %s\npid:     %d\nprofile: %s\nstore:   %s\nledger:  %s\n\n%s",
 		address, os.Getpid(), c.profile, where, booked, try(address, c.profile))
-	return serve(ctx, listener, handler(routes, listener.Addr()), api, c.timeout, stdout)
+	return serve(ctx, listener, handler(routes, listener.Addr()), apis, c.timeout, stdout)
 }
 
 // handler returns what listens at an address: the handlers of routes, behind the check
@@ -91,9 +104,9 @@ func handler(routes map[string]http.Handler, at net.Addr) http.Handler {
 	return page.Guard(mux, "127.0.0.1:"+port, "localhost:"+port, "[::1]:"+port)
 }
 
-// mount adds the function behind its gateway, the operator's endpoint, the provider's
-// webhook and the playground to routes.
-func mount(routes map[string]http.Handler, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
+// mount adds the function behind its gateway, the same without the guard, the operator's
+// endpoint, the provider's webhook and the playground to routes. It returns the gateways.
+func mount(routes map[string]http.Handler, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (apis []*gateway.Gateway, err error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
@@ -107,30 +120,33 @@ func mount(routes map[string]http.Handler, c *config, p *playground.Playground, 
 	if err != nil {
 		return nil, err
 	}
-	api, err := gateway.New(p.Workers.Invoke, func(o *gateway.Options) {
-		o.Routes = charge.Routes
-		o.Timeout = c.timeout
-		o.Logger = logger
-	})
-	if err != nil {
-		return nil, err
+	for path, half := range map[string]*playground.Half{"": &p.With, playground.Without: &p.Without} {
+		api, err := gateway.New(half.Workers.Invoke, func(o *gateway.Options) {
+			o.Routes = charge.Routes
+			o.Timeout = c.timeout
+			o.Logger = logger
+		})
+		if err != nil {
+			return nil, err
+		}
+		apis = append(apis, api)
+		routes[path+"/"] = p.Exchanges.Middleware(http.StripPrefix(path, api))
 	}
-	routes["/"] = p.Exchanges.Middleware(api)
 	routes["/admin/resolve"] = p.Exchanges.Middleware(admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
 	routes["POST /webhooks/provider"] = &charge.Webhook{Guard: webhook, Provider: client}
 	maps.Copy(routes, p.Routes())
-	return api, nil
+	return apis, nil
 }
 
-func newGuard(store driver.Store, logger *slog.Logger) (*idempotent.Guard, error) {
-	return idempotent.New(store, func(o *idempotent.Options) {
+func newGuard(store driver.Store, logger *slog.Logger, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
+	return idempotent.New(store, append(optFns, func(o *idempotent.Options) {
 		o.Logger = logger
 		o.Observer = event.LogObserver(logger)
-	})
+	})...)
 }
 
 // serve serves until ctx ends, and then waits for running requests.
-func serve(ctx context.Context, listener net.Listener, h http.Handler, api *gateway.Gateway, timeout time.Duration, stdout io.Writer) error {
+func serve(ctx context.Context, listener net.Listener, h http.Handler, apis []*gateway.Gateway, timeout time.Duration, stdout io.Writer) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -142,7 +158,11 @@ func serve(ctx context.Context, listener net.Listener, h http.Handler, api *gate
 	fmt.Fprintln(stdout, "\nstopping: waiting for running requests")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+time.Second)
 	defer cancel()
-	if err := errors.Join(server.Shutdown(ctx), api.Drain(ctx)); err != nil {
+	err := server.Shutdown(ctx)
+	for _, api := range apis {
+		err = errors.Join(err, api.Drain(ctx))
+	}
+	if err != nil {
 		return fmt.Errorf("some requests did not end in time; resolve their keys as after a crash: %w", err)
 	}
 	return nil

@@ -15,11 +15,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
 )
 
 // The workers of these tests are this program, started again.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "worker" {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		main()
 		return
 	}
@@ -111,7 +113,7 @@ const (
 )
 
 // A newcomer's session: start it, charge twice, count, stop it, start it again,
-// and charge a third time.
+// and charge a third time. Without once, every request is a charge, of another ledger.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "data")
@@ -130,8 +132,12 @@ func TestRun(t *testing.T) {
 	if first.StatusCode != http.StatusCreated {
 		t.Fatalf("got %d %s", first.StatusCode, created)
 	}
-	for range 2 {
-		resp, body := post(t, s.url+"/charges", key, aCharge)
+	for n := range 2 {
+		resp, body := post(t, s.url+"/without-once/charges", key, aCharge)
+		if resp.StatusCode != http.StatusCreated || resp.Header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("without once: got %d %s", resp.StatusCode, body)
+		}
+		resp, body = post(t, s.url+"/charges", key, aCharge)
 		if resp.StatusCode != http.StatusCreated || body != created || resp.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("got %d %s, want the replay of %s", resp.StatusCode, body, created)
 		}
@@ -139,12 +145,14 @@ func TestRun(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "completed") {
 			t.Errorf("got %d %s", resp.StatusCode, body)
 		}
-		r, err := http.NewRequest("GET", s.url+"/provider/charges", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, ledger := do(t, r); strings.Count(ledger, `"id"`) != 1 {
-			t.Errorf("the ledger holds %s", ledger)
+		for path, want := range map[string]int{"/provider/charges": 1, "/without-once/provider/charges": n + 1} {
+			r, err := http.NewRequest("GET", s.url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ledger := do(t, r); strings.Count(ledger, `"id"`) != want || strings.Count(ledger, string(charge.RecordIDOf(key))) != want {
+				t.Errorf("%s has %s, want %d charges of the key", path, ledger, want)
+			}
 		}
 		if err := s.stop(); err != nil {
 			t.Fatalf("stopped with %v", err)
@@ -162,8 +170,10 @@ func TestProviderElsewhere(t *testing.T) {
 	defer elsewhere.Close()
 	dir := t.TempDir()
 	s := start(t, env("DATA", dir, "PROVIDER_URL", elsewhere.URL))
-	if resp, body := post(t, s.url+"/charges", key, aCharge); resp.StatusCode != http.StatusCreated || !strings.Contains(body, "ch_elsewhere") {
-		t.Errorf("got %d %s", resp.StatusCode, body)
+	for path, want := range map[string]bool{"/charges": true, "/without-once/charges": false} { // it must not charge twice there
+		if resp, body := post(t, s.url+path, key, aCharge); resp.StatusCode != http.StatusCreated || strings.Contains(body, "ch_elsewhere") != want {
+			t.Errorf("%s: got %d %s", path, resp.StatusCode, body)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ledger.jsonl")); err == nil {
 		t.Error("there is a ledger although PROVIDER_URL is set")
