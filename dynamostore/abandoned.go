@@ -613,13 +613,15 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		attrStarts:  &types.AttributeValueMemberL{Value: starts},
 	}
 	s.layout.place(it, ScanKey)
-	putTime(it, attrBegan, m.began)
-	putTime(it, attrEnded, m.ended)
-	putDuration(it, attrPause, m.pause)
+	v := &values{}
+	v.putTime(it, attrBegan, m.began)
+	v.putTime(it, attrEnded, m.ended)
+	v.putDuration(it, attrPause, m.pause)
 	if m.found {
 		it[attrFound] = &types.AttributeValueMemberBOOL{Value: true}
 	}
-	putTime(it, attrReserved, m.reserved)
+	v.putTime(it, attrReserved, m.reserved)
+	v.write()
 	in := &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),
 		Item:                      it,

@@ -59,93 +59,151 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: invalid record: Announced, but not in progress with a Due")
 	}
 
-	it := make(item, attributeCount)
+	it, v := make(item, attributeCount), &values{}
 	if err := putExtra(it, r.Extra()[""], l.known); err != nil {
 		return nil, err
 	}
 	l.place(it, string(r.ID))
 	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
-	it[attrState] = text(state)
-	it[attrRecovery] = text(recovery)
-	it[attrOwner] = &types.AttributeValueMemberB{Value: r.Owner[:]}
-	it[attrVersion] = &types.AttributeValueMemberB{Value: r.Version[:]}
-	it[attrAttempt] = number(int64(r.Attempt))
-	it[attrFingerprint] = &types.AttributeValueMemberB{Value: r.Fingerprint[:]}
+	it[attrState] = v.text(state)
+	it[attrRecovery] = v.text(recovery)
+	it[attrOwner] = v.bytes(r.Owner[:])
+	it[attrVersion] = v.bytes(r.Version[:])
+	it[attrAttempt] = v.number(int64(r.Attempt))
+	it[attrFingerprint] = v.bytes(r.Fingerprint[:])
 
-	putText(it, attrReason, string(r.Reason))
-	putText(it, attrEncoding, r.Encoding)
-	putText(it, attrResultVersion, r.ResultVersion)
-	putDuration(it, attrRetention, r.Retention)
-	putDuration(it, attrUnresolved, r.UnresolvedRetention)
-	putText(it, attrCodec, r.Codec)
-	putText(it, attrRef, r.Ref)
-	putText(it, attrRequestID, r.RequestID)
-	putText(it, attrTraceParent, r.TraceParent)
-	putTime(it, attrLeaseEnd, r.LeaseEnd)
-	putTime(it, attrExpires, r.Expires)
-	putTime(it, attrCreated, r.Created)
-	putTime(it, attrSettled, r.Since)
-	putTime(it, attrOpenSince, r.OpenSince)
+	v.putText(it, attrReason, string(r.Reason))
+	v.putText(it, attrEncoding, r.Encoding)
+	v.putText(it, attrResultVersion, r.ResultVersion)
+	v.putDuration(it, attrRetention, r.Retention)
+	v.putDuration(it, attrUnresolved, r.UnresolvedRetention)
+	v.putText(it, attrCodec, r.Codec)
+	v.putText(it, attrRef, r.Ref)
+	v.putText(it, attrRequestID, r.RequestID)
+	v.putText(it, attrTraceParent, r.TraceParent)
+	v.putTime(it, attrLeaseEnd, r.LeaseEnd)
+	v.putTime(it, attrExpires, r.Expires)
+	v.putTime(it, attrCreated, r.Created)
+	v.putTime(it, attrSettled, r.Since)
+	v.putTime(it, attrOpenSince, r.OpenSince)
 	if r.PredecessorAnswered {
 		it[attrPredecessor] = &types.AttributeValueMemberBOOL{Value: true}
 	}
 	if !r.Expires.IsZero() {
-		it[l.ttl] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
+		it[l.ttl] = v.number(ceilSeconds(r.Expires.Add(ttlGrace)))
 	}
 	if r.Result != nil {
-		it[attrResult] = &types.AttributeValueMemberB{Value: r.Result}
+		it[attrResult] = v.bytes(r.Result)
 	}
 	if c := &r.Chunks; c.Count != 0 {
-		it[attrChunkCount] = number(int64(c.Count))
-		it[attrChunkLength] = number(int64(c.Length))
-		it[attrChunkSum] = &types.AttributeValueMemberB{Value: c.Sum[:]}
+		it[attrChunkCount] = v.number(int64(c.Count))
+		it[attrChunkLength] = v.number(int64(c.Length))
+		it[attrChunkSum] = v.bytes(c.Sum[:])
 	}
 	if len(r.StepNames) > 0 {
 		names := make([]types.AttributeValue, len(r.StepNames))
 		for i, name := range r.StepNames {
-			names[i] = text(name)
+			names[i] = v.text(name)
 		}
 		it[attrStepNames] = &types.AttributeValueMemberL{Value: names}
 	}
 	if len(r.Steps) > 0 {
-		steps, err := encodeSteps(r)
+		steps, err := v.steps(r)
 		if err != nil {
 			return nil, err
 		}
 		it[attrSteps] = steps
 	}
 	if r.ReconcileAttempts != 0 {
-		it[attrReconcileAttempts] = number(int64(r.ReconcileAttempts))
+		it[attrReconcileAttempts] = v.number(int64(r.ReconcileAttempts))
 	}
 	if !r.Due.IsZero() {
-		it[IndexSortKey] = number(r.Due.UnixMilli())
+		it[IndexSortKey] = v.number(r.Due.UnixMilli())
 		// An item without the other key of the index is not in it, so a record in progress
 		// costs no write there unless it is announced.
 		if r.State != driver.StateInProgress || r.Exhausted || r.Announced {
-			it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
+			it[IndexPartitionKey] = v.text(indexKey(string(r.ID), r.Exhausted))
 		}
 	}
+	v.write()
 	return it, nil
 }
 
-func putText(it item, name, s string) {
+// values are the values of a record's attributes. They are allocated together: a record
+// has some sixteen, and one by one they would take more time than all else here.
+type values struct {
+	texts   [8]types.AttributeValueMemberS
+	blobs   [4]types.AttributeValueMemberB
+	numbers [10]types.AttributeValueMemberN
+	ends    [10]uint8 // of the digits of each number
+	digits  []byte
+	room    [128]byte // for them
+
+	countTexts, countBlobs, countNumbers int
+}
+
+func (v *values) text(s string) *types.AttributeValueMemberS {
+	if v.countTexts == len(v.texts) {
+		return text(s)
+	}
+	t := &v.texts[v.countTexts]
+	v.countTexts++
+	t.Value = s
+	return t
+}
+
+func (v *values) bytes(b []byte) *types.AttributeValueMemberB {
+	if v.countBlobs == len(v.blobs) {
+		return &types.AttributeValueMemberB{Value: b}
+	}
+	t := &v.blobs[v.countBlobs]
+	v.countBlobs++
+	t.Value = b
+	return t
+}
+
+// number returns a value that has n after write.
+func (v *values) number(n int64) *types.AttributeValueMemberN {
+	if v.countNumbers == len(v.numbers) {
+		return number(n)
+	}
+	if v.digits == nil {
+		v.digits = v.room[:0]
+	}
+	t := &v.numbers[v.countNumbers]
+	v.digits = strconv.AppendInt(v.digits, n, 10)
+	v.ends[v.countNumbers] = uint8(len(v.digits)) // ten numbers of 20 digits at most
+	v.countNumbers++
+	return t
+}
+
+// write writes the numbers, as parts of one string.
+func (v *values) write() {
+	all, begin := string(v.digits), uint8(0)
+	for i := range v.countNumbers {
+		v.numbers[i].Value = all[begin:v.ends[i]]
+		begin = v.ends[i]
+	}
+}
+
+func (v *values) putText(it item, name, s string) {
 	if s != "" {
-		it[name] = text(s)
+		it[name] = v.text(s)
 	}
 }
 
 // putTime sets an attribute to t in milliseconds since 1970.
-func putTime(it item, name string, t time.Time) {
+func (v *values) putTime(it item, name string, t time.Time) {
 	if !t.IsZero() {
-		it[name] = number(t.UnixMilli())
+		it[name] = v.number(t.UnixMilli())
 	}
 }
 
 // putDuration sets an attribute to d in milliseconds. A shorter d is stored as one
 // millisecond, because zero would mean the default.
-func putDuration(it item, name string, d time.Duration) {
+func (v *values) putDuration(it item, name string, d time.Duration) {
 	if d > 0 {
-		it[name] = number(max(1, d.Milliseconds()))
+		it[name] = v.number(max(1, d.Milliseconds()))
 	}
 }
 
@@ -502,9 +560,9 @@ func knownInStep(name string) bool {
 	return false
 }
 
-// encodeSteps returns the steps, each with the attributes that a later version had
+// steps returns the steps, each with the attributes that a later version had
 // written into the step of the same name.
-func encodeSteps(r *driver.Record) (*types.AttributeValueMemberM, error) {
+func (v *values) steps(r *driver.Record) (*types.AttributeValueMemberM, error) {
 	m := make(item, len(r.Steps))
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -516,20 +574,20 @@ func encodeSteps(r *driver.Record) (*types.AttributeValueMemberM, error) {
 		if err := putExtra(it, r.Extra()[s.Name], knownInStep); err != nil {
 			return nil, err
 		}
-		it[stepMode] = text(mode)
-		it[stepAttempt] = number(int64(s.Attempt))
-		putTime(it, stepAt, s.At)
-		putText(it, stepShape, s.Shape)
+		it[stepMode] = v.text(mode)
+		it[stepAttempt] = v.number(int64(s.Attempt))
+		v.putTime(it, stepAt, s.At)
+		v.putText(it, stepShape, s.Shape)
 		if s.By != 0 {
 			by := s.By.Code()
 			if _, err := driver.ParseStepSource(by); err != nil || !s.Finished {
 				return nil, errors.New("dynamostore: invalid step: unknown source, or a source without a result")
 			}
-			it[stepBy] = text(by)
+			it[stepBy] = v.text(by)
 		}
 		if s.Finished {
-			it[stepEncoding] = text(s.Encoding)
-			it[stepResult] = &types.AttributeValueMemberB{Value: append([]byte{}, s.Result...)} // nil would be sent as null
+			it[stepEncoding] = v.text(s.Encoding)
+			it[stepResult] = v.bytes(append([]byte{}, s.Result...)) // nil would be sent as null
 		}
 		m[s.Name] = &types.AttributeValueMemberM{Value: it}
 	}
