@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // plain is the default layout.
@@ -134,6 +135,7 @@ func fuzzSeeds(f *testing.F) {
 // record that survives writing and reading unchanged, or an error that names the
 // invalid attribute and quotes no value.
 func FuzzDecode(f *testing.F) {
+	kit.Inputs(f)
 	fuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		it := itemOf(data)
@@ -178,6 +180,7 @@ func FuzzDecode(f *testing.F) {
 // FuzzDecodeChunk: the same for a chunk of a large result; and no chunk decodes as
 // a record.
 func FuzzDecodeChunk(f *testing.F) {
+	kit.Inputs(f)
 	fuzzSeeds(f)
 	f.Add(bytesOf(plain.chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
 	f.Fuzz(func(t *testing.T, data []byte) {

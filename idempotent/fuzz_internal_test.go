@@ -22,6 +22,7 @@ func FuzzDecodeResult(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+br", packed}, {"json+br", packed[:len(packed)/2]},
 		{"json+br", "no frame"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+br+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
+		{"json+gzip", "\x1f\x8b\b"}, {strings.Repeat("\f", 16), "p"}, {strings.Repeat("\xee\xfd\x00'", 250), "0"},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}
@@ -67,7 +68,7 @@ func FuzzDecodeResult(f *testing.F) {
 // FuzzResult: a JSON value is replayed unchanged, with all digits of its numbers,
 // compressed or not.
 func FuzzResult(f *testing.F) {
-	for _, doc := range []string{`null`, `0`, `false`, `""`, `{}`, `[]`, `{"a":[1,2.50,"x"]}`, `9007199254740993`, `"` + strings.Repeat("long ", 400) + `"`} {
+	for _, doc := range []string{`null`, `0`, `false`, `""`, `{}`, `[]`, `{"a":[1,2.50,"x"]}`, `9007199254740993`, ``, `0,`, `0E00000`, `"` + strings.Repeat("long ", 400) + `"`} {
 		f.Add([]byte(doc))
 	}
 	o, err := Options{}.with(nil)

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // FuzzFingerprintJSON: a document that encoding/json has decoded and encoded
 // again has the same fingerprint: other white space, another order of members,
 // other escapes, the same numbers.
 func FuzzFingerprintJSON(f *testing.F) {
+	kit.Inputs(f)
 	for _, doc := range []string{
 		`{"b":1,"a":[true,null,"\u00e9"]}`, ` { "a" : 1.50 } `, `9007199254740993`, `[1e400,-0,1e-400]`, `"<&>\u2028\ufffd"`, `{"":{"":""}}`,
 		`{"a":1,"a":2}`, "\"\xff\"", `{} {}`, ``,
@@ -53,6 +55,7 @@ func FuzzFingerprintJSON(f *testing.F) {
 // FuzzFingerprintNumbers: two amounts have the same fingerprint if and only if
 // they are the same amount.
 func FuzzFingerprintNumbers(f *testing.F) {
+	kit.Inputs(f)
 	for _, pair := range [][2]string{
 		{"4200", "4200.00"}, {"1e2", "100"}, {"9007199254740993", "9007199254740992"},
 		{"12345678901234567.89", "12345678901234567.88"}, {"0.1", "0.10000000000000001"}, {"-0.0", "0"},
@@ -92,6 +95,7 @@ func amount(s string) (*big.Rat, bool) {
 
 // FuzzParseRecordID: a text that is parsed as a record id is exactly that id.
 func FuzzParseRecordID(f *testing.F) {
+	kit.Inputs(f)
 	good := string(idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID())
 	for _, s := range []string{good, "", "charge", "#" + good, good + "=", strings.ToUpper(good), strings.Replace(good, "charge", "a#b", 1), good[:len(good)-1] + "d", good[:20] + "\n" + good[20:]} {
 		f.Add(s)
@@ -115,6 +119,7 @@ func FuzzParseRecordID(f *testing.F) {
 // the key, and wherever the text is cut into scope and id, no two cuts give the
 // same id.
 func FuzzRecordID(f *testing.F) {
+	kit.Inputs(f)
 	f.Add("charge", "acme", "order-1")
 	f.Add("POST /charges/{id}#x", "ü", "日本")
 	f.Add("o", "a|b", "c#d\x00e")

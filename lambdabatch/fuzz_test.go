@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -24,6 +25,7 @@ import (
 // only messages of the batch, each once, or the whole batch must be
 // redelivered; and messages that can never succeed must be named.
 func FuzzBatch(f *testing.F) {
+	kit.Inputs(f)
 	f.Add([]byte{}, uint8(0), uint8(1), uint16(1))                                     // empty batch
 	f.Add([]byte{1, 1, 1, 0}, uint8(0), uint8(1), uint16(1))                           // one message
 	f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 0, 1, 2, 1, 1}, uint8(0), uint8(2), uint16(1))   // one id, thrice

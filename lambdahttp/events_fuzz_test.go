@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -27,6 +28,7 @@ import (
 // a guarded method runs at most once. Only an event without a method, or whose
 // route cannot be the name of an operation, causes an error.
 func FuzzTranslate(f *testing.F) {
+	kit.Inputs(f)
 	files, _ := filepath.Glob("testdata/*-*.*")
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -123,6 +125,7 @@ func isName(s string) bool {
 //   - An Application Load Balancer without multi-value headers has only one
 //     of two parameters of one name, so it is left out if there are two.
 func FuzzSameRequest(f *testing.F) {
+	kit.Inputs(f)
 	f.Add("charges", "expand", "customer", "dry_run", "false", "application/json", []byte(`{"amount":1250}`))
 	f.Add("a/b", "x", "1", "x", "2", "text/plain", []byte("\xff\x00"))
 	f.Add("caf\u00e9?#", "a&b", "c=d +", "", "", "", []byte{})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -327,6 +328,7 @@ func TestContentDigestOfARetry(t *testing.T) {
 
 // A header that is accepted matches the body, whatever else it contains.
 func FuzzContentDigest(f *testing.F) {
+	kit.Inputs(f)
 	for _, c := range contentDigests {
 		f.Add(c.header, digestBody)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -152,6 +153,7 @@ func TestKeyPatterns(t *testing.T) {
 }
 
 func FuzzProfileKey(f *testing.F) {
+	kit.Inputs(f)
 	for _, c := range profileKeys {
 		f.Add(c.value)
 	}
@@ -259,6 +261,7 @@ func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 
 // The key is found if and only if encoding/json finds it.
 func FuzzBodyKey(f *testing.F) {
+	kit.Inputs(f)
 	for _, c := range bodyKeys {
 		f.Add(c.body)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -412,6 +413,7 @@ func TestDamagedIsRefused(t *testing.T) {
 // Stored data that decodes is encoded as the same bytes: each response has
 // exactly one form. Headers that are never stored are removed.
 func FuzzStoredForm(f *testing.F) {
+	kit.Inputs(f)
 	f.Add([]byte("{\"s\":204}\n"))
 	f.Add([]byte("{\"s\":201,\"b\":true,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\nbody\n\x00\xff"))
 	f.Add([]byte("{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\u2028<\"]}}\n"))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -163,6 +164,7 @@ func TestUUIDKey(t *testing.T) {
 func knownSyntaxError(err error) bool { return slices.Contains(lambdahttp.SyntaxErrors, err) }
 
 func FuzzParseKey(f *testing.F) {
+	kit.Inputs(f)
 	for _, c := range keySyntax {
 		f.Add(c.value)
 	}

@@ -5,11 +5,14 @@ package charge
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // FuzzParseRequest checks that an accepted request parses to the same value
 // after it is encoded again, and that no input makes the parser panic or hang.
 func FuzzParseRequest(f *testing.F) {
+	kit.Inputs(f)
 	for _, body := range []string{
 		`{"amount":4200,"currency":"usd","customer":"cus_1"}`,
 		`{"amount":4.2e3,"currency":"usd","customer":"cus_1"}`,

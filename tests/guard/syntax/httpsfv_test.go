@@ -9,6 +9,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -69,6 +70,7 @@ func TestAgainstHTTPSFV(t *testing.T) {
 }
 
 func FuzzAgainstHTTPSFV(f *testing.F) {
+	kit.Inputs(f)
 	for _, value := range seeds {
 		f.Add(value)
 	}
