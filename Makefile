@@ -173,12 +173,14 @@ timed-code:
 	$(STEP) prose $(MAKE) --no-print-directory lint-prose
 timed-templates:
 	$(STEP) templates $(MAKE) --no-print-directory lint-templates
+ON_MACOS := ./examples/charge-lambda/cmd/local ./cmd/once # what make run starts, and the command line
 lint-code: $(BIN)/lint $(BIN)/misspell ### gofmt, go vet, staticcheck, oncevet and more
 	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	@$(BIN)/misspell -error $$($(SOURCES))
 	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
 	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...
+	GOOS=darwin GOARCH=arm64 go build $(ON_MACOS)
 lint-prose: ### Language, links, snippets, numbers, licences, order of chapters
 	go test -count=1 ./tests/documents/house
 lint-templates: ### cfn-lint and checkov on the templates

@@ -26,7 +26,7 @@ import (
 )
 
 // documented are the programs of README.md, docs/recovery.md, docs/batch.md and
-// docs/observe.md. TestProgramsAreThoseOfThePages compares them.
+// docs/observe.md. TestSnippetsAreCompiled in tests/documents/house compares them.
 var documented = []string{"api", "reconciler", "queue", "metrics"}
 
 // The programs of the pages, deployed together with the constructs, are used as the

@@ -84,38 +84,6 @@ func (g *guide) end() {
 	}
 }
 
-// The commands of the README work as stated: targets of make exist, and the
-// curl lines work against the example unchanged.
-func TestREADME(t *testing.T) {
-	t.Parallel()
-	p := start(t, t.TempDir())
-	targets, curls := 0, 0
-	for _, block := range shell.FindAllStringSubmatch(document(t, "README.md"), -1) {
-		commands := block[1]
-		if target, ok := strings.CutPrefix(strings.TrimSpace(commands), "make "); ok {
-			targets++
-			cmd := exec.Command("make", "--dry-run", target)
-			cmd.Dir = engine.Root()
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("make %s: %v\n%s", target, err, out)
-			}
-			continue
-		}
-		curls++
-		commands = strings.ReplaceAll(commands, "http://127.0.0.1:8080", p.url)
-		for round, want := range []string{"HTTP/1.1 201", "Idempotent-Replayed: true"} {
-			out, err := exec.Command("bash", "-euo", "pipefail", "-c", commands).CombinedOutput()
-			if err != nil || !strings.Contains(string(out), want) {
-				t.Errorf("round %d: %v, want %q in\n%s", round+1, err, want, out)
-			}
-		}
-		p.wantCharges(1)
-	}
-	if targets != 2 || curls != 1 {
-		t.Errorf("found %d targets and %d blocks of curl lines, want two and one", targets, curls)
-	}
-}
-
 // The loop for clients in the guide ends with the answer.
 func TestClientLoop(t *testing.T) {
 	t.Parallel()

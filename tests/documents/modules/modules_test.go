@@ -4,10 +4,13 @@ package modules_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/tests/documents/modules"
@@ -32,6 +35,7 @@ func TestModulesInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	const release = modules.Release
+	t.Run("FirstSteps", func(t *testing.T) { firstSteps(t, world) })
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
@@ -106,13 +110,109 @@ func main() {
 	}
 	command("go", "mod", "tidy")
 	tested := command("go", "test", "-mod=readonly", "-trimpath", "./...")
-	for _, program := range []string{"api", "queue", "reconciler"} {
-		if !strings.Contains(tested, "ok  \texample.com/consumer/"+program) {
-			t.Errorf("the tests of %s did not run:\n%s", program, tested)
+	for _, name := range []string{"api", "first", "putitem", "queue", "reconciler"} {
+		if !strings.Contains(tested, "ok  \texample.com/consumer/"+name) {
+			t.Errorf("the tests of %s did not run:\n%s", name, tested)
 		}
 	}
 	// docs/oncevet.md shows this command. It finds nothing in these programs.
 	command("go", "vet", "-vettool="+filepath.Join(bin, "oncevet"), "./...")
+}
+
+var (
+	shell   = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+	program = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$")
+)
+
+// firstSteps runs the blocks of commands of the README, and of the page that its program
+// leads to, from empty folders. They run unchanged, but for the port. It prints the seconds
+// of each: go test -v -run TestModulesInstall/FirstSteps ./tests/documents/modules
+func firstSteps(t *testing.T, world *modules.World) {
+	readme := read(t, "README.md")
+	clone, own, address := t.TempDir(), t.TempDir(), ""
+	// As for a user: no command but go get and go mod tidy changes go.mod.
+	install := func(block string) {
+		if out, err := world.Run(t.Context(), own, []string{"GOFLAGS=-modcacherw -trimpath"}, "bash", "-euo", "pipefail", "-c", block); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	steps := []struct {
+		name string
+		run  func(block string)
+	}{
+		{"make run", func(block string) {
+			cmd := exec.Command("bash", "-euo", "pipefail", "-c", block)
+			cmd.Dir, cmd.SysProcAttr = clone, &syscall.SysProcAttr{Setpgid: true}
+			cmd.Env = append(os.Environ(), "PORT=0", "GIT_CONFIG_COUNT=1",
+				"GIT_CONFIG_KEY_0=url."+snapshot(t)+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/once-lambda/once")
+			p, rest, err := engine.StartUntil(cmd, "listening on ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			address = rest
+			t.Cleanup(func() {
+				syscall.Kill(-p.Pid, syscall.SIGKILL) // make, and what it started
+				p.Wait()
+			})
+		}},
+		{"curl", func(block string) {
+			block = strings.ReplaceAll(block, "http://127.0.0.1:8080", address)
+			for _, want := range []string{"HTTP/1.1 201", "Idempotent-Replayed: true"} {
+				out, err := exec.Command("bash", "-euo", "pipefail", "-c", block).Output()
+				_, ledger, _ := strings.Cut(string(out), "[")
+				if err != nil || !strings.Contains(string(out), want) || strings.Count(ledger, `"ch_`) != 1 {
+					t.Errorf("%v, want %q and one charge in\n%s", err, want, out)
+				}
+			}
+		}},
+		{"make test", func(block string) {
+			cmd := exec.Command("bash", "-c", strings.Replace(block, "make", "make --dry-run", 1))
+			cmd.Dir = filepath.Join(clone, "once")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", block, err, out)
+			}
+		}},
+		{"go get", install},
+		{"go build", func(block string) {
+			write(t, own, "main.go", program.FindStringSubmatch(readme)[1])
+			install(block)
+		}},
+		{"go test", func(block string) {
+			write(t, own, "main_test.go", read(t, "tests/documents/programs/api/main_test.go"))
+			install(block)
+		}},
+	}
+	blocks := shell.FindAllStringSubmatch(readme+read(t, "docs/test-your-handler.md"), -1)
+	if len(blocks) != len(steps) {
+		t.Fatalf("found %d blocks of commands, want %d", len(blocks), len(steps))
+	}
+	for i, step := range steps {
+		block := blocks[i][1]
+		if !strings.Contains(block, step.name) {
+			t.Fatalf("block %d is %q, want %s", i+1, block, step.name)
+		}
+		began := time.Now()
+		step.run(block)
+		t.Logf("%6.1f s  %s", time.Since(began).Seconds(), step.name)
+	}
+}
+
+// snapshot returns a repository with the files of this one, as they are now.
+func snapshot(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"init", "-q"},
+		{"add", "-A"},
+		{"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-qm", "the working tree"},
+	} {
+		cmd := exec.Command("git", args...)
+		cmd.Env = append(os.Environ(), "GIT_DIR="+filepath.Join(dir, ".git"), "GIT_WORK_TREE="+engine.Root())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	return dir
 }
 
 func read(t *testing.T, name string) string {
