@@ -6,9 +6,14 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/page"
 	"github.com/once-lambda/once/internal/view"
 )
@@ -38,9 +43,11 @@ func (s *site) routes(d *door) map[string]http.HandlerFunc {
 		"GET /api/list":       s.list,
 		"GET /api/record":     s.record,
 		"POST /api/find":      s.find,
+		"POST /api/search":    s.searchFor,
 		"GET /api/price":      s.price,
 		"POST /api/count":     s.count,
 		"POST /api/resolve":   s.change(s.resolve),
+		"POST /api/settle":    s.change(s.settle),
 		"POST /api/requeue":   s.change(s.requeue),
 		"POST /api/forget":    s.change(s.forget),
 	}
@@ -72,30 +79,42 @@ func (s *site) operator() string {
 
 // list answers with a page of a list.
 func (s *site) list(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	list := q.Get("list")
-	offset, err := strconv.Atoi(q.Get("offset"))
-	switch {
-	case list != listUnknown && list != listExhausted && list != listResumable:
-		err = usage("invalid list %q: want %s, %s or %s", list, listUnknown, listExhausted, listResumable)
-	case err != nil || offset < 0:
-		err = usage("invalid offset %q: want a number", q.Get("offset"))
-	}
-	var seen *waiting
+	q, err := parseListQuery(r.URL.Query())
+	var p listPage
 	if err == nil {
-		seen, err = s.look(r.Context())
+		p, err = s.page(r.Context(), q)
 	}
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	reply(w, http.StatusOK, seen.page(list, q.Get("operation"), offset))
+	reply(w, http.StatusOK, p)
+}
+
+// parseListQuery returns the part of a list that a request asks for.
+func parseListQuery(v url.Values) (q listQuery, err error) {
+	q.list, q.operation, q.newest = v.Get("list"), v.Get("operation"), v.Get("order") == "newest"
+	if !slices.Contains(lists, q.list) {
+		return q, usage("invalid list %q: want one of %s", q.list, strings.Join(lists, ", "))
+	}
+	if q.offset, err = strconv.Atoi(v.Get("offset")); err != nil || q.offset < 0 {
+		return q, usage("invalid offset %q: want a number", v.Get("offset"))
+	}
+	for name, at := range map[string]*time.Time{"from": &q.from, "to": &q.to} {
+		if text := v.Get(name); text != "" {
+			if *at, err = time.Parse(time.RFC3339, text); err != nil {
+				return q, usage("invalid time %q: want a time like 2026-01-31T00:00:00Z", text)
+			}
+		}
+	}
+	return q, nil
 }
 
 // shownRecord is a record as the page shows it.
 type shownRecord struct {
 	Record  *view.Record `json:"record"`
 	Version string       `json:"version"` // a change names it
+	Links   []anchor     `json:"links,omitempty"`
 	Now     view.Time    `json:"now"`
 }
 
@@ -119,7 +138,7 @@ func (s *site) record(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	reply(w, http.StatusOK, shownRecord{v, versionOf(found), view.Time{Time: s.now()}})
+	reply(w, http.StatusOK, shownRecord{v, versionOf(found), s.links.of(v), view.Time{Time: s.now()}})
 }
 
 // find answers with the id of a record. A client's key is in the body of the
@@ -153,15 +172,28 @@ func (s *site) price(w http.ResponseWriter, r *http.Request) {
 
 // count reads the whole store and answers as once stats does.
 func (s *site) count(w http.ResponseWriter, r *http.Request) {
-	if !s.counting.TryLock() {
-		fail(w, refuse("another count is running"))
-		return
-	}
-	defer s.counting.Unlock()
-	counted, err := (&statsCmd{s.env}).count(r.Context(), s.store)
+	counted, err := s.wholeStore(r.Context(), func(*driver.Record) {})
 	if err != nil {
 		fail(w, err)
 		return
 	}
 	reply(w, http.StatusOK, counted)
+}
+
+// searchFor answers with how many records were found, which become a list.
+func (s *site) searchFor(w http.ResponseWriter, r *http.Request) {
+	var in search
+	if !readJSON(w, r, &in) {
+		return
+	}
+	var found *searched
+	err := usage("enter a reference")
+	if in.Ref != "" || in.Reason != "" {
+		found, err = s.search(r.Context(), in)
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply(w, http.StatusOK, found)
 }

@@ -86,7 +86,10 @@ func (c *bulk) run(ctx context.Context) error {
 		return err
 	}
 	if !c.yes {
-		if err := c.ask(ctx, c.question(o, tasks)); err != nil {
+		q := c.question(o, tasks)
+		q.facts = append([][2]string{{"file", oneLine(c.from)}}, q.facts...)
+		q.warning += "\nTo see each line, use --dry-run."
+		if err := c.ask(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -265,7 +268,6 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 		}
 	}
 	facts := [][2]string{
-		{"file", oneLine(c.from)},
 		{"in", oneLine(o.name)},
 		{"write", count(write, "record")},
 	}
@@ -274,11 +276,11 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 			facts = append(facts, [2]string{what, count(n, "record")})
 		}
 	}
-	warning := "Every retry gets these outcomes. They cannot be undone."
+	warning := "Every retry gets these outcomes. Only once forget discards one, and then its key runs again."
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}
-	return question{facts, warning + "\nTo see each line, use --dry-run.", fmt.Sprint(write)}
+	return question{facts, warning, fmt.Sprint(write)}
 }
 
 // writeAll writes the evidence of all tasks, and prints each result.

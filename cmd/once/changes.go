@@ -5,10 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
@@ -28,6 +29,8 @@ type order struct {
 	ResultVersion string `json:"result_version"`
 	Force         bool   `json:"force"`
 
+	Items []order `json:"items"` // settle these, each with its own evidence
+
 	Exhausted  bool     `json:"exhausted"` // requeue all that were given up
 	Operations []string `json:"operations"`
 }
@@ -38,7 +41,8 @@ type asked struct {
 	Warning string   `json:"warning"`
 	Word    string   `json:"word"` // the confirmation
 	Notes   []string `json:"notes,omitempty"`
-	Outcome string   `json:"outcome"` // would_write or unchanged
+	Outcome string   `json:"outcome"`           // would_write or unchanged
+	Results []result `json:"results,omitempty"` // of each of many records
 }
 
 // fact is one of the facts of a question.
@@ -57,13 +61,14 @@ type carriedOut struct {
 
 	Summary  *summary `json:"summary,omitempty"` // of many records
 	Problems []result `json:"problems,omitempty"`
+	Results  []result `json:"results,omitempty"` // of each record
 }
 
 // asked returns the answer to an order without a confirmation.
 func (q *question) asked(outcome string, notes []string) *asked {
-	a := &asked{Warning: q.warning, Word: q.word, Notes: notes, Outcome: outcome}
+	a := &asked{Warning: onPage.Replace(q.warning), Word: q.word, Notes: notes, Outcome: outcome}
 	for _, f := range q.facts {
-		a.Facts = append(a.Facts, fact{f[0], f[1]})
+		a.Facts = append(a.Facts, fact{f[0], onPage.Replace(f[1])})
 	}
 	return a
 }
@@ -113,9 +118,6 @@ func (s *site) shown(ctx context.Context, in *order) (*driver.Record, error) {
 	return r, err
 }
 
-// versionOf names the state of a record that a page shows.
-func versionOf(r *driver.Record) string { return hex.EncodeToString(r.Version[:]) }
-
 // aside returns an environment for one request whose notes for the operator go to
 // the page, and the function that returns them.
 func (s *site) aside() (*env, func() []string) {
@@ -125,7 +127,7 @@ func (s *site) aside() (*env, func() []string) {
 	e.environment = &environment
 	return &e, func() (notes []string) {
 		for line := range strings.Lines(text.String()) {
-			notes = append(notes, strings.TrimPrefix(strings.TrimSpace(line), "once: "))
+			notes = append(notes, onPage.Replace(strings.TrimPrefix(strings.TrimSpace(line), "once: ")))
 		}
 		return notes
 	}
@@ -163,6 +165,123 @@ func (s *site) resolve(ctx context.Context, in *order) (any, error) {
 		return nil, err
 	}
 	return line.carriedOut(notes()), nil
+}
+
+// settledAtMost is how many records one order can settle.
+const settledAtMost = 100
+
+// settle settles many records, each by its own evidence. A record that cannot be
+// settled does not stop the others.
+func (s *site) settle(ctx context.Context, in *order) (any, error) {
+	if n := len(in.Items); n == 0 || n > settledAtMost {
+		return nil, usage("invalid number of records %d: want 1 to %d", n, settledAtMost)
+	}
+	e, notes := s.aside()
+	c := &bulk{settler: settler{env: e, resultVersion: in.ResultVersion, force: in.Force}}
+	tasks, err := s.tasks(ctx, c, in)
+	if err != nil {
+		return nil, err
+	}
+	if in.Confirm == nil {
+		dry := s.store.rehearse()
+		parallel(tasks, writeParallel, func(_ int, t *task) { c.attempt(ctx, dry, t) })
+		q := c.question(s.store, tasks)
+		a := q.asked(outcomeWouldWrite, notes())
+		for _, t := range tasks {
+			one := t.shown()
+			if t.written {
+				one.Outcome = outcomeWouldWrite
+			}
+			a.Results = append(a.Results, one)
+		}
+		return a, nil
+	}
+	q := question{word: strconv.Itoa(len(tasks))}
+	if err := q.check(*in.Confirm); err != nil {
+		return nil, err
+	}
+	all := &carriedOut{Outcome: outcomeWritten, Notes: notes()}
+	sum := e.results(false)
+	for batch := range slices.Chunk(tasks, writeParallel) {
+		stopped := s.audit.check() != nil || ctx.Err() != nil
+		if !stopped {
+			parallel(batch, writeParallel, func(_ int, t *task) { c.attempt(ctx, s.store, t) })
+		}
+		for _, t := range batch {
+			one := t.shown()
+			if stopped {
+				one.Outcome = outcomeNotTried
+			} else if err := s.audit.write(t.line); err != nil {
+				all.Notes = append(all.Notes, err.Error())
+			}
+			all.Results = append(all.Results, one)
+			sum.add(one)
+		}
+	}
+	total := sum.summary()
+	all.Summary = &total
+	return all, nil
+}
+
+// tasks reads the records of an order about many, and checks each piece of evidence as
+// once resolve does. What is wrong with one record is the error of its task.
+func (s *site) tasks(ctx context.Context, c *bulk, in *order) (tasks []*task, err error) {
+	seen := map[idempotent.RecordID]bool{}
+	for _, item := range in.Items {
+		if seen[item.Record] {
+			return nil, usage("%s is there twice", item.Record)
+		}
+		seen[item.Record] = true
+		id, err := idempotent.ParseRecordID(string(item.Record))
+		if err != nil {
+			return nil, usage("%v", err)
+		}
+		ev, err := item.Evidence.evidence()
+		if err != nil {
+			return nil, usage("%s: %v", short(id), err)
+		}
+		tasks = append(tasks, &task{id: id, reason: in.Reason, piece: piece{ev: ev}})
+	}
+	parallel(tasks, readParallel, func(i int, t *task) {
+		item := in.Items[i]
+		if t.record, t.err = s.shown(ctx, &item); t.record == nil {
+			t.record = &driver.Record{ID: t.id}
+		}
+		if t.err == nil {
+			t.err = t.ev.fit(t.record)
+		}
+		t.line = t.auditLine("resolve", t.reason)
+	})
+	var fit []*task
+	var pieces []piece
+	for _, t := range tasks {
+		if t.err == nil {
+			fit, pieces = append(fit, t), append(pieces, t.piece)
+		}
+	}
+	wrong, err := c.differing(ctx, s.store, pieces...)
+	for i, t := range fit {
+		if wrong[i] != "" {
+			t.err = refuse("%s", wrong[i])
+		}
+	}
+	return tasks, err
+}
+
+// attempt writes the evidence of a task if nothing is wrong with it, and sets its line
+// for the audit.
+func (c *bulk) attempt(ctx context.Context, o *opened, t *task) {
+	if t.err == nil {
+		t.written, t.err = c.writeShown(ctx, o, t.piece)
+	}
+	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
+}
+
+// shown returns the result of the last write or rehearsal in the words of the page.
+func (t *task) shown() result {
+	one := t.result()
+	one.Error = onPage.Replace(one.Error)
+	return one
 }
 
 // forget discards a stored outcome.

@@ -20,6 +20,7 @@ type consoleCmd struct {
 	port         int
 	allowResolve bool
 	audit        string
+	links        []string
 }
 
 func consoleCommand(e *env) *cobra.Command {
@@ -31,24 +32,31 @@ func consoleCommand(e *env) *cobra.Command {
 once, and only from this machine. The console ends with Ctrl-C.
 
 The page shows which outcomes are unknown, since when, and what reconciliation
-has given up; it finds a record by its id or its key, and shows its downstream
-keys. It reads the index of the table and single records. Only if you ask it to
-count all records, it reads the table, and shows the price first.
+has given up; it finds a record by its reference, its id or its key, and shows
+its downstream keys. It reads the index of the table and single records. Only if
+you ask it to read the whole table, it does so, and shows the price first.
 
 With --allow-resolve, the page settles, requeues and forgets records, with the
 checks of once resolve, requeue and forget. Each change needs a reason and a
 confirmation, and adds a line to the audit. Your user name and your identity in
 AWS are in that line.
 
+With --link, each record has a link to its page elsewhere, such as at the
+provider or in the logs. After its host, the address can contain {ref},
+{record}, {operation}, {key_hash}, {downstream_key}, {downstream_uuid},
+{request_id} and {trace_parent}. A record without such a value has no link.
+
 A file can be open in one process at a time: the console holds it until it ends.`,
 		Example: `  once console --table once-records
-  once console --file once.db --allow-resolve --audit audit.jsonl`,
+  once console --file once.db --allow-resolve --audit audit.jsonl
+  once console --link 'provider=https://dashboard.example/search?q={ref}'`,
 		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()
 	f.IntVar(&c.port, "port", 0, "`PORT` on 127.0.0.1; 0: any that is free")
 	f.BoolVar(&c.allowResolve, "allow-resolve", false, "the page can change records")
+	f.StringArrayVar(&c.links, "link", nil, "show the link `NAME=URL` for each record\n(repeatable)")
 	auditFlag(cmd, &c.audit)
 	return exits(cmd, exitOK, exitFailure, exitUsage)
 }
@@ -70,6 +78,10 @@ func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 	case c.port < 0 || c.port > 65535:
 		return usage("invalid --port %d: want 0 to 65535", c.port)
 	}
+	l, err := parseLinks(c.links)
+	if err != nil {
+		return err
+	}
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -81,7 +93,7 @@ func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 			return err
 		}
 	}
-	s := newSite(ctx, c.env, o, a)
+	s := newSite(ctx, c.env, o, a, l)
 	if _, err := s.look(ctx); err != nil { // whether the lists can be read
 		return err
 	}

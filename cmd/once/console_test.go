@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +34,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // A script can open one console at a time, with these commands:
@@ -44,6 +47,9 @@ import (
 //	order STATUS PATH RECORD [MEMBERS]
 //	                            posts an order about a record as the page shows it, with
 //	                            these members of JSON; TOKEN is that of its attempt
+//	settle STATUS MEMBERS RECORD EVIDENCE...
+//	                            posts an order about many records as the page shows them,
+//	                            each with its evidence
 //	close                       ends the console, and has what it printed as standard error
 //
 // The body of an answer is their standard output, and its headers are the standard
@@ -157,7 +163,21 @@ func (w *window) http(ts *testscript.TestScript, args []string) {
 }
 
 func (w *window) order(ts *testscript.TestScript, args []string) {
-	_, _, data := w.send(ts, context.Background(), http.MethodGet, "/api/record?id="+url.QueryEscape(args[2]), "")
+	members := w.shown(ts, args[2], strings.Join(args[3:], ""))
+	members["reason"] = cmp.Or(members["reason"], any("the provider's ledger has it"))
+	body, err := json.Marshal(members)
+	ts.Check(err)
+	w.expect(ts, args[0], http.MethodPost, args[1], string(body))
+}
+
+// commandWords are words of the command line that a page does not have. How the console
+// is started is no such word: the answer of a console that is read-only says it.
+var commandWords = regexp.MustCompile(`[ (]--[a-z-]+|once (show|list|stats|forget|resolve|requeue|table)`)
+
+// shown returns the members of an order about a record as the page shows it, with more of
+// them.
+func (w *window) shown(ts *testscript.TestScript, record, more string) map[string]any {
+	_, _, data := w.send(ts, context.Background(), http.MethodGet, "/api/record?id="+url.QueryEscape(record), "")
 	var shown struct {
 		Record  struct{ Token string }
 		Version string
@@ -165,16 +185,27 @@ func (w *window) order(ts *testscript.TestScript, args []string) {
 	if err := json.Unmarshal(data, &shown); err != nil {
 		ts.Fatalf("%v: %s", err, data)
 	}
-	members := map[string]any{"record": args[2], "version": shown.Version, "reason": "the provider's ledger has it"}
-	if len(args) > 3 {
-		ts.Check(json.Unmarshal([]byte(strings.ReplaceAll(args[3], "TOKEN", shown.Record.Token)), &members))
+	members := map[string]any{"record": record, "version": shown.Version}
+	if more != "" {
+		ts.Check(json.Unmarshal([]byte(strings.ReplaceAll(more, "TOKEN", shown.Record.Token)), &members))
 	}
-	body, err := json.Marshal(members)
-	ts.Check(err)
-	w.expect(ts, args[0], http.MethodPost, args[1], string(body))
+	return members
 }
 
-// expect sends a request, and checks the status of the answer.
+func (w *window) settle(ts *testscript.TestScript, args []string) {
+	var items []map[string]any
+	for i := 2; i+1 < len(args); i += 2 {
+		items = append(items, w.shown(ts, args[i], args[i+1]))
+	}
+	members := map[string]any{"items": items, "reason": "the provider's ledger has them"}
+	ts.Check(json.Unmarshal([]byte(args[1]), &members))
+	body, err := json.Marshal(members)
+	ts.Check(err)
+	w.expect(ts, args[0], http.MethodPost, "/api/settle", string(body))
+}
+
+// expect sends a request, and checks the status of the answer, and that it has no words
+// of the command line.
 func (w *window) expect(ts *testscript.TestScript, want, method, path, body string, headers ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -197,6 +228,9 @@ func (w *window) expect(ts *testscript.TestScript, want, method, path, body stri
 	}
 	if got := fmt.Sprint(status); got != want && (want != "gone" || status != 0) {
 		ts.Fatalf("status %s, want %s\n%s", got, want, answer)
+	}
+	if words := commandWords.Find(answer); words != nil && status != http.StatusForbidden && strings.HasPrefix(path, apiPath) {
+		ts.Fatalf("the page has no %s: %s", words, answer)
 	}
 	if strings.HasPrefix(header.Get("Content-Type"), "application/json") && !json.Valid(answer) {
 		ts.Fatalf("not one document: %s", answer)
@@ -279,7 +313,7 @@ func ask(t *testing.T, s *site, method, path string) *httptest.ResponseRecorder 
 // route needs but the page and the session, and the ticket stays good.
 func TestConsole_Foreign(t *testing.T) {
 	t.Parallel()
-	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil, nil)
 	d, ticket, own := serveSite(t, page)
 	kit.Foreign(t, d.host, slices.Collect(maps.Keys(page.routes(d))), own)
 	if _, _, ok := d.enter(ticket); !ok {
@@ -295,7 +329,7 @@ func TestConsole_Flood(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil, nil)
 	d, _, own := serveSite(t, page)
 	kit.Flood(t, d.host, slices.Collect(maps.Keys(page.routes(d))), own)
 }
@@ -358,7 +392,7 @@ func TestConsole_Moving(t *testing.T) {
 		}
 		id = ""
 	}
-	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil, nil)
 	var first counts
 	browse(t, page, "/api/overview", &first)
 	if first.Unknown != 1 || first.Exhausted != 1 || len(first.Groups) != 1 || first.Groups[0].Records != 1 {
@@ -369,15 +403,80 @@ func TestConsole_Moving(t *testing.T) {
 // Two counts of all records are not made at once.
 func TestConsole_OneCount(t *testing.T) {
 	t.Parallel()
-	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil)
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil, nil)
 	page.counting.Lock()
-	if reply := ask(t, page, http.MethodPost, "/api/count"); reply.Code != http.StatusConflict || !strings.Contains(reply.Body.String(), "another count is running") {
+	if reply := ask(t, page, http.MethodPost, "/api/count"); reply.Code != http.StatusConflict || !strings.Contains(reply.Body.String(), "reading the whole store already") {
 		t.Errorf("%d %s", reply.Code, reply.Body)
 	}
 }
 
-// million is a table whose index has many unknown records. It answers only bounded
-// queries of the index, and not more than atMost: any other call ends the test.
+// A lease has ended, and a record is due, from the moment on that it names.
+func TestConsole_Moment(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[time.Duration]bool{-1: true, 0: true, 1: false} {
+		at := view.Time{Time: night.Add(left)}
+		r := row{State: "in_progress", LeaseEnd: at, Due: at}
+		if ended, due := r.in(listEnded, night), r.in(listDue, night); ended != want || due != want {
+			t.Errorf("%d ns before: ended %t, due %t", left, ended, due)
+		}
+	}
+}
+
+// An outcome belongs to the hour in which it became unknown. The clock of the worker may
+// be ahead.
+func TestConsole_Hours(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]int{-2 * time.Hour: 23, 0: 23, time.Hour - 1: 23, time.Hour: 22, 24*time.Hour - 1: 0, 24 * time.Hour: -1} {
+		w := waiting{at: night, rows: []row{{State: "unknown", Since: view.Time{Time: night.Add(-age)}}}}
+		if c := w.counts(); want >= 0 && c.Hours[want] != 1 || want < 0 && c.Earlier != 1 {
+			t.Errorf("unknown for %s: %v, earlier %d", age, c.Hours, c.Earlier)
+		}
+	}
+}
+
+// The console keeps a bounded number of ended leases and of what a search found, and
+// shows that there are more.
+func TestConsole_ManyEnded(t *testing.T) {
+	t.Parallel()
+	for n, complete := range map[int]bool{listedAtMost: true, listedAtMost + 1: false} {
+		o := &opened{
+			records: tableOf(t, dynamotest.New(tableName)),
+			items:   func(context.Context) int { return 0 },
+			alien:   func(context.Context) error { return nil },
+			all: func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+				return func(yield func(driver.Record, error) bool) {
+					for i := range n {
+						id := idempotent.Key{Operation: "mail", Scope: "acme", ID: strconv.Itoa(i)}.RecordID()
+						yield(driver.Record{ID: id, State: driver.StateInProgress, Created: night, LeaseEnd: night, Due: night, Ref: "orders/" + strconv.Itoa(i)}, nil)
+					}
+				}
+			},
+		}
+		page := newSite(t.Context(), &env{environment: nightEnvironment()}, o, nil, nil)
+		if got, err := page.search(t.Context(), search{Ref: "orders/", Whole: true}); err != nil || got.Found != listedAtMost || got.Complete != complete {
+			t.Errorf("of %d records the search found %+v, %v", n, got, err)
+		}
+		var first counts
+		if browse(t, page, "/api/overview", &first); first.Ended != listedAtMost || first.Complete != complete {
+			t.Errorf("of %d ended leases %d are listed, complete: %t", n, first.Ended, first.Complete)
+		}
+	}
+}
+
+// An order settles at most 100 records.
+func TestConsole_SettledAtMost(t *testing.T) {
+	t.Parallel()
+	page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{}, nil, nil)
+	for n, want := range map[int]string{100: "invalid RecordID", 101: "invalid number of records 101: want 1 to 100"} {
+		if _, err := page.settle(t.Context(), &order{Items: make([]order, n)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d records: %v, want %s", n, err, want)
+		}
+	}
+}
+
+// million is a table whose index has many unknown records. It answers only reads of
+// one record, and bounded queries of the index, of which there are at most atMost: any
+// other call ends the test.
 type million struct {
 	dynamostore.Client
 	perShard, atMost int
@@ -385,6 +484,15 @@ type million struct {
 	mu      sync.Mutex
 	queries int
 	entries int
+	reads   int
+}
+
+// GetItem returns no item.
+func (m *million) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	return &dynamodb.GetItemOutput{}, nil
 }
 
 // Query returns a page of a shard.
@@ -422,7 +530,7 @@ func (m *million) Query(_ context.Context, in *dynamodb.QueryInput, _ ...func(*d
 }
 
 // The first screen of a table in which a million records are unknown takes a
-// bounded number of queries of the index, and reads no record.
+// bounded number of queries of the index, and reads only the records that it shows.
 func TestConsole_Million(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -435,7 +543,7 @@ func TestConsole_Million(t *testing.T) {
 	} {
 		table := &million{perShard: row.perShard, atMost: row.queries}
 		s := tableOf(t, table)
-		page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{records: s, whole: s, name: "table once"}, nil)
+		page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{records: s, whole: s, name: "table once"}, nil, nil)
 		var first counts
 		browse(t, page, "/api/overview", &first)
 		var p listPage
@@ -443,8 +551,16 @@ func TestConsole_Million(t *testing.T) {
 		if first.Unknown != row.unknown || first.Complete != row.complete || p.Total != row.unknown || p.Complete != row.complete || len(p.Rows) != min(row.unknown, 20) {
 			t.Errorf("%d in each shard: %d unknown (complete: %t), %d of %d rows", row.perShard, first.Unknown, first.Complete, len(p.Rows), p.Total)
 		}
-		if table.entries > row.entries || table.queries == 0 {
-			t.Errorf("%d in each shard: %d queries of %d entries, want at most %d", row.perShard, table.queries, table.entries, row.entries)
+		var found listPage
+		if browse(t, page, "/api/list?list=found&offset=0", &found); !found.Complete || found.Total > 0 {
+			t.Errorf("%d in each shard: %d were found without a search (complete: %t)", row.perShard, found.Total, found.Complete)
+		}
+		reads := table.reads
+		if got, err := page.search(t.Context(), search{Ref: "orders/1"}); err != nil || got.Complete != row.complete || got.Found+got.Damaged > 0 {
+			t.Errorf("%d in each shard: the search found %+v, %v", row.perShard, got, err)
+		}
+		if table.entries > row.entries || table.queries == 0 || reads != len(p.Rows) {
+			t.Errorf("%d in each shard: %d queries of %d entries, want at most %d; %d records were read", row.perShard, table.queries, table.entries, row.entries, reads)
 		}
 	}
 }

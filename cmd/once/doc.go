@@ -19,6 +19,7 @@
 //	api.go            what the page of the console reads
 //	changes.go        what the page of the console changes
 //	waiting.go        what the index shows to the console
+//	links.go          links of a record to pages elsewhere
 //	door.go           which requests the console accepts, and how it answers
 //	lookup.go         once lookup: the state of a key
 //	list.go           once list

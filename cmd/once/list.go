@@ -39,9 +39,10 @@ func listCommand(e *env) *cobra.Command {
 		Short: "List records, for example those that are unknown, due or given up",
 		Long: `The oldest records come first. A record is resumable if its attempt ended under
 Resume after some of its effects: the next request continues it, and until then
-reconciliation asks about it. The column NEXT shows what will end the state: the
-end of the lease, the time when reconciliation is due, or the expiry of the
-stored outcome; or it shows how long ago reconciliation gave up.
+reconciliation asks about it. The column AGE shows for how long the record has
+been in its state, and NEXT what will end the state: the end of the lease, the
+time when reconciliation is due, or the expiry of the stored outcome; or it
+shows how long ago reconciliation gave up.
 
 Lists of unknown, resumable or exhausted records read the index, other lists the
 whole table: half a read unit for each 4 KB, about $0.02 for each GB. --due does
@@ -176,10 +177,13 @@ func (o *oldest) add(r *driver.Record) {
 	}
 }
 
+// stateSince returns when the record entered its state, from which its age counts.
+func stateSince(v *view.Record) time.Time { return cmp.Or(v.Since.Time, v.Created.Time) }
+
 // sorted returns at most limit records, the oldest first.
 func (o *oldest) sorted() []*view.Record {
 	slices.SortFunc(o.views, func(a, b *view.Record) int {
-		return cmp.Or(a.Created.Compare(b.Created.Time), cmp.Compare(a.Record, b.Record))
+		return cmp.Or(stateSince(a).Compare(stateSince(b)), cmp.Compare(a.Record, b.Record))
 	})
 	return o.views[:min(o.limit, len(o.views))]
 }
@@ -209,7 +213,7 @@ func (p *printer) print(v *view.Record) error {
 	if p.list.full {
 		id = oneLine(string(v.Record))
 	}
-	p.table.add(id, v.StateName(), span(p.now.Sub(v.Created.Time)), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+	p.table.add(id, v.StateName(), span(p.now.Sub(stateSince(v))), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
 	return p.table.err
 }
 

@@ -71,7 +71,8 @@ import (
 //	table NAME KEY...          creates a table with these keys and another index
 //	scans [stops]              a reconciler scans for abandoned runs, or stops at the first one
 //	later RECORD [CHANGE]      gives a record the format of a later version, or changes its item
-//	console, http, order       see console_test.go
+//	console, http, order, settle
+//	                           see console_test.go
 
 // The stores of scripts.
 const (
@@ -480,6 +481,7 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"close":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.close(ts) },
 	"http":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.http(ts, args) },
 	"order":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.order(ts, args) },
+	"settle":  func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.settle(ts, args) },
 }
 
 func deskOf(ts *testscript.TestScript) *desk { return ts.Value(deskKey{}).(*desk) }

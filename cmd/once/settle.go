@@ -36,7 +36,7 @@ func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason strin
 // if an effect may happen again.
 func (c *settler) question(o *opened, p piece) question {
 	r, ev := p.record, p.ev
-	q := question{word: "yes", warning: "Every retry gets this. It cannot be undone.", facts: [][2]string{
+	q := question{word: "yes", warning: "Every retry gets this. Only once forget discards it, and then the key runs again.", facts: [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
 		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
@@ -60,16 +60,21 @@ func (c *settler) question(o *opened, p piece) question {
 // settle writes the evidence if the record has not changed since it was shown, and
 // writes the line that it returns to the audit.
 func (c *settler) settle(ctx context.Context, o *opened, shown piece, reason string, a *auditor) (auditLine, error) {
-	written := false
+	written, err := c.writeShown(ctx, o, shown)
+	line := shown.wrote(ctx, o, "resolve", reason, written, err)
+	return line, errors.Join(err, a.write(line))
+}
+
+// writeShown writes the evidence if the record has not changed since it was shown.
+func (c *settler) writeShown(ctx context.Context, o *opened, shown piece) (written bool, err error) {
 	current, err := o.Get(ctx, shown.record.ID)
 	if err == nil && current.Version != shown.record.Version {
 		err = changed(current)
 	}
-	if err == nil {
-		written, err = c.write(ctx, o, shown.record.ID, shown.ev)
+	if err != nil {
+		return false, err
 	}
-	line := shown.wrote(ctx, o, "resolve", reason, written, err)
-	return line, errors.Join(err, a.write(line))
+	return c.write(ctx, o, shown.record.ID, shown.ev)
 }
 
 // changed refuses a write because the operator has seen an earlier record.

@@ -77,9 +77,23 @@ func (c *settler) fit(ctx context.Context, o *opened, p piece) error {
 	return c.compare(ctx, o, p)
 }
 
-// compare refuses results whose shape differs from stored ones. It reports on
-// standard error which results it could not compare.
+// compare refuses results whose shape differs from stored ones.
 func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error {
+	wrong, err := c.differing(ctx, o, pieces...)
+	if wrong = slices.DeleteFunc(wrong, func(text string) bool { return text == "" }); len(wrong) == 0 {
+		return err
+	}
+	more := ""
+	if n := len(wrong) - maxShown; n > 0 {
+		wrong, more = wrong[:maxShown], fmt.Sprintf("\nand %s more", grouped(n))
+	}
+	return refuse("%s%s\nNothing was written. Correct the result, or store it anyway with --force", strings.Join(wrong, "\n"), more)
+}
+
+// differing returns for each piece how the shape of its result differs from stored
+// ones, or "". It reports on standard error which results it could not compare.
+func (c *settler) differing(ctx context.Context, o *opened, pieces ...piece) (wrong []string, err error) {
+	wrong = make([]string, len(pieces))
 	samples := map[subject]*shape{}
 	for _, p := range pieces {
 		if s, _, ok := p.subject(); ok {
@@ -87,36 +101,28 @@ func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error
 		}
 	}
 	if c.force || len(samples) == 0 {
-		return nil
+		return wrong, nil
 	}
 	read, err := c.learn(ctx, o, samples)
 	if err != nil {
 		fmt.Fprintf(c.stderr, "once: results are not compared with stored ones: %s\n", oneLine(err.Error()))
-		return ctx.Err()
+		return wrong, ctx.Err()
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
 		if samples[s].seen == 0 {
 			fmt.Fprintf(c.stderr, "once: not compared: no stored result of %s in %s\n", s, count(read, "record"))
 		}
 	}
-	var wrong []string
-	for _, p := range pieces {
+	for i, p := range pieces {
 		s, result, ok := p.subject()
 		if !ok || samples[s].seen == 0 {
 			continue
 		}
 		if differences := samples[s].differences(valueOf(result)); len(differences) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: the result differs from %s of %s: %s", short(p.record.ID), count(samples[s].seen, "stored result"), s, strings.Join(differences, "; ")))
+			wrong[i] = fmt.Sprintf("%s: the result differs from %s of %s: %s", short(p.record.ID), count(samples[s].seen, "stored result"), s, strings.Join(differences, "; "))
 		}
 	}
-	if len(wrong) == 0 {
-		return nil
-	}
-	more := ""
-	if n := len(wrong) - maxShown; n > 0 {
-		wrong, more = wrong[:maxShown], fmt.Sprintf("\nand %s more", grouped(n))
-	}
-	return refuse("%s%s\nNothing was written. Correct the result, or store it anyway with --force", strings.Join(wrong, "\n"), more)
+	return wrong, nil
 }
 
 // learn reads stored results of the subjects, and returns how many records it read.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -79,7 +80,7 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	s, err := c.count(ctx, o)
+	s, err := c.count(ctx, o, func(*driver.Record) {})
 	if err != nil {
 		return err
 	}
@@ -94,8 +95,8 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 	return err
 }
 
-// count reads the store.
-func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
+// count reads the store, and calls visit for each record.
+func (c *statsCmd) count(ctx context.Context, o *opened, visit func(*driver.Record)) (*stats, error) {
 	m := c.meter("reading the table", o.items(ctx))
 	s := &stats{Groups: []*group{}, groups: map[[2]string]*group{}}
 	var failed error
@@ -107,6 +108,7 @@ func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
 			s.Unreadable++
 		default:
 			s.add(&r, c.now())
+			visit(&r)
 		}
 	}
 	if s.cost(m.end()); failed != nil {
@@ -514,6 +516,9 @@ the rest is checked.`,
 }
 
 func (c *tableCmd) create(ctx context.Context, _ []string) error {
+	_, file, _ := c.store.choose(c.getenv) // openStore returns its error
+	info, err := os.Stat(file)
+	existed := err == nil && info.Size() > 0
 	o, err := c.openStore(ctx, true)
 	if err != nil {
 		return err
@@ -523,9 +528,14 @@ func (c *tableCmd) create(ctx context.Context, _ []string) error {
 		return err
 	}
 	if o.scans != nil {
+		existed = o.check(ctx) == nil
 		err = o.scans.CreateTable(ctx, func(opts *dynamostore.CreateOptions) { opts.Replicas, opts.Witness = c.replicas, c.witness }) // also checks the table
 	}
-	return c.verdict(o, err)
+	text := "was created and can be used as a store"
+	if existed {
+		text = "exists and can be used as a store; nothing was changed"
+	}
+	return c.verdict(o, err, text)
 }
 
 // checkRegions returns an error if the regions do not fit the consistency.
@@ -549,12 +559,12 @@ func (c *tableCmd) check(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	return c.verdict(o, o.check(ctx))
+	return c.verdict(o, o.check(ctx), "can be used as a store")
 }
 
-// verdict prints whether the store can be used, and otherwise its problems, one
+// verdict prints the text if the store can be used, and otherwise its problems, one
 // per line. A denied claim alone is not a problem of the table.
-func (c *tableCmd) verdict(o *opened, err error) error {
+func (c *tableCmd) verdict(o *opened, err error, text string) error {
 	schema, wrong := errors.AsType[*dynamostore.SchemaError](err)
 	if err != nil && !wrong {
 		return err
@@ -584,6 +594,6 @@ func (c *tableCmd) verdict(o *opened, err error) error {
 		_, err = fmt.Fprintf(c.stdout, "%s has what a store needs; %s\n", oneLine(o.name), oneLine(problems[0]))
 		return err
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s can be used as a store\n", oneLine(o.name))
+	_, err = fmt.Fprintf(c.stdout, "%s %s\n", oneLine(o.name), text)
 	return err
 }

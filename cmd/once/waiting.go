@@ -5,9 +5,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
+	"errors"
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,14 +36,23 @@ const (
 	listUnknown   = "unknown"   // the outcome is unknown, given up or not
 	listExhausted = "exhausted" // given up by reconciliation
 	listResumable = "resumable"
+	listDue       = "due"   // reconciliation would process them now
+	listEnded     = "ended" // in progress, but the lease has ended
+	listFound     = "found" // by the last search, in any state
 )
 
-// waiting is what the index shows at one time.
+var lists = []string{listUnknown, listExhausted, listResumable, listDue, listEnded, listFound}
+
+// waiting is what the index shows at one time, with the ended leases of the last
+// scan.
 type waiting struct {
 	at       time.Time
 	rows     []row // the oldest first
 	complete bool  // there are no more
 	damaged  int   // entries that cannot be read
+	scanned  time.Time
+	last     driver.Scanned // the last scan of a reconciler
+	scans    bool           // reconcilers scan this store
 }
 
 // row is an entry of the index, as the page gets it.
@@ -52,15 +64,60 @@ type row struct {
 	Exhausted bool                `json:"exhausted,omitempty"`
 	Since     view.Time           `json:"since,omitzero"`
 	Due       view.Time           `json:"due,omitzero"`
+	LeaseEnd  view.Time           `json:"lease_end,omitzero"`
+	details
 }
 
-// in reports whether the row belongs to a list.
-func (r *row) in(list string) bool {
+// details are what a row has besides its entry of the index, after its record was
+// read.
+type details struct {
+	Reason        driver.Reason `json:"reason,omitempty"`
+	Ref           string        `json:"ref,omitempty"`
+	Attempt       int           `json:"attempt,omitempty"`
+	Version       string        `json:"version,omitempty"` // a change names it
+	Token         string        `json:"token,omitempty"`
+	Codec         string        `json:"codec,omitempty"`
+	Seals         bool          `json:"seals,omitempty"`
+	DownstreamKey string        `json:"downstream_key,omitempty"`
+	Links         []anchor      `json:"links,omitempty"`
+	Problem       string        `json:"problem,omitempty"` // why the record was not read
+}
+
+// entryOf returns the row of an entry of the index.
+func entryOf(e driver.Listed, exhausted bool) row {
+	r := driver.Record{State: e.State, Due: e.Due}
+	return row{
+		Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r), Exhausted: exhausted,
+		Since: view.Time{Time: cmp.Or(e.Since, e.LeaseEnd)}, Due: view.Time{Time: e.Due}, LeaseEnd: view.Time{Time: e.LeaseEnd},
+	}
+}
+
+// rowOf returns the row of a record that was read.
+func (s *site) rowOf(r *driver.Record) row {
+	v := view.Of(r)
+	out := entryOf(r.Listed(), r.Exhausted)
+	out.Since = view.Time{Time: r.StateSince()}
+	out.details = details{
+		Reason: r.Reason, Ref: r.Ref, Attempt: r.Attempt, Version: versionOf(r), Token: v.Token,
+		Codec: v.Codec, Seals: v.Seals, DownstreamKey: v.DownstreamKey, Links: s.links.of(v),
+	}
+	return out
+}
+
+// versionOf names the state of a record that a page shows.
+func versionOf(r *driver.Record) string { return hex.EncodeToString(r.Version[:]) }
+
+// in reports whether the row belongs to a list at the time now.
+func (r *row) in(list string, now time.Time) bool {
 	switch list {
 	case listExhausted:
 		return r.Exhausted
 	case listResumable:
 		return r.State == view.StateResumable
+	case listDue:
+		return !r.Exhausted && !r.Due.After(now)
+	case listEnded:
+		return r.State == driver.StateInProgress.String() && !r.LeaseEnd.After(now)
 	}
 	return r.State == driver.StateUnknown.String()
 }
@@ -71,17 +128,20 @@ type site struct {
 	ctx   context.Context // of the command; a change does not end with the connection of a browser
 	store *opened
 	audit *auditor // nil: the console is read-only
+	links links
 
-	counting sync.Mutex // held during a count of all records
+	counting sync.Mutex // held while the whole store is read
 
-	mu   sync.Mutex // held while the index is read
-	last *waiting
+	mu    sync.Mutex // held while the index is read
+	last  *waiting
+	scan  *pass // the last that has ended; nil: none
+	found []row // by the last search
 }
 
-func newSite(ctx context.Context, e *env, o *opened, a *auditor) *site {
+func newSite(ctx context.Context, e *env, o *opened, a *auditor, l links) *site {
 	quiet := *e
 	quiet.progress = false // a meter would write between the lines of the audit
-	return &site{env: &quiet, ctx: ctx, store: o, audit: a}
+	return &site{env: &quiet, ctx: ctx, store: o, audit: a, links: l}
 }
 
 // outdate makes the next request read the index.
@@ -99,7 +159,7 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 	if s.last != nil && now.Sub(s.last.at) < listedFor {
 		return s.last, nil
 	}
-	next := &waiting{at: now, complete: true}
+	next := &waiting{at: now, complete: true, scans: s.store.scans != nil}
 	for _, list := range []struct {
 		exhausted bool
 		entries   iter.Seq2[driver.Listed, error]
@@ -108,7 +168,18 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 			return nil, err
 		}
 	}
-	// A record that moves from one list to the other meanwhile is in both.
+	if next.scans {
+		var err error
+		if next.last, err = s.store.scans.LastScan(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s.scan != nil {
+		next.scanned, next.complete = s.scan.at, next.complete && s.scan.ended == len(s.scan.rows)
+		next.rows = append(next.rows, s.scan.rows...)
+	}
+	// A record that moves from one list to the other meanwhile is in both. The index
+	// knows more than an earlier scan.
 	slices.SortFunc(next.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.Record, b.Record), b.Due.Compare(a.Due.Time))
 	})
@@ -134,14 +205,50 @@ func (w *waiting) read(entries iter.Seq2[driver.Listed, error], exhausted bool) 
 			return nil
 		default:
 			read++
-			r := driver.Record{State: e.State, Due: e.Due}
-			w.rows = append(w.rows, row{
-				Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r),
-				Exhausted: exhausted, Since: view.Time{Time: e.Since}, Due: view.Time{Time: e.Due},
-			})
+			w.rows = append(w.rows, entryOf(e, exhausted))
 		}
 	}
 	return nil
+}
+
+// pass is what a read of the whole store found.
+type pass struct {
+	at    time.Time
+	rows  []row // in progress, but the lease had ended
+	ended int   // how many there were: rows has the first ones
+}
+
+// wholeStore reads the whole store as once stats does, and keeps the ended leases for
+// the lists. It calls visit for each record.
+func (s *site) wholeStore(ctx context.Context, visit func(*driver.Record)) (*stats, error) {
+	if !s.counting.TryLock() {
+		return nil, refuse("the console is reading the whole store already")
+	}
+	defer s.counting.Unlock()
+	p := &pass{at: s.now()}
+	counted, err := (&statsCmd{s.env}).count(ctx, s.store, func(r *driver.Record) {
+		if r.Abandoned(p.at) {
+			if p.ended++; p.ended <= listedAtMost {
+				p.rows = append(p.rows, entryOf(r.Listed(), false))
+			}
+		}
+		visit(r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scan, s.last = p, nil
+	return counted, nil
+}
+
+// listQuery selects a part of a list.
+type listQuery struct {
+	list, operation string
+	from, to        time.Time // when the record entered its state; zero: any time
+	newest          bool      // first
+	offset          int
 }
 
 // listPage is a part of a list.
@@ -155,20 +262,144 @@ type listPage struct {
 	PerPage  int       `json:"per_page"`
 }
 
-// page returns the rows of a list from offset on, of all operations or one.
-func (w *waiting) page(list, operation string, offset int) listPage {
-	p := listPage{At: view.Time{Time: w.at}, List: list, Rows: []row{}, Offset: offset, Complete: w.complete, PerPage: rowsPerPage}
-	for i := range w.rows {
-		r := &w.rows[i]
-		if !r.in(list) || operation != "" && r.Operation != operation {
-			continue
-		}
-		if p.Total >= offset && len(p.Rows) < rowsPerPage {
-			p.Rows = append(p.Rows, *r)
-		}
-		p.Total++
+// page returns a part of a list, and reads its records.
+func (s *site) page(ctx context.Context, q listQuery) (listPage, error) {
+	w, err := s.look(ctx)
+	if err != nil {
+		return listPage{}, err
 	}
-	return p
+	p := listPage{At: view.Time{Time: w.at}, List: q.list, Rows: []row{}, Offset: q.offset, Complete: w.complete, PerPage: rowsPerPage}
+	rows := w.rows
+	switch q.list {
+	case listFound:
+		s.mu.Lock()
+		rows, p.Complete = s.found, true
+		s.mu.Unlock()
+	case listEnded:
+		p.Complete = w.complete && (!w.scans || !w.scanned.IsZero())
+	}
+	var selected []row
+	for _, r := range rows {
+		if (q.list == listFound || r.in(q.list, w.at)) && (q.operation == "" || r.Operation == q.operation) &&
+			!r.Since.Before(q.from) && (q.to.IsZero() || !r.Since.After(q.to)) {
+			selected = append(selected, r)
+		}
+	}
+	if q.newest {
+		slices.Reverse(selected)
+	}
+	p.Total = len(selected)
+	from := min(q.offset, p.Total)
+	p.Rows = append(p.Rows, selected[from:min(from+rowsPerPage, p.Total)]...)
+	s.fill(ctx, p.Rows)
+	return p, nil
+}
+
+// fill reads the records of rows. A row whose record cannot be read has the problem.
+func (s *site) fill(ctx context.Context, rows []row) {
+	parallel(rows, readParallel, func(i int, was row) {
+		r, err := s.store.Get(ctx, was.Record)
+		switch {
+		case errors.Is(err, idempotent.ErrNoRecord):
+			rows[i].details = details{Problem: "the record is gone"}
+		case err != nil:
+			rows[i].details = details{Problem: err.Error()}
+		default:
+			rows[i] = s.rowOf(r)
+		}
+		if err == nil && !r.Abandoned(s.now()) || errors.Is(err, idempotent.ErrNoRecord) {
+			s.settled(was.Record)
+		}
+	})
+}
+
+// settled removes a record from the ended leases of the last scan.
+func (s *site) settled(id idempotent.RecordID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.scan == nil {
+		return
+	}
+	is := func(r row) bool { return r.Record == id }
+	if slices.ContainsFunc(s.scan.rows, is) {
+		s.scan.rows, s.scan.ended = slices.DeleteFunc(s.scan.rows, is), s.scan.ended-1
+		s.last = nil
+	}
+}
+
+// search is what an operator knows of a record: its reference, or a part of it, or the
+// reason of its state.
+type search struct {
+	Ref    string        `json:"ref"`
+	Reason driver.Reason `json:"reason"`
+	Whole  bool          `json:"whole"` // search the whole store, not only what waits
+}
+
+// searched is the answer to a search. Its records are the list of what was found.
+type searched struct {
+	Found    int                 `json:"found"`
+	Exact    bool                `json:"exact"`                // the records have this reference, not only a part of it
+	Complete bool                `json:"complete"`             // false: more records wait than were searched, or were found than are listed
+	Record   idempotent.RecordID `json:"record,omitempty"`     // the only one
+	Damaged  int                 `json:"unreadable,omitempty"` // records that cannot be read
+}
+
+// search finds records and makes them the list of what was found. Records with exactly the
+// reference hide those that only contain it.
+func (s *site) search(ctx context.Context, in search) (*searched, error) {
+	out := &searched{Complete: true}
+	var exact, part []row
+	match := func(r *driver.Record) {
+		list := &part
+		switch {
+		case in.Reason != "" && r.Reason != in.Reason, !strings.Contains(r.Ref, in.Ref):
+			return
+		case in.Ref != "" && r.Ref == in.Ref:
+			list = &exact
+		}
+		if len(*list) == listedAtMost {
+			out.Complete = false
+			return
+		}
+		*list = append(*list, s.rowOf(r))
+	}
+	if in.Whole {
+		counted, err := s.wholeStore(ctx, match)
+		if err != nil {
+			return nil, err
+		}
+		out.Damaged = counted.Unreadable
+	} else {
+		w, err := s.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out.Complete = w.complete
+		records, errs := make([]*driver.Record, len(w.rows)), make([]error, len(w.rows))
+		parallel(w.rows, readParallel, func(i int, r row) { records[i], errs[i] = s.store.Get(ctx, r.Record) })
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				match(records[i])
+			case !errors.Is(err, idempotent.ErrNoRecord):
+				out.Damaged++
+			}
+		}
+	}
+	found := part
+	if out.Exact = len(exact) > 0; out.Exact {
+		found = exact
+	}
+	slices.SortFunc(found, func(a, b row) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
+	})
+	if out.Found = len(found); out.Found == 1 {
+		out.Record = found[0].Record
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found = found
+	return out, nil
 }
 
 // counts are the first screen.
@@ -179,10 +410,18 @@ type counts struct {
 	Unknown   int          `json:"unknown"`
 	Exhausted int          `json:"exhausted"`
 	Resumable int          `json:"resumable"`
-	Due       int          `json:"due"` // now
+	Due       int          `json:"due"`         // now
+	Ended     int          `json:"lease_ended"` // in progress, but the lease has ended
 	Oldest    view.Time    `json:"oldest_unknown,omitzero"`
 	Groups    []*countedAs `json:"groups"`
-	Ages      []ageCount   `json:"ages"` // of unknown records
+	Ages      []ageCount   `json:"ages"`    // of unknown records
+	Hours     [24]int      `json:"hours"`   // unknown records by the hour before At in which they became unknown; the last hour is the last one
+	Earlier   int          `json:"earlier"` // unknown for longer
+
+	Scans     bool      `json:"scans"`               // only a read of the whole store finds all ended leases
+	Scanned   view.Time `json:"scanned_at,omitzero"` // by this console
+	ScanBegan view.Time `json:"scan_began,omitzero"` // the last scan of a reconciler
+	ScanEnded view.Time `json:"scan_ended,omitzero"`
 }
 
 // countedAs counts the entries of one operation in one state.
@@ -210,7 +449,10 @@ var ageBounds = []struct {
 
 // counts returns the first screen of the rows.
 func (w *waiting) counts() *counts {
-	c := &counts{At: view.Time{Time: w.at}, Complete: w.complete, Damaged: w.damaged, Groups: []*countedAs{}}
+	c := &counts{
+		At: view.Time{Time: w.at}, Complete: w.complete, Damaged: w.damaged, Groups: []*countedAs{},
+		Scans: w.scans, Scanned: view.Time{Time: w.scanned}, ScanBegan: view.Time{Time: w.last.Began}, ScanEnded: view.Time{Time: w.last.Ended},
+	}
 	for _, b := range ageBounds {
 		c.Ages = append(c.Ages, ageCount{Under: b.text})
 	}
@@ -225,17 +467,21 @@ func (w *waiting) counts() *counts {
 			c.Groups = append(c.Groups, g)
 		}
 		g.Records++
-		if r.in(listExhausted) {
-			g.Exhausted++
-			c.Exhausted++
-		} else if !r.Due.After(w.at) {
-			g.Due++
-			c.Due++
+		for _, n := range []struct {
+			list          string
+			group, screen *int
+		}{
+			{listExhausted, &g.Exhausted, &c.Exhausted}, {listDue, &g.Due, &c.Due}, {listResumable, nil, &c.Resumable}, {listEnded, nil, &c.Ended},
+		} {
+			if !r.in(n.list, w.at) {
+				continue
+			}
+			*n.screen++
+			if n.group != nil {
+				*n.group++
+			}
 		}
-		if r.in(listResumable) {
-			c.Resumable++
-		}
-		if r.in(listUnknown) {
+		if r.in(listUnknown, w.at) {
 			if c.Unknown++; c.Unknown == 1 {
 				c.Oldest = r.Since
 			}
@@ -244,6 +490,11 @@ func (w *waiting) counts() *counts {
 				bound++
 			}
 			c.Ages[bound].Records++
+			if hours := int(max(age, 0) / time.Hour); hours < len(c.Hours) {
+				c.Hours[len(c.Hours)-1-hours]++
+			} else {
+				c.Earlier++
+			}
 		}
 	}
 	slices.SortFunc(c.Groups, func(a, b *countedAs) int {

@@ -17,14 +17,14 @@ export function el(tag, props = {}, ...children) {
   return e;
 }
 
-// span returns a number of milliseconds as people write it, like 900 ms, 4.2 s,
-// 3 min or 2 d.
+const day = 864e5;
+
+// span returns a number of milliseconds in whole units, as the command line does: like
+// 42 s, 3 min, 99 h or 5 d.
 export function span(ms) {
   const n = Math.abs(ms);
-  if (n < 950) return `${Math.round(n / 10) * 10} ms`;
-  if (n < 9950) return `${(n / 1000).toFixed(1)} s`;
-  for (const [unit, size, next] of [["s", 1e3, 1e5], ["min", 6e4, 6e6], ["h", 36e5, 1728e5], ["d", 864e5, Infinity]]) {
-    if (n < next) return `${Math.round(n / size)} ${unit}`;
+  for (const [unit, size, next] of [["s", 1e3, 6e4], ["min", 6e4, 36e5], ["h", 36e5, 36e7], ["d", day, Infinity]]) {
+    if (n < next) return `${Math.floor(n / size)} ${unit}`;
   }
   return "";
 }
@@ -32,6 +32,26 @@ export function span(ms) {
 // clock returns the time of day of a stamp in UTC, with milliseconds.
 export function clock(stamp) {
   return new Date(stamp).toISOString().slice(11, 23);
+}
+
+// moment returns the time of day of a stamp in UTC, with its date if it is not within a
+// day of now, in milliseconds.
+export function moment(stamp, now) {
+  const text = new Date(stamp).toISOString();
+  return Math.abs(now - Date.parse(text)) < day ? `${text.slice(11, 19)} UTC` : `${text.slice(0, 10)} ${text.slice(11, 16)} UTC`;
+}
+
+// ageOf returns an element with the time since a stamp. tickAges keeps it current.
+export function ageOf(stamp, now) {
+  return el("span", { class: "number", "data-since": stamp, title: moment(stamp, NaN) }, span(now - Date.parse(stamp)));
+}
+
+// tickAges updates the ages in an element to the time now, in milliseconds.
+export function tickAges(root, now) {
+  for (const e of root.querySelectorAll("[data-since]")) {
+    const text = span(now - Date.parse(e.dataset.since));
+    if (e.textContent !== text) e.textContent = text;
+  }
 }
 
 // copyButton returns a button that copies a text. Its name for screen readers is
@@ -105,6 +125,7 @@ const reasons = {
 // RecordView draws records into an element, one at a time.
 export class RecordView {
   #heading;
+  #work; // whether an operator works on the record
   #parts;
   #record;
   #history;
@@ -113,16 +134,20 @@ export class RecordView {
   #offset = 0;
   #timer;
 
-  // level is that of its headings: 3 if the record is below an h2.
-  constructor(root, level = 3) {
+  // level is that of its headings: 3 if the record is below an h2. slot is an element
+  // with which an operator works on the record: it comes before the keys at the provider
+  // and the diagram, and after why the record is not settled.
+  constructor(root, level = 3, slot = null) {
     this.#heading = `h${level}`;
     root.classList.add("record");
     this.#parts = {
       head: el("div", { class: "head" }), sentence: el("p", { class: "sentence" }),
-      diagram: diagram(), lease: lease(), details: el("div", { class: "stack" }),
+      why: el("div", { class: "stack" }), diagram: diagram(), lease: lease(), details: el("div", { class: "stack" }), keys: el("div", { class: "stack" }),
     };
     const p = this.#parts;
-    root.replaceChildren(p.head, p.sentence, p.diagram.figure, p.lease.box, p.details);
+    this.#work = slot !== null;
+    const drawn = [p.diagram.figure, p.lease.box, p.details];
+    root.replaceChildren(p.head, p.sentence, p.why, ...(slot ? [slot, p.keys, ...drawn] : [...drawn, p.keys]));
     this.show(null);
   }
 
@@ -142,7 +167,10 @@ export class RecordView {
     this.#shown = version;
     if (isNew) {
       const p = this.#parts;
-      p.head.replaceChildren(...head(record));
+      p.head.replaceChildren(...(this.#work && record ? workHead(record, this.#now()) : head(record)));
+      p.why.replaceChildren(...(this.#work ? why(this.#heading, record, this.#now()) : []));
+      p.why.hidden = !p.why.hasChildNodes();
+      p.keys.replaceChildren(...(record ? [keys(this.#heading, record)] : []));
       p.diagram.show(state, this.#last, before !== undefined && before !== state);
       p.details.replaceChildren(...details(this.#heading, record, history, this.#now()));
     }
@@ -164,7 +192,16 @@ export class RecordView {
     const now = this.#now(), text = sentenceOf(this.#record, now), p = this.#parts;
     if (p.sentence.textContent !== text) p.sentence.textContent = text;
     p.lease.show(this.#record, now);
+    tickAges(p.head, now);
   }
+}
+
+function workHead(record, now) {
+  return [
+    ...head(record).slice(0, -1),
+    waits(record) ? el("span", {}, "for ", ageOf(record.since ?? record.created, now)) : null,
+    record.ref ? el("span", { class: "break" }, `reference ${record.ref}`) : null,
+  ].filter(Boolean);
 }
 
 function head(record) {
@@ -198,9 +235,21 @@ function details(h, record, history, now) {
   if (history?.length || record) parts.push(section(h, "Timeline", timeline(record, history, now)));
   if (!record) return parts;
   parts.push(facts(record));
-  if (record.steps?.length) parts.push(section(h, "Steps", steps(record.steps)));
-  parts.push(section(h, "Keys at the provider", keys(record)));
+  if (record.steps?.length) parts.push(section(h, "Steps", steps(record.steps, now)));
   return parts;
+}
+
+const waits = (record) => record?.state === "unknown" || record?.resumable;
+
+// why explains a record that waits for evidence.
+function why(h, record, now) {
+  if (!waits(record)) return [];
+  const asked = record.reconcile_attempts ? `Reconciliation has asked ${record.reconcile_attempts} times and got no answer.` : "Reconciliation has not asked yet.";
+  const due = since(record.due);
+  const next = record.exhausted ? "It has given up and asks no more: settle the record, or let it ask again."
+    : due > now ? `It asks ${record.reconcile_attempts ? "again " : ""}in ${span(due - now)}.` : `It has been due for ${span(now - due)}: check that a reconciler runs, if that is long.`;
+  const open = (record.steps ?? []).filter((s) => s.state === "begun").map((s) => `Step ${s.name} began and has no recorded result.`);
+  return [section(h, "Why it is not settled", el("ul", { class: "why" }, ...[reasons[record.reason] ?? record.reason, ...open, asked, next].filter(Boolean).map((text) => el("li", {}, text))))];
 }
 
 function section(h, title, ...content) {
@@ -224,14 +273,14 @@ function timeline(record, history, now) {
   entries.sort((a, b) => a.at - b.at);
   return el("ol", { class: "timeline" }, ...entries.map((e) => el("li", { class: e.at > now ? "future" : "", "data-state": e.state },
     el("span", {}, el("strong", {}, e.what), e.more ? `, ${e.more}` : ""),
-    el("time", { dateTime: new Date(e.at).toISOString() }, e.at - now > 6e4 ? `in ${span(e.at - now)}` : now - e.at > 864e5 ? `${span(now - e.at)} ago` : `${clock(e.at)} UTC`),
+    el("time", { dateTime: new Date(e.at).toISOString() }, e.at - now > 6e4 ? `in ${span(e.at - now)}` : now - e.at < day ? `${clock(e.at)} UTC` : moment(e.at, now)),
     e.why || e.by ? el("span", { class: "why" }, [e.why, e.by].filter(Boolean).join(" ")) : null)));
 }
 
-const ids = ["Resource", "Request", "Trace", "Token of the attempt"];
+const ids = ["Reference", "Request", "Trace", "Token of the attempt"];
 
 function facts(record) {
-  const rows = [["Recovery", record.recovery], ["Retention", record.retention], ["Reason", record.reason], ["Resource", record.ref],
+  const rows = [["Recovery", record.recovery], ["Retention", record.retention], ["Reason", record.reason], ["Reference", record.ref],
     ["Result", record.state === "completed" ? (record.sealed ? `${record.result_bytes ?? 0} bytes, sealed` : `${record.result_bytes ?? 0} bytes as ${record.encoding}`) : ""],
     ["Reconciled", record.reconcile_attempts ? `${record.reconcile_attempts} times without an answer` : ""],
     ["Announced", record.announced ? "its handler was still at work shortly before its deadline" : ""],
@@ -240,19 +289,32 @@ function facts(record) {
   return el("dl", { class: "facts" }, ...rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: ids.includes(name) ? "mono" : "" }, String(value)))));
 }
 
-function steps(list) {
+function steps(list, now) {
   const states = { finished: "completed", begun: "in_progress", not_recorded: "none" };
-  return el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Steps" }, el("table", {},
-    el("thead", {}, el("tr", {}, ...["Step", "State", "Mode", "At"].map((h) => el("th", { scope: "col" }, h)))),
-    el("tbody", {}, ...list.map((s) => el("tr", {}, el("th", { scope: "row" }, s.name),
-      el("td", {}, el("span", { class: "pill", "data-state": states[s.state] ?? "none" }, s.state.replace("_", " ")), s.finished_by ? ` by ${s.finished_by}` : ""),
-      el("td", {}, (s.mode ?? "").replaceAll("_", " ")), el("td", { class: "number" }, s.at ? `${clock(s.at)} UTC` : ""))))));
+  return cards("Steps", [{ name: "Step" }, { name: "State" }, { name: "Mode" }, { name: "At", number: true }], list.map((s) => [s.name,
+    el("span", {}, el("span", { class: "pill", "data-state": states[s.state] ?? "none" }, s.state.replace("_", " ")), s.finished_by ? ` by ${s.finished_by}` : ""),
+    (s.mode ?? "").replaceAll("_", " "), s.at ? moment(s.at, now) : ""]));
 }
 
-function keys(record) {
+// cards returns a table that becomes a list of cards on a narrow screen, with the name of
+// its column before each cell. The first column is the heading of the row. The roles keep
+// it a table for screen readers.
+export function cards(label, columns, rows, props = () => ({})) {
+  const cell = (row) => (content, i) => {
+    const c = columns[i], parts = [content].flat();
+    return el(i === row ? "th" : "td", { role: i === row ? "rowheader" : "cell", class: c.number ? "amount" : "", "data-label": c.name, ...(i === row ? { scope: "row" } : {}) }, ...parts);
+  };
+  const heading = Math.max(0, columns.findIndex((c) => !c.bare));
+  return el("table", { class: "cards", role: "table", "aria-label": label },
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...columns.map((c) => el("th", { scope: "col", role: "columnheader", class: c.number ? "amount" : "" }, c.head ?? c.name)))),
+    el("tbody", { role: "rowgroup" }, ...rows.map((r, i) => el("tr", { role: "row", ...props(i) }, ...r.map(cell(heading)))),
+      rows.length ? null : el("tr", { role: "row" }, el("td", { role: "cell", class: "muted", colSpan: columns.length }, "None."))));
+}
+
+function keys(h, record) {
   const rows = [["the handler", record.downstream_key, record.downstream_uuid], ...(record.steps ?? []).map((s) => [`step ${s.name}`, s.downstream_key, s.downstream_uuid])];
-  return el("ul", { class: "keys" }, ...rows.flatMap(([of, key, uuid]) => [[`Key of ${of}`, key, `the key of ${of}`], ["The same as a UUID", uuid, `the UUID of ${of}`]]).map(([what, value, label]) =>
-    el("li", {}, el("span", {}, el("span", { class: "muted small" }, what), el("code", {}, value)), copyButton(value, label))));
+  return section(h, "Keys at the provider", el("ul", { class: "keys" }, ...rows.flatMap(([of, key, uuid]) => [[`Key of ${of}`, key, `the key of ${of}`], ["The same as a UUID", uuid, `the UUID of ${of}`]]).map(([what, value, label]) =>
+    el("li", {}, el("span", {}, el("span", { class: "muted small" }, what), el("code", {}, value)), copyButton(value, label)))));
 }
 
 // The diagram: four states, and the transitions that a newcomer meets.

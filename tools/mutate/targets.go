@@ -54,7 +54,7 @@ var targets = []target{
 		"lookup.go", "list.go", "show.go", "upkeep.go", "cost.go",
 		"resolve.go", "bulk.go", "shape.go", "settle.go", "evidence.go", "results.go", "requeue.go", "forget.go",
 		"reconcile.go", "program.go",
-		"console.go", "api.go", "changes.go", "waiting.go", "door.go",
+		"console.go", "api.go", "changes.go", "waiting.go", "links.go", "door.go",
 	}},
 	{module: ".", pkg: "lambdahttp", breaks: []string{ // all but doc.go
 		"engine.go", "middleware.go", "request.go", "events.go", "key.go", "syntax.go", "scope.go", "fingerprint.go", // a request

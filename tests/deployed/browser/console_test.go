@@ -5,17 +5,24 @@ package browser_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
@@ -55,7 +62,7 @@ func guide(t *testing.T, n int, table string) string {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) != 2 || !strings.Contains(blocks[n][1], "--table once-records") {
+	if len(blocks) != 3 || !strings.Contains(blocks[n][1], "--table once-records") {
 		t.Fatalf("the guide has other blocks than this test expects: %q", blocks)
 	}
 	return "exec " + strings.ReplaceAll(blocks[n][1], "once-records", table)
@@ -183,7 +190,7 @@ func night() []driver.Record {
 		}),
 	}
 	for i := range 60 {
-		list = append(list, unknownRecord("payout", fmt.Sprint(i), time.Duration(i*i)*time.Minute, nil))
+		list = append(list, unknownRecord("payout", fmt.Sprint(i), time.Duration(i*i)*time.Minute, func(r *driver.Record) { r.Ref = fmt.Sprintf("orders/%d", 1000+i) }))
 	}
 	return list
 }
@@ -191,7 +198,7 @@ func night() []driver.Record {
 // The pictures of the documentation, see make screenshots.
 func TestPictures_Console(t *testing.T) {
 	t.Parallel()
-	c := startConsole(t, fileStore(t, night()...), "--allow-resolve")
+	c := startConsole(t, fileStore(t, night()...), "--allow-resolve", "--link 'provider=https://dashboard.example/search?q={ref}'", "--link 'logs=https://logs.example/?key={downstream_key}'")
 	p := c.open(browser.View{})
 	p.Eval(`location.hash = "#r=" + encodeURIComponent(`+fmt.Sprintf("%q", idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}.RecordID())+`)`, nil)
 	p.Wait(`document.querySelector("#record").textContent.includes("reserve")`)
@@ -227,13 +234,13 @@ func TestConsole_Settles(t *testing.T) {
 	reader := startScript(t, guide(t, 0, table), env...).open(browser.View{})
 	reader.Click("#rows a")
 	reader.Wait(`document.querySelector("#changes").textContent.includes("read-only")`)
-	c := startScript(t, guide(t, 1, table), env...)
+	c := startScript(t, guide(t, 2, table), env...)
 	p := c.open(browser.View{})
 	if p.Text("#tiles li:first-child strong") != "1" || !strings.Contains(p.Text("#rows"), "charge#") {
 		t.Errorf("the first screen:\n%s", p.Text("body"))
 	}
 	p.Click("#rows a")
-	p.Wait(`!document.querySelector("#shown").hidden`)
+	p.Wait(`!document.querySelector("#record-panel").hidden`)
 	if text := p.Text("#record-panel"); !strings.Contains(text, k.RecordID().DownstreamKey()) {
 		t.Errorf("no downstream key:\n%s", text)
 	}
@@ -265,6 +272,277 @@ func TestConsole_Settles(t *testing.T) {
 	p.Wait(`document.querySelector("#results pre")?.textContent.includes("ch_5")`)
 }
 
+// crowd is how many records the table of a busy night has.
+const crowd = 20_000
+
+// The records of the table that wait.
+const (
+	stale     = 12 // unknown, older than all others, of one operation
+	unknowns  = 388
+	exhausted = 60 // of the unknown ones
+	resumable = 100
+	killed    = 15 // in progress, but the lease has ended
+	announced = 3  // of the killed ones
+)
+
+// busyNight returns the records of a night, the same in each run.
+func busyNight() (list []driver.Record) {
+	random := mathrand.New(mathrand.NewPCG(37, 2))
+	age := func(most time.Duration) time.Duration { return time.Minute + time.Duration(random.Int64N(int64(most))) }
+	reasons := []driver.Reason{driver.ReasonLeaseEnded, driver.ReasonUnknown, driver.ReasonInterrupted}
+	for i := range crowd {
+		operation, old, change := "POST /charges", age(24*time.Hour), func(r *driver.Record) {
+			r.State, r.Reason, r.Encoding, r.Result, r.Due, r.Expires = driver.StateCompleted, driver.ReasonResult, "json", []byte(`{"id":"ch_5"}`), time.Time{}, time.Now().Add(time.Hour)
+		}
+		switch n := i; {
+		case n < stale:
+			operation, old, change = "refund", 9*24*time.Hour+time.Duration(i)*time.Minute, func(r *driver.Record) { r.Reason = driver.ReasonUnknown }
+		case n < stale+unknowns:
+			change = func(r *driver.Record) {
+				r.Reason, r.Exhausted, r.Attempt = reasons[i%3], i < stale+exhausted, 1+i%4
+				if i%2 == 0 {
+					r.Due = time.Now().Add(10 * time.Minute)
+				}
+			}
+		case n < stale+unknowns+resumable:
+			operation, change = "transfer", func(r *driver.Record) {
+				r.State, r.Reason, r.Recovery = driver.StateRetryable, driver.ReasonHandlerError, idempotent.Resume
+			}
+		case n < stale+unknowns+resumable+killed:
+			change = func(r *driver.Record) {
+				r.State, r.Reason, r.Since = driver.StateInProgress, driver.ReasonClaimed, time.Time{}
+				r.LeaseEnd = r.Created.Add(12 * time.Second)
+				r.Due, r.Announced = r.LeaseEnd, i < stale+unknowns+resumable+announced
+			}
+		case n%20 == 0:
+			change = func(r *driver.Record) {
+				r.State, r.Reason, r.Since, r.LeaseEnd = driver.StateInProgress, driver.ReasonClaimed, time.Time{}, time.Now().Add(time.Hour)
+				r.Due = r.LeaseEnd
+			}
+		case n%20 == 1:
+			change = func(r *driver.Record) {
+				r.State, r.Reason, r.Due, r.Expires = driver.StateRetryable, driver.ReasonNotExecuted, time.Time{}, time.Now().Add(time.Hour)
+			}
+		}
+		list = append(list, unknownRecord(operation, fmt.Sprint(i), old, func(r *driver.Record) {
+			r.Ref = fmt.Sprintf("orders/%05d", i)
+			change(r)
+		}))
+	}
+	return list
+}
+
+// batches is a table that writes 25 items at once.
+type batches struct {
+	dynamostore.Client
+	mu    sync.Mutex
+	items []types.WriteRequest
+}
+
+// PutItem keeps the item for the next batch.
+func (b *batches) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.items = append(b.items, types.WriteRequest{PutRequest: &types.PutRequest{Item: in.Item}})
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+// fill writes new records to a table.
+func fill(t *testing.T, client dynamostore.Client, table string, list []driver.Record) {
+	t.Helper()
+	b := &batches{Client: client}
+	s, err := dynamostore.New(b, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+	}
+	var writers sync.WaitGroup
+	for part := range slices.Chunk(b.items, (len(b.items)+7)/8) {
+		writers.Go(func() {
+			for batch := range slices.Chunk(part, 25) {
+				out, err := client.BatchWriteItem(t.Context(), &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{table: batch}})
+				if err != nil || len(out.UnprocessedItems) > 0 {
+					t.Errorf("items were not written: %v", err)
+					return
+				}
+			}
+		})
+	}
+	if writers.Wait(); t.Failed() {
+		t.FailNow()
+	}
+}
+
+// The questions of a night are answered by the clicks that the guide names, in a table
+// with many records. The tiles count what the command line counts.
+func TestConsole_Night(t *testing.T) {
+	t.Parallel()
+	_, table, env := tableStore(t)
+	client := dynamostore.NewClient(engine.Config(strings.TrimPrefix(env[0], "AWS_ENDPOINT_URL_DYNAMODB=")))
+	list := busyNight()
+	fill(t, client, table, list)
+	command := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(programs, "once"), args...)
+		cmd.Env = append(append(os.Environ(), env...), "ONCE_TABLE="+table)
+		out, err := engine.Output(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	page := startScript(t, guide(t, 1, table), env...).open(browser.View{})
+	tile := func(p *browser.Page, name string) string {
+		t.Helper()
+		return p.Text(fmt.Sprintf(`#tiles a[href="#list=%s"] strong`, name))
+	}
+	lines := func(args ...string) string {
+		return fmt.Sprint(strings.Count(command(append([]string{"list", "--limit", "0", "--json"}, args...)...), `{"record":`))
+	}
+	clicks := func(want int, question string) {
+		t.Helper()
+		if n := page.Clicks(); n != want {
+			t.Errorf("%s %d clicks, want %d as in the guide", question, n, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"unknown": lines("--state", "unknown"), "exhausted": lines("--exhausted"), "resumable": lines("--state", "resumable"), "due": lines("--due", "--no-scan"),
+		"ended": fmt.Sprintf("at least %d", announced),
+	} {
+		if got := tile(page, name); got != want {
+			t.Errorf("the tile %s shows %s, want %s", name, got, want)
+		}
+	}
+
+	// What waits longest?
+	oldest := list[stale-1]
+	if text := page.Text("#rows tr:first-child"); !strings.Contains(text, oldest.Ref) || !strings.Contains(text, oldest.Since.UTC().Format("2006-01-02 15:04")) {
+		t.Errorf("the first row is %s", text)
+	}
+	clicks(0, "What waits longest?")
+
+	// Why is it not settled?
+	page.Click("#rows a")
+	page.Wait(`document.querySelector("#record .why")?.textContent.includes("Reconciliation has not asked yet.")`)
+	clicks(1, "Why is it not settled?")
+	var link, ages string
+	page.Eval(`document.querySelector("#record a").href`, &link)
+	if want := "https://dashboard.example/search?q=" + url.QueryEscape(oldest.Ref); link != want {
+		t.Errorf("the link is %s, want %s", link, want)
+	}
+	page.Eval(`[...new Set([...document.querySelectorAll('#tiles li:first-child [data-since], #rows tr:first-child [data-since], #record [data-since]')].map((e) => e.textContent))].join()`, &ages)
+	if ages != "9 d" {
+		t.Errorf("the ages of one record are %s, want one", ages)
+	}
+	var form, diagram float64
+	page.Eval(`document.querySelector("#changes").getBoundingClientRect().bottom`, &form)
+	if page.Eval(`document.querySelector("#record .diagram").getBoundingClientRect().top`, &diagram); form > diagram {
+		t.Error("the form stands below the diagram")
+	}
+
+	// What happened to this order?
+	done := list[crowd-1]
+	page.Click("#find input")
+	page.Type(done.Ref)
+	page.Press("Enter")
+	page.Wait(`document.querySelector("#nothing .primary") === document.activeElement`)
+	page.Click("#nothing .primary")
+	page.Wait(`document.querySelector("#record").textContent.includes("The outcome is stored")`)
+	clicks(2, "What happened to this order?")
+	page.Click("#find input")
+	page.Eval(`document.activeElement.value = ""`, nil)
+	page.Type(list[stale].Ref)
+	page.Press("Enter")
+	page.Wait(fmt.Sprintf(`document.querySelector("#record-id").textContent === %q`, list[stale].ID))
+	clicks(1, "What happened to this order, which waits?")
+
+	// What was killed tonight?
+	page.Go(page.Origin())
+	page.Wait(`document.querySelector("#tiles a") !== null`)
+	page.Clicks()
+	page.Click(`#tiles a[href="#list=ended"]`)
+	page.Wait(`document.querySelector("#ended-read") !== null`)
+	page.Click("#ended-read")
+	page.Wait(`document.querySelector("#note .primary") === document.activeElement`)
+	page.Click("#note .primary")
+	page.Wait(fmt.Sprintf(`document.querySelector("#range").textContent === "1 to %d of %d"`, killed, killed))
+	clicks(3, "What was killed tonight?")
+	var stats struct {
+		Due        int `json:"due"`
+		LeaseEnded int `json:"lease_ended"`
+	}
+	if err := json.Unmarshal([]byte(command("stats", "--json")), &stats); err != nil {
+		t.Fatal(err)
+	}
+	if due, ended := tile(page, "due"), tile(page, "ended"); due != fmt.Sprint(stats.Due) || due != lines("--due") || ended != fmt.Sprint(stats.LeaseEnded) || ended != fmt.Sprint(killed) {
+		t.Errorf("after a read of the table %s are due and %s ended, want %+v", due, ended, stats)
+	}
+	page.Click("#killed")
+	page.Wait(`document.querySelector("#waiting-title").textContent === "Search result" && document.querySelector("#rows").textContent.includes("lease ended")`)
+	clicks(1, "What was killed tonight and is unknown by now?")
+
+	// Lists in another order, of other times and operations, by keyboard and on a phone.
+	page.Show(browser.View{Width: 360, Height: 740})
+	page.TabToFromTop(`#tiles a[href="#list=unknown"]`)
+	page.Press("Enter")
+	page.Wait(fmt.Sprintf(`document.querySelector("#range").textContent === "1 to 20 of %d"`, stale+unknowns))
+	page.TabTo("#order")
+	page.Press("End")
+	page.Wait(`document.querySelector("#rows tr:first-child").innerText.includes(" min")`)
+	page.FitsWidth()
+	page.Axe()
+	for _, row := range []string{"Reference", "State", "Age", "Next", "Reason", "Tries"} {
+		var shown bool
+		if page.Eval(fmt.Sprintf(`document.querySelector('#rows tr:first-child [data-label^="%s"]').checkVisibility()`, row), &shown); !shown {
+			t.Errorf("%s is hidden on a narrow screen", row)
+		}
+	}
+	page.TabToFromTop("#operation")
+	page.Press("End") // the last one: transfer
+	page.Wait(`document.querySelector("#range").textContent === "0 to 0 of 0"`)
+	page.Press("ArrowUp") // refund
+	page.Wait(fmt.Sprintf(`document.querySelector("#range").textContent === "1 to %d of %d"`, stale, stale))
+	page.TabTo("#within")
+	page.Press("ArrowDown")
+	page.Wait(`document.querySelector("#range").textContent === "0 to 0 of 0"`)
+
+	// Settle these twelve. Another writer settles one of them after the review.
+	c := startScript(t, guide(t, 2, table), env...)
+	page = c.open(browser.View{})
+	page.Click("#rows tr:nth-child(1) input")
+	page.ShiftClick(fmt.Sprintf("#rows tr:nth-child(%d) input", stale))
+	page.Click("#settle")
+	page.Wait(`document.querySelector("#batch-title").textContent === "Settle 12 records"`)
+	page.Click(`input[value="without_result"]`)
+	page.Click(`#batch input[name="reason"]`)
+	page.Type("the statement has all twelve")
+	page.Press("Enter")
+	page.Wait(`document.activeElement.matches("#batch .question input")`)
+	if text := page.Text("#batch"); strings.Count(text, "unknown → completed") != stale || c.audited() != "" {
+		t.Errorf("the review is\n%s\nand the audit %s", text, c.audited())
+	}
+	command("resolve", string(list[3].ID), "--without-result", "--yes", "--reason", "by telephone", "--audit", filepath.Join(t.TempDir(), "audit"))
+	page.Type("12")
+	page.Press("Enter")
+	page.Wait(`document.querySelector("#batch-body h3").textContent.startsWith("11 of 12 records were written. Refused: 1;")`)
+	clicks(5, "Settle these twelve:")
+	if text := page.Text("#batch"); strings.Count(text, "refused") != 1 || !strings.Contains(text, "has changed since it was shown") {
+		t.Errorf("the results are\n%s", text)
+	}
+	if a := c.audited(); strings.Count(a, `"action":"resolve"`) != stale || strings.Count(a, `"outcome":"written"`) != stale-1 || strings.Count(a, string(list[3].ID)) != 1 {
+		t.Errorf("the audit is\n%s", a)
+	}
+	page.Click("#batch-back")
+	page.Wait(fmt.Sprintf(`document.querySelector("#range").textContent === "1 to 20 of %d"`, unknowns))
+	if n := tile(page, "unknown"); n != fmt.Sprint(unknowns) {
+		t.Errorf("the tile shows %s unknown records, want %d", n, unknowns)
+	}
+}
+
 // Each function works with the keyboard alone.
 func TestConsole_Keyboard(t *testing.T) {
 	t.Parallel()
@@ -280,8 +558,36 @@ func TestConsole_Keyboard(t *testing.T) {
 	p.TabTo("#later")
 	p.Press("Enter")
 	p.Wait(`document.querySelector("#range").textContent === "21 to 40 of 63"`)
+	p.TabToFromTop(`#rows tr:nth-child(2) input`)
+	p.Press(" ")
+	p.TabTo(`#rows tr:nth-child(3) input`)
+	p.Press(" ")
+	p.TabToFromTop("#settle")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.id === "batch-title"`)
+	p.TabTo(`input[name="many"]`)
+	p.Press(" ")
+	p.Press("ArrowDown") // to the results
+	p.TabTo("#batch textarea")
+	p.Type(`{"payout":9007199254740993}`) // a number that JavaScript cannot hold
+	p.TabTo("#batch textarea")
+	p.Type("{}")
+	p.TabTo(`#batch input[name="reason"]`)
+	p.Type("both are in the ledger")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.matches("#batch .question input")`)
+	p.Type("2")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.matches("#batch-body h3") && document.activeElement.textContent.startsWith("2 of 2 records were written.")`)
+	if a := c.audited(); strings.Count(a, `"reason":"both are in the ledger","outcome":"written"`) != 2 || !strings.Contains(a, `"bytes":27`) {
+		t.Errorf("the audit is %s", a)
+	}
+	p.TabToFromTop("#batch-back")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.id === "waiting-title"`)
+	p.Wait(`document.querySelector("#range").textContent === "21 to 40 of 61"`)
 
-	p.TabTo(`#find input[name="record"]`)
+	p.TabToFromTop(`#find input[name="record"]`)
 	p.Type("transfer")
 	p.TabTo("#find summary")
 	p.Press("Enter")
@@ -411,7 +717,7 @@ func TestConsole_Accessible(t *testing.T) {
 	all := []browser.View{wide, narrow, dark(wide), dark(narrow)}
 	check("overview", all...)
 	p.Click(`#rows tr:last-child a`)
-	p.Wait(`!document.querySelector("#shown").hidden`)
+	p.Wait(`!document.querySelector("#record-panel").hidden`)
 	check("record", wide, dark(narrow))
 	p.Eval(`location.hash = "#r=" + encodeURIComponent(`+fmt.Sprintf("%q", idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}.RecordID())+`)`, nil)
 	p.Wait(`document.querySelector("#record").textContent.includes("reserve")`)
@@ -431,6 +737,31 @@ func TestConsole_Accessible(t *testing.T) {
 	p.Press("Enter")
 	p.Wait(`!document.querySelector('.question [role="alert"]').hidden`)
 	check("refused", all...)
+	p.Click("#all")
+	p.Click("#settle")
+	p.Wait(`document.querySelector("#batch-title").textContent === "Settle 20 records"`)
+	for _, kind := range []string{"without_result", "completed", "not_executed", "final"} {
+		p.Click(`input[name="many"][value="` + kind + `"]`)
+		check("many: "+kind, narrow)
+	}
+	p.Click("#batch .fields input")
+	p.Type("refused")
+	p.Press("Tab")
+	p.Type("no")
+	p.Click(`#batch input[name="reason"]`)
+	p.Type("the bank, by telephone")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.matches("#batch .question input")`)
+	check("review of many", all...)
+	p.Type("20")
+	p.Press("Enter")
+	p.Wait(`document.querySelector("#batch-body h3").textContent.startsWith("20 of 20")`)
+	check("results of many", all...)
+	p.Click("#find input")
+	p.Type("orders/none")
+	p.Press("Enter")
+	p.Wait(`document.querySelector("#nothing .primary") !== null`)
+	check("nothing was found", wide, dark(narrow))
 }
 
 // A page that is read again keeps the focus, what was typed, and what was counted.
@@ -443,7 +774,7 @@ func TestConsole_Refresh(t *testing.T) {
 	p.Press("Enter")
 	p.Wait(`document.querySelector("#groups-note").textContent.startsWith("all 64 records")`)
 	p.Click("#rows tr:nth-child(3) a")
-	p.Wait(`!document.querySelector("#shown").hidden`)
+	p.Wait(`!document.querySelector("#record-panel").hidden`)
 	p.Click(`#changes input[name="reason"]`)
 	p.Type("I know it")
 	p.Eval(`document.querySelector("#rows tr:nth-child(3) a").focus(); window.first = document.querySelector("#rows tr"); document.dispatchEvent(new Event("visibilitychange"))`, nil)
@@ -480,7 +811,7 @@ func TestConsole_HTMLIsText(t *testing.T) {
 	}
 	inert("the list")
 	p.Click("#rows a")
-	p.Wait(`!document.querySelector("#shown").hidden`)
+	p.Wait(`!document.querySelector("#record-panel").hidden`)
 	if text := p.Text("#record-panel"); strings.Count(text, evil) < 5 {
 		t.Errorf("the texts of the record are not shown:\n%s", text)
 	}
@@ -499,10 +830,10 @@ func TestConsole_HTMLIsText(t *testing.T) {
 	p.Wait(`document.querySelector(".question") !== null`)
 	inert("the question")
 	p.Click(`#find input[name="record"]`)
-	p.Type(evil)
+	p.Type(evil + " no record has this")
 	p.Press("Enter")
-	p.Wait(`!document.querySelector('#find [role="alert"]').hidden`)
-	inert("an error")
+	p.Wait(`document.querySelector("#nothing").textContent.includes("<img")`)
+	inert("a search without a result")
 	p.Eval(`location.hash = "#r=" + encodeURIComponent(`+fmt.Sprintf("%q", done.ID)+`)`, nil)
 	p.Wait(`document.querySelector("#record").textContent.includes("The outcome is stored")`)
 	p.Click("#results button")

@@ -35,6 +35,8 @@ type Page struct {
 	session string
 	origin  string
 
+	clicks int
+
 	mu   sync.Mutex
 	bad  []string // errors on the page
 	load chan struct{}
@@ -127,6 +129,9 @@ func (p *Page) Go(address string) {
 	}
 }
 
+// Origin returns the address of the server of the page.
+func (p *Page) Origin() string { return p.origin + "/" }
+
 // Show changes the view.
 func (p *Page) Show(v View) {
 	p.t.Helper()
@@ -203,6 +208,27 @@ func (p *Page) Text(selector string) (text string) {
 // test fails if the element is not visible there, or if something covers it.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
+	p.click(selector, 0)
+}
+
+// ShiftClick is Click while the Shift key is held.
+func (p *Page) ShiftClick(selector string) {
+	p.t.Helper()
+	p.click(selector, shift)
+}
+
+// Clicks returns how many clicks the page has got since the last call.
+func (p *Page) Clicks() (n int) {
+	n, p.clicks = p.clicks, 0
+	return n
+}
+
+// shift is the Shift key among the modifiers of an event.
+const shift = 8
+
+func (p *Page) click(selector string, modifiers int) {
+	p.t.Helper()
+	p.clicks++
 	var at struct{ X, Y float64 }
 	var reached bool
 	p.Eval(fmt.Sprintf(`(() => { const e = document.querySelector(%s); e.scrollIntoView({block: "center", behavior: "instant"}); return true; })()`, quoted(selector)), &reached)
@@ -215,7 +241,7 @@ func (p *Page) Click(selector string) {
 		p.t.Fatalf("%s cannot be clicked on", selector)
 	}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
+		p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}, nil)
 	}
 }
 
@@ -241,7 +267,7 @@ func (p *Page) Press(key string) {
 		params["text"] = k.text
 	}
 	if shifted {
-		params["modifiers"] = 8
+		params["modifiers"] = shift
 	}
 	p.do("Input.dispatchKeyEvent", params, nil)
 	params["type"] = "keyUp"
@@ -308,12 +334,13 @@ func (p *Page) Axe() {
 	}
 }
 
-// FitsWidth fails the test if the page scrolls sideways, and names what is too wide.
+// FitsWidth fails the test if the page, or a table on it, scrolls sideways or is cut off,
+// and names what is too wide.
 func (p *Page) FitsWidth() {
 	p.t.Helper()
 	var wide []string
-	p.Eval(`document.documentElement.scrollWidth <= innerWidth ? [] :
-		[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 120))`, &wide)
+	p.Eval(`[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.closest(".unseen, pre, thead, svg, .skip") &&
+		(document.documentElement.scrollWidth > innerWidth || e.closest("table")) && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 120))`, &wide)
 	for _, e := range wide {
 		p.t.Errorf("wider than the page: %s", e)
 	}
