@@ -21,7 +21,7 @@ import (
 const maxResult = 64 << 20
 
 // level is the level of compression: a third of the time of gzip's usual level, for
-// as many bytes (ADR 0055).
+// as many bytes (ADR 0013).
 const level = 4
 
 // The compressors and decompressors that are not in use: each has up to 4 MB, and

@@ -38,7 +38,7 @@ import (
 )
 
 // The scripts in testdata/script show what the commands do. They are the examples of
-// the pages in docs, too. docs/adr/0026 explains them. Besides the commands of package
+// the pages in docs, too. docs/adr/0017 explains them. Besides the commands of package
 // testscript, a script has these:
 //
 //	once ARGS                  runs a command line, which has to succeed

@@ -5,7 +5,7 @@
 //
 // It holds the analyzers of go vet, staticcheck, exhaustive, errorlint, dupword and
 // oncevet, and three others: imports, lll and ignores. The reasons are in
-// docs/adr/0028-one-vet-tool-holds-the-linters.md.
+// docs/adr/0028-linters-and-oncevet.md.
 //
 // A finding that is right to stay has the comment
 //

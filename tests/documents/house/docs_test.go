@@ -145,10 +145,14 @@ func TestPagesAreOnTheMap(t *testing.T) {
 	}
 }
 
-// A page is short enough to be read at once, and a decision fits on a screen.
+// replaced matches the numbers of the decisions that a decision replaces.
+var replaced = regexp.MustCompile(`(?m)^Accepted .*\. Replaces ((?:\d{4}(?:, | and )?)+)\.$`)
+
+// A page is short enough to be read at once, and a decision fits on a screen. A decision
+// that replaces three others, which are gone, may be longer.
 func TestPagesAreShort(t *testing.T) {
 	t.Parallel()
-	const longestPage, longestDecision = 2000, 400                          // words
+	const longestPage, longestDecision, longestMerged = 2000, 400, 600      // words
 	generated := regexp.MustCompile(`(?s)<!-- (\w+) -->\n.*?<!-- /\w+ -->`) // tables that tests write into a page
 	pages := 0
 	for _, name := range tracked(t, ".md") {
@@ -159,6 +163,9 @@ func TestPagesAreShort(t *testing.T) {
 		most := longestPage
 		if strings.HasPrefix(name, "docs/adr/0") {
 			most = longestDecision
+			if others := numbersReplaced(t, name); len(others) >= 3 {
+				most = longestMerged
+			}
 		}
 		words := slices.DeleteFunc(strings.Fields(generated.ReplaceAllString(read(t, name), "")), func(s string) bool { return strings.Trim(s, "|-") == "" })
 		if n := len(words); n > most { // the lines of tables do not count
@@ -168,6 +175,21 @@ func TestPagesAreShort(t *testing.T) {
 	if pages < 30 {
 		t.Errorf("only %d pages were found", pages)
 	}
+}
+
+// numbersReplaced returns the numbers of the decisions that the decision of that file
+// replaces.
+func numbersReplaced(t *testing.T, name string) (numbers []string) {
+	t.Helper()
+	if m := replaced.FindStringSubmatch(read(t, name)); m != nil {
+		numbers = regexp.MustCompile(`\d{4}`).FindAllString(m[1], -1)
+	}
+	for _, number := range numbers {
+		if there, _ := filepath.Glob(filepath.Join(engine.Root(), "docs/adr", number+"-*")); len(there) > 0 {
+			t.Errorf("%s replaces %s, which still exists", name, number)
+		}
+	}
+	return numbers
 }
 
 // No unfinished code is committed, and no test is skipped.
