@@ -613,7 +613,7 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		attrStarts:  &types.AttributeValueMemberL{Value: starts},
 	}
 	s.layout.place(it, ScanKey)
-	v := &values{}
+	v := newValues()
 	v.putTime(it, attrBegan, m.began)
 	v.putTime(it, attrEnded, m.ended)
 	v.putDuration(it, attrPause, m.pause)

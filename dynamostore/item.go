@@ -59,7 +59,7 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: invalid record: Announced, but not in progress with a Due")
 	}
 
-	it, v := make(item, attributeCount), &values{}
+	it, v := make(item, attributeCount), newValues()
 	if err := putExtra(it, r.Extra()[""], l.known); err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
 	it[attrState] = v.text(state)
 	it[attrRecovery] = v.text(recovery)
-	it[attrOwner] = v.bytes(r.Owner[:])
-	it[attrVersion] = v.bytes(r.Version[:])
+	it[attrOwner] = v.copied(r.Owner[:])
+	it[attrVersion] = v.copied(r.Version[:])
 	it[attrAttempt] = v.number(int64(r.Attempt))
-	it[attrFingerprint] = v.bytes(r.Fingerprint[:])
+	it[attrFingerprint] = v.copied(r.Fingerprint[:])
 
 	v.putText(it, attrReason, string(r.Reason))
 	v.putText(it, attrEncoding, r.Encoding)
@@ -98,7 +98,7 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 	if c := &r.Chunks; c.Count != 0 {
 		it[attrChunkCount] = v.number(int64(c.Count))
 		it[attrChunkLength] = v.number(int64(c.Length))
-		it[attrChunkSum] = v.bytes(c.Sum[:])
+		it[attrChunkSum] = v.copied(c.Sum[:])
 	}
 	if len(r.StepNames) > 0 {
 		names := make([]types.AttributeValue, len(r.StepNames))
@@ -138,8 +138,16 @@ type values struct {
 	ends    [10]uint8 // of the digits of each number
 	digits  []byte
 	room    [128]byte // for them
+	arrays  []byte
+	place   [96]byte // for them
 
 	countTexts, countBlobs, countNumbers int
+}
+
+func newValues() *values {
+	v := &values{}
+	v.digits, v.arrays = v.room[:0], v.place[:0]
+	return v
 }
 
 func (v *values) text(s string) *types.AttributeValueMemberS {
@@ -162,13 +170,17 @@ func (v *values) bytes(b []byte) *types.AttributeValueMemberB {
 	return t
 }
 
+// copied returns a value with a copy of b, so that a record need not be on the heap
+// because of its arrays.
+func (v *values) copied(b []byte) *types.AttributeValueMemberB {
+	v.arrays = append(v.arrays, b...)
+	return v.bytes(v.arrays[len(v.arrays)-len(b) : len(v.arrays) : len(v.arrays)])
+}
+
 // number returns a value that has n after write.
 func (v *values) number(n int64) *types.AttributeValueMemberN {
 	if v.countNumbers == len(v.numbers) {
 		return number(n)
-	}
-	if v.digits == nil {
-		v.digits = v.room[:0]
 	}
 	t := &v.numbers[v.countNumbers]
 	v.digits = strconv.AppendInt(v.digits, n, 10)
