@@ -4,6 +4,8 @@ package idempotenttest
 
 import (
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -46,27 +48,16 @@ import (
 // after a minute.
 //
 // Explore logs how many schedules showed which facts, for example that a request took over
-// the record of a killed one. A fact with no schedule was not tested.
+// the record of a killed one. A fact with no schedule was not tested. The log ends with a
+// hash of all stories, which is another one if the body does something by chance.
 func Explore(t *testing.T, body func(w *World), optFns ...func(*ExploreOptions)) {
 	t.Helper()
 	x := newExplorer(t, body, optFns)
-	if replay := os.Getenv(scheduleVariable); replay != "" {
-		s, err := parseSchedule(replay)
-		if err != nil {
-			t.Fatalf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err)
-		}
-		if w := x.alone(s); w.broken == "" {
-			t.Logf("nothing is broken\n%s", w.story())
-		} else {
-			t.Error(w.story())
-		}
-		return
+	if text, ok := x.report(os.Getenv(scheduleVariable)); ok {
+		t.Log(text)
+	} else {
+		t.Error(text)
 	}
-	if w := x.explore(); w != nil {
-		t.Error(w.story())
-		return
-	}
-	t.Logf("%d schedules, %d are possible with two faults; %s", x.tried, x.possible, x.shown())
 }
 
 // ExploreOptions are options of [Explore].
@@ -87,12 +78,12 @@ type explorer struct {
 	body            func(*World)
 	tried, possible int
 	commits         bool           // a schedule had a transaction
-	ran             func(w *World) // for tests: it gets each run
+	stories         hash.Hash64    // of all that happened
 	facts           map[string]int // in how many schedules each was shown
 }
 
 func newExplorer(t *testing.T, body func(*World), optFns []func(*ExploreOptions)) *explorer {
-	x := &explorer{t: t, body: body, facts: map[string]int{}, ran: func(*World) {}}
+	x := &explorer{t: t, body: body, facts: map[string]int{}, stories: fnv.New64()}
 	x.Schedules = 1000
 	for _, f := range optFns {
 		f(&x.ExploreOptions)
@@ -100,9 +91,24 @@ func newExplorer(t *testing.T, body func(*World), optFns []func(*ExploreOptions)
 	return x
 }
 
+// report explores, or runs one schedule alone, and returns what the test reports.
+func (x *explorer) report(alone string) (text string, ok bool) {
+	if alone != "" {
+		s, err := parseSchedule(alone)
+		if err != nil {
+			return fmt.Sprintf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err), false
+		}
+		w := x.run(s)
+		return w.story(), w.broken == ""
+	}
+	if w := x.explore(); w != nil {
+		return w.story(), false
+	}
+	return fmt.Sprintf("%d schedules, %d are possible with two faults; %s; hash of all stories: %x", x.tried, x.possible, x.shown(), x.stories.Sum64()), true
+}
+
 // explore tries the schedules, and returns the first one that breaks a promise.
 func (x *explorer) explore() *World {
-	defer provides()()
 	calm := x.run(nil)
 	if calm.broken != "" {
 		return calm
@@ -175,18 +181,6 @@ func (x *explorer) shown() string {
 	return strings.Join(s, ", ")
 }
 
-// alone runs one schedule.
-func (x *explorer) alone(s schedule) *World {
-	defer provides()()
-	return x.run(s)
-}
-
-// provides lets the schedules replace the transport, until its result is called.
-func provides() (restore func()) {
-	transport := http.DefaultTransport
-	return func() { http.DefaultTransport = transport }
-}
-
 // run runs one schedule in a bubble.
 func (x *explorer) run(s schedule) *World {
 	var w *World
@@ -195,6 +189,8 @@ func (x *explorer) run(s schedule) *World {
 		panic(fmt.Sprintf("idempotenttest: Explore: schedule %q does not end within a minute: a goroutine waits for something outside the bubble, or for a mutex that is held at a point", s))
 	})
 	defer stuck.Stop()
+	transport := http.DefaultTransport
+	defer func() { http.DefaultTransport = transport }()
 	func() {
 		// Goroutines that a killed process leaves are not waited for.
 		defer func() {
@@ -211,7 +207,7 @@ func (x *explorer) run(s schedule) *World {
 		})
 	}()
 	x.commits = w.commits
-	x.ran(w)
+	fmt.Fprintln(x.stories, w.asked, w.lines, slices.Sorted(maps.Keys(w.facts)))
 	for fact := range w.facts {
 		x.facts[fact]++
 	}

@@ -29,13 +29,14 @@ import (
 // bank is a provider that counts its charges. With keys, a repeated key gets the first
 // answer, for as long as the bank remembers it. Without keys, a charge has a reference.
 type bank struct {
-	mu      sync.Mutex
-	noKeys  bool
-	memory  time.Duration // default: without limit
-	charges int
-	byKey   map[string]string
-	at      map[string]time.Time
-	orders  map[string]int // charges
+	mu       sync.Mutex
+	noKeys   bool
+	memory   time.Duration // default: without limit
+	charges  int
+	requests int // to charge
+	byKey    map[string]string
+	at       map[string]time.Time
+	orders   map[string]int // charges
 }
 
 // charged returns a count of the charges of one order.
@@ -69,6 +70,7 @@ func (b *bank) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(rw).Encode(charge{id})
 		return
 	}
+	b.requests++
 	if !known || b.noKeys || b.memory > 0 && time.Since(b.at[key]) > b.memory {
 		var body struct{ Order string }
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {

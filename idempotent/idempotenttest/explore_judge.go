@@ -258,6 +258,9 @@ func (w *World) story() string {
 	if len(lines) > 20 {
 		lines = slices.Concat(lines[:10], []string{fmt.Sprintf("            … %d more lines", len(lines)-19)}, lines[len(lines)-9:])
 	}
+	if w.broken == "" {
+		return "nothing is broken\n" + strings.Join(lines, "\n")
+	}
 	rule := w.rule
 	if rule == "" {
 		rule = "no rule found"

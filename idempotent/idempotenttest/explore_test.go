@@ -5,8 +5,12 @@ package idempotenttest_test
 import (
 	"context"
 	"flag"
+	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +128,114 @@ func TestExploreFindsBrokenGuards(t *testing.T) {
 				t.Error("not found")
 			}
 		})
+	}
+}
+
+// attempts is broken by so many requests to the bank.
+func attempts(most int) func(w *idempotenttest.World) {
+	return func(w *idempotenttest.World) {
+		b := &bank{}
+		w.Provider(b)
+		w.AtMostOnce("one request too many", func() int { return max(1, b.requests-most+1) })
+		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+	}
+}
+
+func TestExploreReports(t *testing.T) {
+	transport := http.DefaultTransport
+	for name, row := range map[string]struct {
+		body      func(w *idempotenttest.World)
+		alone     string
+		schedules int
+		ok        bool
+		want      string
+	}{
+		"right":         {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; an effect .*, completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"few schedules": {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"one schedule":  {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
+		"wrong":         {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
+		"two faults":    {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
+		"three faults":  {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
+		"alone, right":  {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
+		"alone, wrong":  {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
+		"no schedule":   {attempts(1), "none", 0, true, `^nothing is broken`},
+		"not a point":   {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no fault":      {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, ok := idempotenttest.Report(t, row.body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Schedules = row.schedules })
+			if ok != row.ok || !regexp.MustCompile(row.want).MatchString(text) {
+				t.Errorf("got %t and\n%s\nwant %t and %s", ok, text, row.ok, row.want)
+			}
+			if http.DefaultTransport != transport {
+				t.Error("the transport is still replaced")
+			}
+		})
+	}
+}
+
+// The test of a wrong handler fails with its story, and that of a right one passes.
+func TestExploreFailsATest(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = out // of package testing
+	run := func(name string, body func(w *idempotenttest.World)) bool {
+		return testing.RunTests(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: name, F: func(t *testing.T) {
+			idempotenttest.Explore(t, body)
+		}}})
+	}
+	wrong, right := run("wrong", attempts(1)), run("right", right["Rerun with a key"].body)
+	os.Stdout = stdout
+	text, err := os.ReadFile(out.Name())
+	if err != nil || wrong || !right || !strings.Contains(string(text), "one request too many happened 2 times") {
+		t.Errorf("the wrong one: %t, the right one: %t, %v\n%s", wrong, right, err, text)
+	}
+}
+
+func TestExploreHarms(t *testing.T) {
+	const (
+		call   = "killed-before killed-after refused lost-reply hangs"
+		late   = " late late-reply late-at-1 late-at-2 late-at-3 late-at-4 late-at-5"
+		sent   = " lost-request in-flight"
+		twice  = " sent-twice"
+		answer = " 503 500 panics"
+	)
+	want := map[string]string{
+		"store": call + late, "effect": call + late + sent, "SQL": call + late + sent, "SDK": call + late + sent + twice,
+		"provider": call + late + sent + answer, "keyed": call + late + sent + twice + answer,
+	}
+	if got := idempotenttest.Harms(false); !maps.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	want["SQL"] = call + sent // database/sql waits for a mutex when the context ends
+	if got := idempotenttest.Harms(true); !maps.Equal(got, want) {
+		t.Errorf("processes that outlive their lease: got %q", got)
+	}
+}
+
+// A body that never ends is reported.
+func TestExploreBlocked(t *testing.T) {
+	defer func() {
+		if p := recover(); !strings.Contains(fmt.Sprint(p), "all goroutines in bubble are blocked") {
+			t.Errorf("got %v", p)
+		}
+	}()
+	idempotenttest.Report(t, func(*idempotenttest.World) { <-make(chan int) }, "")
+}
+
+// A story has the faults that it needs, and no others.
+func TestExploreShortens(t *testing.T) {
+	for asked, want := range map[string]string{
+		"0:late-reply,1:killed-after,3:lost-reply": "1:killed-after",
+		"1:killed-after,2:refused":                 "2:refused",
+		"1:killed-after":                           "1:killed-after",
+	} {
+		if left, tried := idempotenttest.Shortened(t, attempts(1), asked); left != want || tried > 8 {
+			t.Errorf("%s: %s is left after %d runs, want %s", asked, left, tried, want)
+		}
 	}
 }
 

@@ -4,10 +4,6 @@ package idempotenttest
 
 import (
 	"context"
-	"fmt"
-	"hash/fnv"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,14 +14,36 @@ import (
 // how many schedules were tried, a hash of all stories, and the facts.
 func Explored(t *testing.T, body func(*World), optFns ...func(*ExploreOptions)) (story string, tried int, hash uint64, facts map[string]int) {
 	x := newExplorer(t, body, optFns)
-	h := fnv.New64()
-	x.ran = func(w *World) {
-		fmt.Fprintln(h, w.asked, strings.Join(w.lines, "\n"), slices.Sorted(maps.Keys(w.facts)))
-	}
 	if w := x.explore(); w != nil {
 		story = w.story()
 	}
-	return story, x.tried, h.Sum64(), x.facts
+	return story, x.tried, x.stories.Sum64(), x.facts
+}
+
+// Report returns what Explore reports.
+func Report(t *testing.T, body func(*World), alone string, optFns ...func(*ExploreOptions)) (text string, ok bool) {
+	return newExplorer(t, body, optFns).report(alone)
+}
+
+// Shortened returns the faults that are left of a schedule, and how many runs that took.
+func Shortened(t *testing.T, body func(*World), asked string) (left string, tried int) {
+	x := newExplorer(t, body, nil)
+	s, err := parseSchedule(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := x.shortened(x.run(s))
+	return w.asked.String(), x.tried
+}
+
+// Harms returns what can happen at a point of each kind.
+func Harms(outlives bool) map[string]string {
+	x := &explorer{ExploreOptions: ExploreOptions{Outlives: outlives}}
+	all := map[string]string{}
+	for name, p := range map[string]pointKind{"store": storePoint, "effect": effectPoint, "SQL": sqlPoint, "SDK": sdkPoint, "provider": providerPoint, "keyed": keyedPoint} {
+		all[name] = strings.Join(x.harms(p), " ")
+	}
+	return all
 }
 
 // Break replaces each call of the store.
