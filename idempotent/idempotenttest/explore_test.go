@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -152,6 +153,7 @@ func TestExploreReports(t *testing.T) {
 	}{
 		"right":         {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; an effect .*, completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
 		"few schedules": {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"no schedules":  {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
 		"one schedule":  {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
 		"wrong":         {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
 		"two faults":    {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
@@ -174,24 +176,22 @@ func TestExploreReports(t *testing.T) {
 	}
 }
 
-// The test of a wrong handler fails with its story, and that of a right one passes.
+// The test of a wrong handler fails with its story, and that of a right one passes. Each
+// runs in a process of its own, which is this test again.
 func TestExploreFailsATest(t *testing.T) {
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
+	const variable = "EXPLORE_IN_A_TEST"
+	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body}
+	if body := bodies[os.Getenv(variable)]; body != nil {
+		idempotenttest.Explore(t, body)
+		return
 	}
-	stdout := os.Stdout
-	os.Stdout = out // of package testing
-	run := func(name string, body func(w *idempotenttest.World)) bool {
-		return testing.RunTests(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: name, F: func(t *testing.T) {
-			idempotenttest.Explore(t, body)
-		}}})
-	}
-	wrong, right := run("wrong", attempts(1)), run("right", right["Rerun with a key"].body)
-	os.Stdout = stdout
-	text, err := os.ReadFile(out.Name())
-	if err != nil || wrong || !right || !strings.Contains(string(text), "one request too many happened 2 times") {
-		t.Errorf("the wrong one: %t, the right one: %t, %v\n%s", wrong, right, err, text)
+	for name, want := range map[string]string{"wrong": "one request too many happened 2 times", "right": "hash of all stories: "} {
+		test := exec.Command(os.Args[0], "-test.run=^TestExploreFailsATest$", "-test.v")
+		test.Env = append(os.Environ(), variable+"="+name)
+		out, err := test.CombinedOutput()
+		if failed := err != nil; failed != (name == "wrong") || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }
 
@@ -236,6 +236,13 @@ func TestExploreShortens(t *testing.T) {
 		if left, tried := idempotenttest.Shortened(t, attempts(1), asked); left != want || tried > 8 {
 			t.Errorf("%s: %s is left after %d runs, want %s", asked, left, tried, want)
 		}
+	}
+}
+
+// A mistake that two faults show is found by two.
+func TestExploreFindsPairs(t *testing.T) {
+	if story, tried, _, _ := idempotenttest.Explored(t, attempts(2)); story == "" || tried > 400 { // triples find it later
+		t.Errorf("%d schedules: %s", tried, story)
 	}
 }
 
