@@ -201,7 +201,7 @@ measure-waiting: ### Settle 200,000 records on DynamoDB Local as simulated; 15 m
 	go test -count=1 -v -run '^TestSettlesOnDynamoDBLocal$$' -timeout 2h ./tests/measured/waiting -records 200000
 
 PEERS := tests/measured/bench/peers
-bench-peers: ### Side by side with Powertools and the bare SDK; writes docs/benchmarks.md
+bench-peers: ### Side by side with Powertools and the bare SDK; writes docs/reports/benchmarks.md
 	go run ./$(PEERS)/run -o $(PEERS)/results.json
 	go test -count=1 -run '^TestPage$$' ./$(PEERS) -update
 

@@ -101,7 +101,7 @@ func TestStepsLeaveRoom(t *testing.T) {
 	is(driver.StateCompleted, 3)
 }
 
-// The table of docs/cost.md: each write of a record includes the results of all steps
+// The table of docs/reports/cost.md: each write of a record includes the results of all steps
 // before it.
 func TestCostOfSteps(t *testing.T) {
 	t.Parallel()
@@ -135,10 +135,10 @@ func TestCostOfSteps(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		const unit, operation = 0.625, 8.00 // dollars for a million: list prices, with their sources in docs/cost.md and docs/comparison.md
+		const unit, operation = 0.625, 8.00 // dollars for a million: list prices, with their sources in docs/reports/cost.md and docs/comparison.md
 		fmt.Fprintf(&table, "| %d | %d | %d | %.2f | %.2f |\n", steps, calls, units, float64(units)*unit, float64(steps)*operation)
 	}
-	kit.Part(t, "../docs/cost.md", "steps", table.String(), *update)
+	kit.Part(t, "../docs/reports/cost.md", "steps", table.String(), *update)
 }
 
 // incompressible returns n random bytes, the same ones each time.

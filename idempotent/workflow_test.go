@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The recipe of docs/recipes.md for Step Functions.
+// The recipe of docs/steps.md for Step Functions.
 
 const machine = "arn:aws:states:eu-west-1:123456789012:stateMachine:orders"
 

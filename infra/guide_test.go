@@ -101,7 +101,7 @@ func topic(stack awscdk.Stack, bill awslambda.IFunction, clusterARN *string, fai
 	})
 }
 
-// others is the code of docs/deploy-existing-function.md.
+// others is the code of docs/deploy-company.md.
 func others(stack awscdk.Stack, records *infra.IdempotencyTable, fn awslambda.Function, task awsecs.FargateTaskDefinition) awslambda.IFunction {
 	live := fn.AddAlias(jsii.String("live"), nil)
 	records.GrantHandler(live, jsii.String("POST /charges"))
@@ -118,7 +118,7 @@ func others(stack awscdk.Stack, records *infra.IdempotencyTable, fn awslambda.Fu
 	return imported
 }
 
-// people is the code of docs/deploy-existing-function.md for people.
+// people is the code of docs/deploy-company.md for people.
 func people(stack awscdk.Stack, records *infra.IdempotencyTable) {
 	support := awsiam.Role_FromRoleName(stack, jsii.String("Support"), jsii.String("support"), nil)
 	records.GrantViewer(support)
@@ -126,7 +126,7 @@ func people(stack awscdk.Stack, records *infra.IdempotencyTable) {
 	records.GrantOperator(oncall)
 }
 
-// existing is the code of docs/deploy-existing-table.md.
+// existing is the code of docs/deploy-company.md.
 func existing(stack awscdk.Stack, charge awslambda.IFunction) *infra.IdempotencyTable {
 	table := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("charge-records"))
 	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, nil)
@@ -134,7 +134,7 @@ func existing(stack awscdk.Stack, charge awslambda.IFunction) *infra.Idempotency
 	return records
 }
 
-// existingWithKey is the code of docs/deploy-existing-table.md for a table with a
+// existingWithKey is the code of docs/deploy-company.md for a table with a
 // customer managed key.
 func existingWithKey(stack awscdk.Stack) *infra.IdempotencyTable {
 	table := awsdynamodb.TableV2_FromTableAttributes(stack, jsii.String("Table"), &awsdynamodb.TableAttributesV2{
@@ -144,7 +144,7 @@ func existingWithKey(stack awscdk.Stack) *infra.IdempotencyTable {
 	return infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, nil)
 }
 
-// besideOthers is the code of docs/deploy-existing-table.md for a table with other
+// besideOthers is the code of docs/deploy-company.md for a table with other
 // items.
 func besideOthers(stack awscdk.Stack, charge awslambda.IFunction) *infra.IdempotencyTable {
 	shop := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Shop"), jsii.String("shop"))
@@ -158,7 +158,7 @@ func besideOthers(stack awscdk.Stack, charge awslambda.IFunction) *infra.Idempot
 	return records
 }
 
-// withIndex is the code of docs/deploy-existing-table.md that adds the index to a
+// withIndex is the code of docs/deploy-company.md that adds the index to a
 // table of the app.
 func withIndex(shop awsdynamodb.TableV2) {
 	shop.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexPropsV2{
@@ -170,7 +170,7 @@ func withIndex(shop awsdynamodb.TableV2) {
 	})
 }
 
-// inVPC is the code of docs/deploy-vpc.md.
+// inVPC is the code of docs/deploy-company.md.
 func inVPC(vpc awsec2.Vpc) {
 	vpc.AddGatewayEndpoint(jsii.String("DynamoDB"), &awsec2.GatewayVpcEndpointOptions{
 		Service: awsec2.GatewayVpcEndpointAwsService_DYNAMODB(),
@@ -180,7 +180,7 @@ func inVPC(vpc awsec2.Vpc) {
 	})
 }
 
-// encrypted is the code of docs/deploy-kms.md.
+// encrypted is the code of docs/encrypt.md.
 func encrypted(stack awscdk.Stack) *infra.IdempotencyTable {
 	key := awskms.NewKey(stack, jsii.String("RecordsKey"), &awskms.KeyProps{EnableKeyRotation: jsii.Bool(true)})
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
@@ -189,7 +189,7 @@ func encrypted(stack awscdk.Stack) *infra.IdempotencyTable {
 	return records
 }
 
-// encryptedReplica is the code of docs/deploy-kms.md for a replica.
+// encryptedReplica is the code of docs/encrypt.md for a replica.
 func encryptedReplica(stack awscdk.Stack, key awskms.IKey, keyInIreland *string) *infra.IdempotencyTable {
 	return infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
 		Replicas:   &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}},
@@ -197,7 +197,7 @@ func encryptedReplica(stack awscdk.Stack, key awskms.IKey, keyInIreland *string)
 	})
 }
 
-// shared is the code of docs/deploy-accounts.md in the account of the table.
+// shared is the code of docs/deploy-company.md in the account of the table.
 func shared(data awscdk.Stack) {
 	records := infra.NewIdempotencyTable(data, jsii.String("Records"), &awsdynamodb.TablePropsV2{
 		TableName: jsii.String("charge-records"),
@@ -206,7 +206,7 @@ func shared(data awscdk.Stack) {
 	records.GrantHandler(charge, jsii.String("POST /charges"))
 }
 
-// sharing is the code of docs/deploy-accounts.md in the account of the function.
+// sharing is the code of docs/deploy-company.md in the account of the function.
 func sharing(service awscdk.Stack, charge awslambda.Function) {
 	table := awsdynamodb.TableV2_FromTableArn(service, jsii.String("Table"),
 		jsii.String("arn:aws:dynamodb:eu-central-1:123456789012:table/charge-records"))
@@ -323,7 +323,7 @@ func TestTerraformInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"deploy-existing-table.md", "regions.md"} {
+	for _, page := range []string{"deploy-company.md", "regions.md"} {
 		text, err := os.ReadFile("../docs/" + page)
 		if err != nil {
 			t.Fatal(err)
@@ -340,7 +340,7 @@ func TestTerraformInTheGuide(t *testing.T) {
 	}
 }
 
-// The permissions in the guide equal those that the constructs grant.
+// The permissions in the report equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| who | on | may | with keys of |\n| --- | --- | --- | --- |\n")
@@ -357,7 +357,7 @@ func TestPermissionsInTheGuide(t *testing.T) {
 			who = ""
 		}
 	}
-	kit.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
+	kit.Part(t, "../docs/reports/limits.md", "permissions", table.String(), *update)
 }
 
 // keysIn names the keys that a statement is limited to.
@@ -376,8 +376,8 @@ func keysIn(s statement) string {
 	return strings.Join(kinds, " and ")
 }
 
-// The table of alarms in the guide equals the alarms that the construct creates,
-// and each has a section that its description links to.
+// The table of alarms in the report equals the alarms that the construct creates,
+// and each has a section of the guide that its description links to.
 func TestAlarmsInTheGuide(t *testing.T) {
 	stack, alarms := watched()
 	text, err := os.ReadFile("../docs/alarms.md")
@@ -409,7 +409,7 @@ func TestAlarmsInTheGuide(t *testing.T) {
 			if !bytes.Contains(text, []byte("\n## "+name+"\n")) {
 				t.Errorf("docs/alarms.md has no section %s", name)
 			}
-			fmt.Fprintf(&table, "| [%s](%s) | %s | %s |\n", name, anchor, list.topic, rings(t, r))
+			fmt.Fprintf(&table, "| [%s](../alarms.md%s) | %s | %s |\n", name, anchor, list.topic, rings(t, r))
 		}
 	}
 	for _, heading := range regexp.MustCompile(`(?m)^## ([A-Z]\w+)$`).FindAllSubmatch(text, -1) {
@@ -417,7 +417,7 @@ func TestAlarmsInTheGuide(t *testing.T) {
 			t.Errorf("docs/alarms.md has a section for %s, and there is no such alarm", heading[1])
 		}
 	}
-	kit.Part(t, "../docs/alarms.md", "alarms", table.String(), *update)
+	kit.Part(t, "../docs/reports/alarms.md", "alarms", table.String(), *update)
 }
 
 // rings says when an alarm rings, from its properties.

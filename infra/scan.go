@@ -139,7 +139,7 @@ func (s *scan) besideOthers() bool { return *s.table.layout.Prefix != "" }
 // judgeAll judges the table when its indexes and every source of its functions are known.
 func (s *scan) judgeAll() {
 	if s.table.lacksIndex() {
-		refuse(s.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-existing-table.md")
+		refuse(s.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-company.md")
 	}
 	if s.scheduled {
 		s.judge()

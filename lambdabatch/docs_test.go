@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// TestDocs compares the table of outcomes in docs/batch.md with the tests.
+// TestDocs compares the table of outcomes in docs/reports/failure-modes.md with the tests.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	says := map[bool]string{comesAgain: "redelivered", acknowledged: "acknowledged"}
@@ -25,5 +25,5 @@ func TestDocs(t *testing.T) {
 		name, _, _ := strings.Cut(row.name, ", "+recoveries[row.declared])
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s | %s | %d |\n", name, recoveries[row.declared], says[row.first], row.state, says[row.second], row.runs)
 	}
-	kit.Part(t, "../docs/batch.md", "outcomes", table.String(), *update)
+	kit.Part(t, "../docs/reports/failure-modes.md", "outcomes", table.String(), *update)
 }

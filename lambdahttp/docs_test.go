@@ -32,13 +32,16 @@ func TestProblemsHaveAHeading(t *testing.T) {
 	}
 }
 
-// docs/http-profiles.md compares the profiles by their data.
+// docs/http-keys.md compares the profiles by their data, and docs/reports/limits.md their
+// answers.
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
-	kit.Part(t, "../docs/http-profiles.md", "profiles", profilesTable(t), *update)
+	profiles, answers := profilesTables(t)
+	kit.Part(t, "../docs/http-keys.md", "profiles", profiles, *update)
+	kit.Part(t, "../docs/reports/limits.md", "answers", answers, *update)
 }
 
-// docs/http-replays.md lists the headers that are never stored.
+// docs/reports/limits.md lists the headers that are never stored.
 func TestHeadersInDocs(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -48,12 +51,14 @@ func TestHeadersInDocs(t *testing.T) {
 	}
 	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
 	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
-	kit.Part(t, "../docs/http-replays.md", "headers", b.String(), *update)
+	kit.Part(t, "../docs/reports/limits.md", "headers", b.String(), *update)
 }
 
-func profilesTable(t *testing.T) string {
+// profilesTables returns what a profile declares besides its answers, and these.
+func profilesTables(t *testing.T) (profiles, answers string) {
+	const head = "| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n"
 	var b strings.Builder
-	b.WriteString("| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n")
+	b.WriteString(head)
 	line := func(name string, of func(p *lambdahttp.Profile) string) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, of(&lambdahttp.IETF), of(&lambdahttp.Stripe), of(&lambdahttp.UUID))
 	}
@@ -87,6 +92,12 @@ func profilesTable(t *testing.T) string {
 	line("`Idempotency-Status`", func(p *lambdahttp.Profile) string {
 		return map[bool]string{true: "on", false: "off"}[p.StatusHeader]
 	})
+	line("a problem is", func(p *lambdahttp.Profile) string {
+		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
+	})
+	profiles = b.String()
+	b.Reset()
+	b.WriteString(head)
 	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
 		line(s.String(), func(p *lambdahttp.Profile) string {
 			a := p.Answers[s]
@@ -97,8 +108,5 @@ func profilesTable(t *testing.T) string {
 			return text
 		})
 	}
-	line("a problem is", func(p *lambdahttp.Profile) string {
-		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
-	})
-	return b.String()
+	return profiles, b.String()
 }

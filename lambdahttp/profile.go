@@ -108,7 +108,7 @@ func (s ServerErrors) stores(status int) bool {
 //	o.Profile.Methods = append(o.Profile.Methods, "PUT", "DELETE")
 
 // IETF is the profile of draft-ietf-httpapi-idempotency-key-header-07.
-// docs/http-profiles.md describes the choices made where the draft leaves one or says
+// docs/http-keys.md describes the choices made where the draft leaves one or says
 // nothing.
 var IETF = Profile{
 	Header:       "Idempotency-Key",

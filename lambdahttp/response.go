@@ -37,7 +37,7 @@ const (
 // the one for which they were made. They are never stored. A pattern "X-*"
 // stands for every name with that prefix.
 var exchangeHeaders = []struct {
-	why   string // for docs/http-replays.md
+	why   string // for docs/reports/limits.md
 	names []string
 }{
 	{"cookies and credentials", []string{"Authentication-Info", "Authorization", "Set-Cookie", "Set-Cookie2"}},

@@ -49,7 +49,7 @@ func meanings(t *testing.T) map[event.Kind]string {
 	return all
 }
 
-// The table of metrics in docs/observe.md matches the code.
+// The table of metrics in docs/reports/limits.md matches the code.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	says := meanings(t)
@@ -61,11 +61,12 @@ func TestDocs(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %s |\n", m.Name, says[m.Kind])
 	}
-	kit.Part(t, "../docs/observe.md", "metrics", table.String(), *update)
+	kit.Part(t, "../docs/reports/limits.md", "metrics", table.String(), *update)
 }
 
-// The page has the names of the gauges and histograms, and the table of words has
-// every field of a line: of the log, of the audit, and of the metrics.
+// docs/observe.md has the names of the gauges and histograms, and the table of words in
+// docs/reports/limits.md has every field of a line: of the log, of the audit, and of the
+// metrics.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../docs/observe.md")
@@ -82,7 +83,11 @@ func TestWords(t *testing.T) {
 		}
 	}
 	words := map[string]bool{"time": true, "timestamp": true, "level": true, "msg": true, "_aws": true} // of slog, and of the format of metrics
-	_, table, _ := strings.Cut(page, "<!-- words -->\n")
+	limits, err := os.ReadFile("../docs/reports/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(limits), "<!-- words -->\n")
 	table, _, _ = strings.Cut(table, "<!-- /words -->")
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(table, -1) {
 		words[row[1]] = true

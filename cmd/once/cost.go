@@ -133,7 +133,7 @@ const (
 // units returns the write units of an item.
 func units(bytes int) float64 { return math.Ceil(float64(bytes) / 1024) }
 
-// bill computes the price by the units of docs/cost.md.
+// bill computes the price by the units of docs/reports/cost.md.
 func (s *service) bill() []position {
 	record, chunks, parts := recordBytes+s.Result, 0.0, 0.0
 	if s.Result > inRecord {

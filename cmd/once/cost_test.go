@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// The price of a million requests is the one that docs/cost.md measures.
+// The price of a million requests is the one that docs/reports/cost.md measures.
 func TestCostAgreesWithMeasurements(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/cost.md")
+	page, err := os.ReadFile("../../docs/reports/cost.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	measured := func(request, declared string) float64 {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(request) + ` \| ` + regexp.QuoteMeta(declared) + ` \|.* ([0-9.]+) \|$`).FindSubmatch(page)
 		if row == nil {
-			t.Fatalf("docs/cost.md has no row %q, %q", request, declared)
+			t.Fatalf("docs/reports/cost.md has no row %q, %q", request, declared)
 		}
 		v, err := strconv.ParseFloat(string(row[1]), 64)
 		if err != nil {

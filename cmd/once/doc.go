@@ -8,7 +8,7 @@
 //	once resolve charge --scope acme --key order-17 --not-executed --reason '…'
 //
 // It works on a DynamoDB table (AWS, LocalStack, DynamoDB Local) and on a file of
-// package boltstore. docs/operate.md and docs/operate-bulk.md show all commands
+// package boltstore. docs/operate.md shows all commands
 // with examples; once --help lists the exit codes.
 //
 // Chapters, from the command line to what all commands share:

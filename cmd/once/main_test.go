@@ -118,11 +118,11 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The help of each command and the guide have the same exit codes. [desk.once]
+// The help of each command and the page have the same exit codes. [desk.once]
 // checks that no command returns another one.
 func TestExitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate-bulk.md"))
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "reports", "limits.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 			t.Errorf("the help of once %s has no exit codes", name)
 		}
 		if row := fmt.Sprintf("\n| `%s` | %s |\n", name, strings.ReplaceAll(codes, " ", ", ")); !bytes.Contains(guide, []byte(row)) {
-			t.Errorf("docs/operate-bulk.md has no row %s", strings.TrimSpace(row))
+			t.Errorf("docs/reports/limits.md has no row %s", strings.TrimSpace(row))
 		}
 	})
 	if commands < 12 {
@@ -147,7 +147,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	for line := range strings.Lines(exitCodes) {
 		code, text, found := strings.Cut(strings.TrimSpace(line), "  ")
 		if found && !bytes.Contains(guide, []byte("\n| "+code+" | "+text+" |\n")) {
-			t.Errorf("docs/operate-bulk.md does not explain exit code %s as %q", code, text)
+			t.Errorf("docs/reports/limits.md does not explain exit code %s as %q", code, text)
 		}
 	}
 }

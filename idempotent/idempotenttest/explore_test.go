@@ -177,7 +177,7 @@ func TestExploreReports(t *testing.T) {
 }
 
 // The test of a wrong handler fails with its story, and that of a right one passes. Each
-// runs in a process of its own, which is this test again.
+// runs in a separate process, which is this test again.
 func TestExploreFailsATest(t *testing.T) {
 	const variable = "EXPLORE_IN_A_TEST"
 	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body}

@@ -167,11 +167,11 @@ func TestTraceParent(t *testing.T) {
 	}
 }
 
-// The table of words in docs/observe.md has every attribute of a span and of its
+// The table of words in docs/reports/limits.md has every attribute of a span and of its
 // events.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/observe.md")
+	page, err := os.ReadFile("../../docs/reports/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}

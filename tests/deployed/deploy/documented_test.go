@@ -25,7 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
-// documented are the programs of README.md, docs/recovery.md, docs/batch.md and
+// documented are the programs of README.md, docs/reconciler.md, docs/batch.md and
 // docs/observe.md. TestSnippetsAreCompiled in tests/documents/house compares them.
 var documented = []string{"api", "reconciler", "queue", "metrics"}
 

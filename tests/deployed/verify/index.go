@@ -28,7 +28,7 @@ type indexAnswers struct {
 // index writes records with an unknown outcome, waits until the index lists them and
 // until a reconciler has settled them.
 var index = of(claim{
-	name: "index", expected: "all unknown records are listed within 10 s, and settled", source: "docs/scale.md", local: true,
+	name: "index", expected: "all unknown records are listed within 10 s, and settled", source: "docs/reports/scale.md", local: true,
 }, func(ctx context.Context, w *world) (indexAnswers, error) {
 	total, each, atOnce, patience := 2000, 50, 5, 5*time.Minute // each: records of an invocation
 	if w.local {

@@ -113,11 +113,12 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the generated parts of docs/verify.md")
+var update = flag.Bool("update", false, "write the generated parts of docs/reports/aws.md")
 
-// The page has the claims and the price of the program, and its commands are valid.
+// The report has the claims and the price of the program, and the commands of
+// docs/deploy.md are valid.
 func TestPage(t *testing.T) {
-	page := filepath.Join(engine.Root(), "docs", "verify.md")
+	page := filepath.Join(engine.Root(), "docs", "reports", "aws.md")
 	var table strings.Builder
 	table.WriteString("| claim | expected | compared with | on LocalStack |\n| --- | --- | --- | --- |\n")
 	for _, c := range slices.Concat(claims, acrossRegions) {
@@ -139,7 +140,7 @@ func TestPage(t *testing.T) {
 	if sum(all) > 1 {
 		t.Errorf("a run costs $%.2f, more than a dollar", sum(all))
 	}
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "deploy.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if len(commands) < 4 {
-		t.Errorf("the page has only %d commands", len(commands))
+		t.Errorf("docs/deploy.md has only %d commands", len(commands))
 	}
 }
 

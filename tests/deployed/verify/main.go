@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command verify checks on AWS what everything else in this repository checks on
-// DynamoDB Local and LocalStack: make verify-aws, docs/verify.md. It deploys a stack,
+// DynamoDB Local and LocalStack: make verify-aws, docs/deploy.md. It deploys a stack,
 // compares what AWS does with what the documentation claims, and destroys the stack.
 //
 //	verify run [--yes] [--max DOLLARS] [--region R] [--id ID] [--claims A,B] [--kms]
@@ -42,7 +42,7 @@ import (
 // claims are the claims of a run, in the order of the table.
 var claims = []claim{permissions, units, refused, kills, crowd, metrics, alarms, batch, index, clocks, key}
 
-const usage = "usage: make verify-aws ARGS='run | policy | destroy ID | regions', see docs/verify.md"
+const usage = "usage: make verify-aws ARGS='run | policy | destroy ID | regions', see docs/deploy.md"
 
 // templateCommand is what this program runs itself with, to synthesise a stack.
 const templateCommand = "template"
@@ -209,7 +209,7 @@ func choose(s settings) ([]claim, error) {
 		}
 	}
 	if s.claims != "" && len(chosen) != len(names) {
-		return nil, fmt.Errorf("invalid claims %q: want names of docs/verify.md, and --kms for kms", s.claims)
+		return nil, fmt.Errorf("invalid claims %q: want names of docs/reports/aws.md, and --kms for kms", s.claims)
 	}
 	return chosen, nil
 }

@@ -32,7 +32,7 @@ var permissions = of(claim{
 
 // key tries the table's key, through DynamoDB and directly.
 var key = of(claim{
-	name: "kms", expected: "DynamoDB may use the key for the role, which may not decrypt with it", source: "docs/deploy-kms.md", kms: true,
+	name: "kms", expected: "DynamoDB may use the key for the role, which may not decrypt with it", source: "docs/encrypt.md", kms: true,
 }, func(ctx context.Context, w *world) (map[string]string, error) {
 	arn := w.outputs["Key"]
 	sealed, err := kms.NewFromConfig(w.cfg).Encrypt(ctx, &kms.EncryptInput{KeyId: &arn, Plaintext: []byte("verify")})

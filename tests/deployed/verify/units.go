@@ -32,7 +32,7 @@ import (
 type used struct{ Table, Index float64 }
 
 // unitsAnswers are the documented and the reported units, by the rows of
-// docs/cost.md.
+// docs/reports/cost.md.
 type unitsAnswers struct{ Documented, Reported map[string]used }
 
 // The rows whose calls return what they consumed.
@@ -46,7 +46,7 @@ const (
 
 // units sends requests from this machine, whose calls ask for the consumed capacity.
 var units = of(claim{
-	name: "units", expected: "the write units of docs/cost.md", source: "docs/cost.md, ConsumedCapacity", local: true,
+	name: "units", expected: "the write units of docs/reports/cost.md", source: "docs/reports/cost.md, ConsumedCapacity", local: true,
 }, func(ctx context.Context, w *world) (unitsAnswers, error) {
 	a := unitsAnswers{Reported: map[string]used{}}
 	var err error
@@ -115,9 +115,9 @@ var units = of(claim{
 	return fmt.Sprintf("%d rows agree", len(a.Documented)), when(len(a.Documented) > 0)
 })
 
-// documentedUnits reads the rows from docs/cost.md.
+// documentedUnits reads the rows from docs/reports/cost.md.
 func documentedUnits() (map[string]used, error) {
-	page, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "cost.md"))
+	page, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "reports", "cost.md"))
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func documentedUnits() (map[string]used, error) {
 		}
 	}
 	if len(all) != 5 {
-		return nil, fmt.Errorf("docs/cost.md has %d of the 5 rows that the claim units compares", len(all))
+		return nil, fmt.Errorf("docs/reports/cost.md has %d of the 5 rows that the claim units compares", len(all))
 	}
 	return all, nil
 }
@@ -235,7 +235,7 @@ type refusals struct {
 }
 
 var refused = of(claim{
-	name: "refused units", expected: "a refused write costs a write of the current item", source: "docs/cost.md, ConsumedWriteCapacityUnits",
+	name: "refused units", expected: "a refused write costs a write of the current item", source: "docs/reports/cost.md, ConsumedWriteCapacityUnits",
 }, func(ctx context.Context, w *world) (refusals, error) {
 	const times = 100
 	a := refusals{Written: 1, Refused: times}

@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/internal/kit"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/limits.md instead of comparing them")
+var update = flag.Bool("update", false, "write the tables of docs/reports/limits.md instead of comparing them")
 
 // configured are the packages whose options have defaults, and whose constants limit
 // something.
@@ -84,7 +84,7 @@ var repeated = []struct{ file, words, name string }{
 	{"docs/http-keys.md", "or %s of uncompressed", "lambdahttp.maxInflated"},
 	{"idempotent/reconcile.go", "list ends, when %s entries have", "idempotent.maxExact"},
 	{"idempotent/report.go", "has more than %s entries.", "idempotent.maxExact"},
-	{"docs/scale.md", "If more than %s records wait", "idempotent.maxExact"},
+	{"docs/reports/scale.md", "If more than %s records wait", "idempotent.maxExact"},
 	{"idempotent/options.go", "At most %s requests of a guard wait", "idempotent.maxWaiting"},
 	{"idempotent/options.go", "at most %s of valid UTF-8", "idempotent.maxResultVersion"},
 	{"idempotent/handler.go", "longer than %s or not valid UTF-8", "idempotent.maxRef"},
@@ -101,7 +101,7 @@ var repeated = []struct{ file, words, name string }{
 	{"lambdahttp/fingerprint.go", "up to %s of compressed", "lambdahttp.maxDeflated"},
 }
 
-// The tables of docs/limits.md are what the code does. Comments and pages that repeat
+// The tables of docs/reports/limits.md are what the code does. Comments and pages that repeat
 // a number of it repeat the right one.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
@@ -136,7 +136,7 @@ func TestNumbers(t *testing.T) {
 	if len(missing) > 0 {
 		t.Errorf("these limits do not exist: %v", missing)
 	}
-	const page = "../../../docs/limits.md"
+	const page = "../../../docs/reports/limits.md"
 	kit.Part(t, page, "defaults", defaults.String(), *update)
 	kit.Part(t, page, "limits", bounds.String(), *update)
 	for _, r := range repeated {
@@ -163,7 +163,7 @@ func agreeBesideNames(t *testing.T, values map[string][]string) {
 	}
 	seen := 0
 	for _, name := range tracked(t, ".md") {
-		if strings.HasPrefix(name, "docs/adr/") || name == "CHANGELOG.md" || name == "docs/limits.md" {
+		if strings.HasPrefix(name, "docs/adr/") || name == "CHANGELOG.md" || name == "docs/reports/limits.md" {
 			continue
 		}
 		for _, m := range besideName.FindAllStringSubmatch(flat(read(t, name)), -1) {

@@ -177,5 +177,5 @@ func TestAbandonedRuns(t *testing.T) {
 			fmt.Fprintf(&text, "| %s | %d | %s |\n", row.name, row.found, words)
 		})
 	}
-	kit.Part(t, "../../../docs/deploy.md", "abandoned", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/scale.md", "abandoned", text.String(), *update)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scale simulates how many requests a second a table of records can serve,
-// and what limits it first. docs/scale.md has its tables and plots.
+// and what limits it first. docs/reports/scale.md has its tables and plots.
 //
 // The model follows what AWS publishes: 1,000 write units a second for each partition
 // and for each key, a reserve of 300 seconds of unused throughput, on-demand

@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/tests/measured/scale"
 )
 
-var update = flag.Bool("update", false, "write the tables and plots of docs/scale.md")
+var update = flag.Bool("update", false, "write the tables and plots of docs/reports/scale.md")
 
 // In the simulations, warm tables serve everything at once, and their quota does not
 // limit them.
@@ -57,7 +57,7 @@ func outcome(seconds []scale.Second, served func(scale.Second) float64, want flo
 
 func first(s scale.Second) float64 { return s.First }
 
-// The table of docs/scale.md: what limits a number of first requests.
+// The table of docs/reports/scale.md: what limits a number of first requests.
 func TestFirstLimit(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -68,7 +68,7 @@ func TestFirstLimit(t *testing.T) {
 				outcome(scale.Simulate(scale.Load{First: rate, Unknown: 0.0001, Units: 1}, table.Table, 5*time.Hour), first, rate))
 		}
 	}
-	kit.Part(t, "../../../docs/scale.md", "limits", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/scale.md", "limits", text.String(), *update)
 }
 
 // While the provider is down, the outcome of every request is unknown and enters the
@@ -81,10 +81,10 @@ func TestOutage(t *testing.T) {
 		fmt.Fprintf(&text, "| %s | %s |\n", scale.Grouped(rate),
 			outcome(scale.Simulate(scale.Load{First: rate, Unknown: 1, Units: 1}, scale.Table{Quota: ample, Warm: ample}, time.Hour), first, rate))
 	}
-	kit.Part(t, "../../../docs/scale.md", "outage", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/scale.md", "outage", text.String(), *update)
 }
 
-// The table of docs/scale.md: how long an outage of ten minutes with 10,000 requests a
+// The table of docs/reports/scale.md: how long an outage of ten minutes with 10,000 requests a
 // second takes to settle. One reconciler with the defaults needs less than 30 hours.
 func TestMillions(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestMillions(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "| %s | %d | %d | %d µs | %s | %s |\n", scale.Grouped(float64(b.Records)), b.Reconcilers, b.Concurrency, b.Entry.Microseconds(), took, scale.Grouped(b.Rate()))
 	}
-	kit.Part(t, "../../../docs/scale.md", "millions", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/scale.md", "millions", text.String(), *update)
 }
 
 // Repetitions of one request write to one key, whatever the table.
@@ -127,7 +127,7 @@ func TestOneKey(t *testing.T) {
 			t.Errorf("%v: %v repetitions are answered, by the formula %v", l, got, want)
 		}
 	}
-	kit.Part(t, "../../../docs/scale.md", "one-key", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/scale.md", "one-key", text.String(), *update)
 }
 
 // A table never serves more than a limit that AWS publishes, and the index at most
@@ -156,7 +156,7 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
-// The plots of docs/scale.md.
+// The plots of docs/reports/scale.md.
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	hours := scale.Axis{Title: "minutes after the first request", Marks: []float64{0, 30, 60, 90, 120, 150, 180, 210, 240}}
@@ -171,7 +171,7 @@ func TestPlots(t *testing.T) {
 // plot compares a plot with the file in docs.
 func plot(t *testing.T, name, want string) {
 	t.Helper()
-	file := "../../../docs/scale-" + name + ".svg"
+	file := "../../../docs/reports/scale-" + name + ".svg"
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func (s *set) add(a *Alarm) {
 	s.metrics += len(a.Queries)
 }
 
-// The parts of docs/cost.md and docs/alarms.md about CloudWatch: list prices of us-east-1, times what a
+// The parts of docs/reports/cost.md and docs/reports/alarms.md about CloudWatch: list prices of us-east-1, times what a
 // service with one operation publishes.
 func TestCostOfWatching(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestCostOfWatching(t *testing.T) {
 		fmt.Fprintf(&prices, "| %s | %d | %d | $%.2f |\n", row[0], s.alarms, s.metrics, float64(s.metrics)*alarmUSD)
 	}
 	fmt.Fprintf(&prices, "| a service with a function, a reconciler and its two queues | %d | %d | $%.2f |\n", service.alarms, service.metrics, float64(service.metrics)*alarmUSD)
-	kit.Part(t, "../../../docs/alarms.md", "price", prices.String(), *update)
+	kit.Part(t, "../../../docs/reports/alarms.md", "price", prices.String(), *update)
 	alarms, metrics := service.alarms, service.metrics
 	if first < 200 || first > 2000 || replay < 100 || replay > first || len(m.points) < 8 || alarms < 10 || metrics < alarms {
 		t.Fatalf("%d and %d bytes, %d metrics, %d alarms with %d metrics", first, replay, len(m.points), alarms, metrics)
@@ -119,5 +119,5 @@ func TestCostOfWatching(t *testing.T) {
 	fmt.Fprintf(&text, "| alarms of a service (`NewIdempotencyAlarms`), %d with %d metrics | %d | $%.2f each | $%.2f |\n", alarms, metrics, metrics, alarmUSD, float64(metrics)*alarmUSD)
 	fmt.Fprintf(&text, "| line of metrics of a first request | %d B | $%.2f for a GB | $%.2f for a million |\n", first, gigabyteUSD, float64(first)*1e6/1e9*gigabyteUSD)
 	fmt.Fprintf(&text, "| line of metrics of a replay | %d B | $%.2f for a GB | $%.2f for a million |\n", replay, gigabyteUSD, float64(replay)*1e6/1e9*gigabyteUSD)
-	kit.Part(t, "../../../docs/cost.md", "watching", text.String(), *update)
+	kit.Part(t, "../../../docs/reports/cost.md", "watching", text.String(), *update)
 }

@@ -211,7 +211,7 @@ func failures() []failure {
 	}
 }
 
-// The table of docs/alarms.md: how long it takes until an operator is paged because of a
+// The table of docs/reports/alarms.md: how long it takes until an operator is paged because of a
 // service with few requests, all of which fail. It starts with the first of them, and is
 // the worst of the settings that CloudWatch does not publish.
 func TestQuietServices(t *testing.T) {
@@ -238,7 +238,7 @@ func TestQuietServices(t *testing.T) {
 		}
 		fmt.Fprintf(&table, " %s |\n", strings.Join(paged, ", then "))
 	}
-	kit.Part(t, "../../../docs/alarms.md", "quiet", table.String(), *update)
+	kit.Part(t, "../../../docs/reports/alarms.md", "quiet", table.String(), *update)
 }
 
 // pages returns the minutes from the first request that fails until the first of the
@@ -319,7 +319,7 @@ func TestQuietWeeks(t *testing.T) {
 }
 
 // The known exception: in a service with nothing else, a client that asks for one stuck
-// key looks as if no request gets an outcome. docs/alarms.md says so.
+// key looks as if no request gets an outcome. docs/reports/alarms.md says so.
 func TestOneStuckKeyPages(t *testing.T) {
 	t.Parallel()
 	s := newService(t, 10*time.Second, "a minute late")
@@ -333,8 +333,8 @@ func TestOneStuckKeyPages(t *testing.T) {
 	const asks = 45 // minutes
 	first := s.run(asks, 1, func() { _ = s.ask(s.guard, key, nil) }, func() bool { return len(s.rings("Pager")) > 0 })
 	if first == asks {
-		t.Errorf("it does not page any more: remove the exception from docs/alarms.md")
+		t.Errorf("it does not page any more: remove the exception from docs/reports/alarms.md")
 	}
-	kit.Part(t, "../../../docs/alarms.md", "stuck", fmt.Sprintf("**One exception is known**: in a service without any other request, a client that asks for one stuck key once a minute, say\n"+
+	kit.Part(t, "../../../docs/reports/alarms.md", "stuck", fmt.Sprintf("**One exception is known**: in a service without any other request, a client that asks for one stuck key once a minute, say\n"+
 		"for %d minutes, raises `NoOutcome` after %d.\n", asks, first), *update)
 }

@@ -349,7 +349,7 @@ func TestOldestUnknownRings(t *testing.T) {
 	}
 }
 
-// The table of docs/recovery.md: what a reconciler does in an outage of the provider,
+// The table of docs/reports/alarms.md: what a reconciler does in an outage of the provider,
 // which alarms ring, and when the records are settled. A call takes the time that one
 // of eight workers needs for a record.
 func TestOutages(t *testing.T) {
@@ -364,7 +364,7 @@ func TestOutages(t *testing.T) {
 			table.WriteString(newOutage(t, outage, records).run(t))
 		}
 	}
-	kit.Part(t, "../../../docs/recovery.md", "outages", table.String(), *update)
+	kit.Part(t, "../../../docs/reports/alarms.md", "outages", table.String(), *update)
 }
 
 // outage is a fixture in which the provider is down for a time.
@@ -394,7 +394,7 @@ func newOutage(t *testing.T, length time.Duration, records int) *outage {
 	return o
 }
 
-// limit is the formula of docs/recovery.md.
+// limit is the formula of docs/reconciler.md.
 func (o *outage) limit() time.Duration {
 	pause := min(o.length, time.Hour)
 	if o.records > 5*int(o.length/time.Minute) {
@@ -430,7 +430,7 @@ func (o *outage) run(t *testing.T) string {
 		}
 	}
 	if limit := o.limit(); settled > limit {
-		t.Errorf("%s: %d records were settled after %s, by the formula of docs/recovery.md after at most %s", o.length, o.records, settled, limit)
+		t.Errorf("%s: %d records were settled after %s, by the formula of docs/reconciler.md after at most %s", o.length, o.records, settled, limit)
 	}
 	if o.answered != o.records {
 		t.Errorf("%s: %d answers for %d records", o.length, o.answered, o.records)

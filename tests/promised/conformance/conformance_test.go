@@ -2,7 +2,7 @@
 
 // Package conformance exercises what five documents ask of a server with
 // idempotency keys. It sends requests, reads answers and counts effects at the
-// payment provider. docs/conformance.md has the documents, the requirements and the
+// payment provider. docs/reports/conformance.md has the documents, the requirements and the
 // results.
 package conformance
 
@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-var update = flag.Bool("update", false, "rewrite the tables of docs/conformance.md")
+var update = flag.Bool("update", false, "rewrite the tables of docs/reports/conformance.md")
 
 // scratch is a folder for all tests of this run.
 var scratch string
@@ -97,7 +97,7 @@ func (r *requirement) appliesTo(s service) bool {
 }
 
 // G07: every requirement on the example in each profile, and on each front in
-// each profile. The results are in docs/conformance.md.
+// each profile. The results are in docs/reports/conformance.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	provider := newProvider()
@@ -137,8 +137,8 @@ func TestConformance(t *testing.T) {
 				t.Errorf("%s applies to no service", q.name)
 			}
 		}
-		kit.Part(t, "../../../docs/conformance.md", "requirements", met.table(), *update)
-		kit.Part(t, "../../../docs/conformance.md", "rules", rulesTable(), *update)
+		kit.Part(t, "../../../docs/reports/conformance.md", "requirements", met.table(), *update)
+		kit.Part(t, "../../../docs/reports/conformance.md", "rules", rulesTable(), *update)
 	}
 }
 

@@ -3,7 +3,7 @@
 // Package peers compares once with what its users could use instead: the bare SDK
 // and Powertools. All run on one DynamoDB Local:
 //
-//	make bench-peers    installs, measures, and writes docs/benchmarks.md
+//	make bench-peers    installs, measures, and writes docs/reports/benchmarks.md
 //
 // A contestant is a process. Its commands and answers are lines of JSON, so it can
 // be written in any language:

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	page = "../../../../docs/benchmarks.md"
-	plot = "../../../../docs/benchmarks.svg"
+	page = "../../../../docs/reports/benchmarks.md"
+	plot = "../../../../docs/reports/benchmarks.svg"
 )
 
-var update = flag.Bool("update", false, "write the tables and the plot of docs/benchmarks.md from results.json")
+var update = flag.Bool("update", false, "write the tables and the plot of docs/reports/benchmarks.md from results.json")
 
 // The figures of the page are those of the committed run.
 func TestPage(t *testing.T) {

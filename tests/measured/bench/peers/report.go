@@ -43,7 +43,7 @@ const (
 	unitsGoal = 73.0 // write units of a first request with a result of 300 KB, when these goals were set
 )
 
-// Page returns the generated parts of docs/benchmarks.md, by name.
+// Page returns the generated parts of docs/reports/benchmarks.md, by name.
 func (r *Results) Page() map[string]string {
 	return map[string]string{
 		"run":       r.run(),

@@ -51,7 +51,7 @@ func main() {
 	topic := func(id string) awssns.Topic { return awssns.NewTopic(stack, jsii.String(id), nil) }
 
 	charge := function("Charge", "api", "/charges", 6)               // README.md
-	reconcile := function("Reconcile", "reconciler", "/charges", 60) // docs/recovery.md
+	reconcile := function("Reconcile", "reconciler", "/charges", 60) // docs/reconciler.md
 	orders := function("Orders", "queue", "/orders", orderTimeout)   // docs/batch.md
 	invoices := function("Invoices", "metrics", "", 10)              // docs/observe.md
 	shop := awsdynamodb.NewTableV2(stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
