@@ -53,7 +53,6 @@ func (w *World) play() {
 	}
 	w.invokeOthers()
 	w.invoke("last retry", w.handler)
-	w.finish()
 	w.judgeEnd()
 	for _, p := range w.procs {
 		w.kill(p, "")

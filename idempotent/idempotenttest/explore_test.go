@@ -4,6 +4,7 @@ package idempotenttest_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -142,6 +143,26 @@ func attempts(most int) func(w *idempotenttest.World) {
 	}
 }
 
+// forgets has a record that expires before the last retry.
+func forgets(w *idempotenttest.World) {
+	b := &bank{}
+	w.Provider(b)
+	w.AtMostOnce("charge", b.count)
+	idempotenttest.Handle(w, order{"1", "10"}, func(g *idempotent.Guard) func(context.Context, order) (charge, error) {
+		return idempotent.Wrap(g, idempotent.KeyFrom("charge", func(o order) (string, string) { return "acme", o.ID }),
+			func(ctx context.Context, o order) (charge, error) { return pay(ctx, o.ID) },
+			func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, 5*time.Hour })
+	}, order{"1", "99"})
+}
+
+// failsToReconcile has a reconciler that fails at once, which the story shows.
+func failsToReconcile(w *idempotenttest.World) {
+	right["Rerun with a key"].body(w)
+	w.Reconciler(func(*idempotent.Guard) func(context.Context) (idempotent.Report, error) {
+		return func(context.Context) (idempotent.Report, error) { return idempotent.Report{}, errors.New("no such list") }
+	})
+}
+
 func TestExploreReports(t *testing.T) {
 	transport := http.DefaultTransport
 	for name, row := range map[string]struct {
@@ -162,6 +183,9 @@ func TestExploreReports(t *testing.T) {
 		"alone, wrong":  {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
 		"no schedule":   {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":   {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no handler":    {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"at the end":    {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
+		"a reconciler":  {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
 		"no fault":      {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,6 +260,47 @@ func TestExploreShortens(t *testing.T) {
 		if left, tried := idempotenttest.Shortened(t, attempts(1), asked); left != want || tried > 8 {
 			t.Errorf("%s: %s is left after %d runs, want %s", asked, left, tried, want)
 		}
+	}
+}
+
+// A process that was not killed leaves its guard and handler to the next one, for minutes.
+func TestExploreEnvironments(t *testing.T) {
+	for alone, want := range map[string]int{
+		"none":           4, // at the start, after 20 minutes, 2 hours, and 4 more hours
+		"1:killed-after": 5,
+		"1:late":         5, // two at once, of which one goes on
+		"2:lost-reply":   4,
+	} {
+		environments := 0
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			b := &bank{}
+			w.Provider(b)
+			w.ExactlyOnce("charge", b.count)
+			newHandler := guarded(idempotent.Rerun, pay)
+			idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+				environments++
+				return newHandler(g)
+			})
+		}, alone)
+		if !ok || environments != want {
+			t.Errorf("%s: %d environments, want %d\n%s", alone, environments, want, text)
+		}
+	}
+}
+
+// Lambda kills a late process at its deadline, also while another one hangs.
+func TestExploreDeadlines(t *testing.T) {
+	text, ok := idempotenttest.Report(t, right["Rerun with a key"].body, "0:late-reply,1:hangs")
+	want := strings.Join([]string{"nothing is broken",
+		"        0s  1 request     store: insert: the reply is late",
+		"        0s  2 retry       store: insert: hangs until the deadline",
+		"       29s  1 request     killed at the deadline",
+		"       29s  2 retry       killed at the deadline",
+		"     1m29s  3 retry       store: insert",
+		"     1m29s  3 retry       store: replace",
+	}, "\n")
+	if !ok || !strings.HasPrefix(text, want) {
+		t.Errorf("got %t and\n%s\nwant\n%s", ok, text, want)
 	}
 }
 
