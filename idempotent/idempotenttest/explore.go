@@ -99,10 +99,10 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 			return fmt.Sprintf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err), false
 		}
 		w := x.run(s)
-		return w.story(), w.broken == ""
+		return w.story(true), w.broken == ""
 	}
 	if w := x.explore(); w != nil {
-		return w.story(), false
+		return w.story(false), false
 	}
 	return fmt.Sprintf("%d schedules, %d are possible with two faults; %s; hash of all stories: %x", x.tried, x.possible, x.shown(), x.stories.Sum64()), true
 }

@@ -126,14 +126,14 @@ func (w *World) environmentFor(what string) *environment {
 		delete(w.idle, kind)
 		return env
 	}
-	guard, err := idempotent.New(w.pointsOfStore(), func(o *idempotent.Options) {
+	guard, err := idempotent.New(w.pointsOfStore(), append(slices.Clone(w.options), func(o *idempotent.Options) {
 		o.Observer = event.ObserverFunc(w.observe)
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.RequestID = func(ctx context.Context) string {
 			p, _ := w.process(ctx)
 			return "process-" + strconv.Itoa(p.n)
 		}
-	})
+	})...)
 	if err != nil {
 		panic(err)
 	}

@@ -198,6 +198,9 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 	if e.Kind != event.RequestEnded {
 		w.facts[string(e.Kind)] = true
 	}
+	if e.Kind == event.ReconcileFailed {
+		w.addLine(p, fmt.Sprintf("the resolver fails: %.200v", e.Err))
+	}
 	w.fact(notExecutedSent, e.Kind == event.Retryable && idempotent.IsNotExecuted(e.Err) && p.sentFor(e))
 }
 
@@ -252,10 +255,10 @@ func (w *World) breaks(what string, facts ...string) {
 	}
 }
 
-// story returns what happened: at most 25 lines.
-func (w *World) story() string {
+// story returns what happened: at most 25 lines, unless one schedule is run alone.
+func (w *World) story(alone bool) string {
 	lines := w.lines
-	if len(lines) > 20 {
+	if len(lines) > 20 && !alone {
 		lines = slices.Concat(lines[:10], []string{fmt.Sprintf("            … %d more lines", len(lines)-19)}, lines[len(lines)-9:])
 	}
 	if w.broken == "" {

@@ -159,7 +159,9 @@ func forgets(w *idempotenttest.World) {
 func failsToReconcile(w *idempotenttest.World) {
 	right["Rerun with a key"].body(w)
 	w.Reconciler(func(*idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-		return func(context.Context) (idempotent.Report, error) { return idempotent.Report{}, errors.New("no such list") }
+		return func(context.Context) (idempotent.Report, error) {
+			return idempotent.Report{}, errors.New("no such list")
+		}
 	})
 }
 

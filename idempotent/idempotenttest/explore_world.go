@@ -27,6 +27,7 @@ type World struct {
 	store    driver.Store
 	direct   bool // calls of the store are no points, because it makes points itself
 	provider http.Handler
+	options  []func(*idempotent.Options) // of each guard
 	promises []*promised
 	checks   []check
 	handler  func(*Process) func(context.Context) (any, error)
@@ -63,6 +64,12 @@ func newWorld(s schedule) *World {
 
 // Provider serves every request of [http.DefaultTransport] by h.
 func (w *World) Provider(h http.Handler) { w.provider = h }
+
+// GuardOptions adds options of every guard, as the function's main has them, for example a
+// Codec or Seal. The observer, the logger and the request id are the explorer's own.
+func (w *World) GuardOptions(optFns ...func(*idempotent.Options)) {
+	w.options = append(w.options, optFns...)
+}
 
 // AtMostOnce promises that count is at most 1, and is 1 once the handler has answered with
 // a success. count is called after each step; the name stands in the story.

@@ -15,7 +15,7 @@ import (
 func Explored(t *testing.T, body func(*World), optFns ...func(*ExploreOptions)) (story string, tried int, hash uint64, facts map[string]int) {
 	x := newExplorer(t, body, optFns)
 	if w := x.explore(); w != nil {
-		story = w.story()
+		story = w.story(false)
 	}
 	return story, x.tried, x.stories.Sum64(), x.facts
 }
