@@ -155,6 +155,12 @@ func forgets(w *idempotenttest.World) {
 	}, order{"1", "99"})
 }
 
+func panicsAtOnce(w *idempotenttest.World) {
+	idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) handler {
+		return func(context.Context, string) (charge, error) { panic("no such customer") }
+	})
+}
+
 // failsToReconcile has a reconciler that fails at once, which the story shows.
 func failsToReconcile(w *idempotenttest.World) {
 	right["Rerun with a key"].body(w)
@@ -186,6 +192,7 @@ func TestExploreReports(t *testing.T) {
 		"no schedule":   {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":   {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
 		"no handler":    {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"a panic":       {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":    {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":  {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
 		"no fault":      {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
