@@ -115,7 +115,7 @@ func (x *explorer) explore() *World {
 	}
 	var singles, pairs []schedule
 	for at, p := range calm.points {
-		for _, h := range x.harms(p) {
+		for _, h := range harms(p) {
 			singles = append(singles, schedule{{at, h}})
 		}
 	}
@@ -125,7 +125,7 @@ func (x *explorer) explore() *World {
 			return w
 		}
 		for at := single[0].at + 1; at < len(w.points); at++ {
-			for _, h := range x.harms(w.points[at]) {
+			for _, h := range harms(w.points[at]) {
 				pairs = append(pairs, schedule{single[0], {at, h}})
 			}
 		}
@@ -140,7 +140,7 @@ func (x *explorer) explore() *World {
 		}
 		if next := pair[1].at + 1; next < len(w.points) {
 			at := next + random.IntN(len(w.points)-next)
-			all := x.harms(w.points[at])
+			all := harms(w.points[at])
 			triples = append(triples, schedule{pair[0], pair[1], {at, all[random.IntN(len(all))]}})
 		}
 	}
@@ -220,13 +220,10 @@ func (x *explorer) note(fact string) { x.facts[fact]++ }
 const latePoints = 5
 
 // harms returns what can happen at a point.
-func (x *explorer) harms(p pointKind) []harm {
-	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs}
-	if p != sqlPoint || !x.Outlives { // database/sql waits for a mutex when the context ends
-		all = append(all, late, lateReply)
-		for n := range latePoints {
-			all = append(all, lateAt+strconv.Itoa(n+1))
-		}
+func harms(p pointKind) []harm {
+	all := []harm{killedBefore, killedAfter, refusedCall, lostReply, hangs, late, lateReply}
+	for n := range latePoints {
+		all = append(all, lateAt+strconv.Itoa(n+1))
 	}
 	if p != storePoint {
 		all = append(all, lostRequest, inFlight)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -156,12 +157,8 @@ func (w *World) meet(pt *pending) (h harm) {
 		p.open--
 		w.mu.Unlock()
 	}()
-	w.signal()
-	select {
-	case h = <-pt.goOn:
-	case <-p.dead:
-		pt.err = errKilled
-		return killedBefore
+	if h = w.await(pt); pt.err != nil {
+		return h
 	}
 	switch h {
 	case killedBefore, inFlight:
@@ -174,7 +171,7 @@ func (w *World) meet(pt *pending) (h harm) {
 	case hangs:
 		select {
 		case <-pt.done:
-			if pt.kind != sqlPoint { // a goroutine that waits for its mutex stops the clock
+			if pt.kind != sqlPoint {
 				time.Sleep(time.Millisecond) // behind all that ends at the same moment
 			}
 			pt.err = context.DeadlineExceeded
@@ -201,16 +198,36 @@ func (w *World) meet(pt *pending) (h harm) {
 
 // park waits after a call until the driver lets the process continue.
 func (w *World) park(pt *pending) {
-	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), late: true}
+	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), done: pt.done, late: true}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, after)
 	w.mu.Unlock()
+	if w.await(after); after.err != nil {
+		pt.err = after.err
+	}
+}
+
+// await waits until the driver lets a call go on, or its process is killed. A statement of
+// database/sql ends with its context too: database/sql then waits for it with a mutex,
+// which would stop the clock.
+func (w *World) await(pt *pending) harm {
+	var ends <-chan struct{}
+	if pt.kind == sqlPoint {
+		ends = pt.done
+	}
 	w.signal()
 	select {
-	case <-after.goOn:
+	case h := <-pt.goOn:
+		return h
+	case <-ends:
+		w.mu.Lock()
+		w.waiting = slices.DeleteFunc(w.waiting, func(o *pending) bool { return o == pt })
+		w.mu.Unlock()
+		pt.err = context.DeadlineExceeded
 	case <-pt.process.dead:
 		pt.err = errKilled
 	}
+	return killedBefore
 }
 
 var (

@@ -240,12 +240,8 @@ func TestExploreHarms(t *testing.T) {
 		"store": call + late, "effect": call + late + sent, "SQL": call + late + sent, "SDK": call + late + sent + twice,
 		"provider": call + late + sent + answer, "keyed": call + late + sent + twice + answer,
 	}
-	if got := idempotenttest.Harms(false); !maps.Equal(got, want) {
+	if got := idempotenttest.Harms(); !maps.Equal(got, want) {
 		t.Errorf("got %q", got)
-	}
-	want["SQL"] = call + sent // database/sql waits for a mutex when the context ends
-	if got := idempotenttest.Harms(true); !maps.Equal(got, want) {
-		t.Errorf("processes that outlive their lease: got %q", got)
 	}
 }
 
@@ -317,6 +313,18 @@ func TestExploreDeadlines(t *testing.T) {
 func TestExploreFindsPairs(t *testing.T) {
 	if story, tried, _, _ := idempotenttest.Explored(t, attempts(2)); story == "" || tried > 400 { // triples find it later
 		t.Errorf("%d schedules: %s", tried, story)
+	}
+}
+
+// A late statement ends with its context, and so does its transaction.
+func TestExploreLateStatement(t *testing.T) {
+	for _, alone := range []string{"1:late-reply,2:hangs", "1:late,2:hangs"} {
+		for _, outlives := range []bool{false, true} {
+			text, ok := idempotenttest.Report(t, right["a database"].body, alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = outlives })
+			if !ok {
+				t.Errorf("%s, outlives %t: %s", alone, outlives, text)
+			}
+		}
 	}
 }
 

@@ -37,11 +37,10 @@ func Shortened(t *testing.T, body func(*World), asked string) (left string, trie
 }
 
 // Harms returns what can happen at a point of each kind.
-func Harms(outlives bool) map[string]string {
-	x := &explorer{ExploreOptions: ExploreOptions{Outlives: outlives}}
+func Harms() map[string]string {
 	all := map[string]string{}
 	for name, p := range map[string]pointKind{"store": storePoint, "effect": effectPoint, "SQL": sqlPoint, "SDK": sdkPoint, "provider": providerPoint, "keyed": keyedPoint} {
-		all[name] = strings.Join(x.harms(p), " ")
+		all[name] = strings.Join(harms(p), " ")
 	}
 	return all
 }
