@@ -276,7 +276,7 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 			facts = append(facts, [2]string{what, count(n, "record")})
 		}
 	}
-	warning := "Every retry gets these outcomes. Only once forget discards one, and then its key runs again."
+	warning := "Every retry gets these outcomes. Only once forget discards one later."
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}

@@ -36,7 +36,7 @@ func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason strin
 // if an effect may happen again.
 func (c *settler) question(o *opened, p piece) question {
 	r, ev := p.record, p.ev
-	q := question{word: "yes", warning: "Every retry gets this. Only once forget discards it, and then the key runs again.", facts: [][2]string{
+	q := question{word: "yes", warning: "Every retry gets this. Only once forget discards it later.", facts: [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
 		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
