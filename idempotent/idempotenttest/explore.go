@@ -209,12 +209,10 @@ func (x *explorer) run(s schedule) *World {
 	x.commits = w.commits
 	fmt.Fprintln(x.stories, w.asked, w.lines, slices.Sorted(maps.Keys(w.facts)))
 	for fact := range w.facts {
-		x.note(fact)
+		x.facts[fact]++
 	}
 	return w
 }
-
-func (x *explorer) note(fact string) { x.facts[fact]++ }
 
 // latePoints is how many points of the next process a late one is tried before.
 const latePoints = 5

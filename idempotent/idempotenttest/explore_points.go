@@ -107,8 +107,8 @@ func failure(status int) *http.Response {
 	return rec.Result()
 }
 
-// Do makes call at a point, for an effect that is no request to the provider, such as a
-// statement of a database. The context shows which process calls. It returns the error of
+// Do makes call at a point, for an effect that is neither a request to the provider nor a
+// statement of a [World.Connector]. The context shows which process calls. It returns the error of
 // call, or that of a fault.
 func (w *World) Do(ctx context.Context, name string, call func() error) error {
 	p, foreign := w.process(ctx)
