@@ -61,7 +61,7 @@ check: lint-code lint-prose ## Before a commit: lint, and the unit tests of what
 	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(UNIT) $$changed && \
 	if [ -n "$$changed" ]; then CDK_VALIDATION=false go test $(UNIT) $$changed; fi
 	cd tools && GOWORK=off go test ./...
-build: ## Compile every package (GOARCH: for which processor)
+build: ### Compile every package (GOARCH: for which processor)
 	go build $(PACKAGES) $(CDK)
 
 .PHONY: test-unit cover
@@ -234,7 +234,7 @@ down: ### Stop LocalStack
 	@localstack/down
 
 .PHONY: count clean
-count: ## The size of the repository, and the way of one request
+count: ### The size of the repository, and the way of one request
 	@tools/count
 clean: ## Stop LocalStack; remove what was downloaded or built
 	@localstack/down

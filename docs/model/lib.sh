@@ -1,4 +1,4 @@
-# Shared by check and mutants: the requirements, and one run of TLC.
+# Shared by check and mutants: the requirements, the configurations, and one run of TLC.
 # shellcheck shell=bash disable=SC2034 # variables that are set here are used in the other files
 
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -45,6 +45,58 @@ fetch() {
   mkdir -p "$cache"
   mv "$scratch/${jar##*/}" "$jar.$$" && mv "$jar.$$" "$jar" # the second one is atomic
 }
+
+# names: prints the names of the configurations.
+names() { grep -o '^[A-Z][A-Za-z0-9]*' "$here/configurations.txt"; }
+
+# settings NAME, checks NAME: print what stands below NAME in configurations.txt, one word per line: those with and
+# without "=".
+settings() { below "$1" | awk '/=/'; }
+checks() { below "$1" | awk '!/=/'; }
+below() {
+  awk -v name="$1" '/^[^ ]/ { found = $1 == name; next } found { for (i = 1; i <= NF; i++) print $i }' \
+    "$here/configurations.txt"
+}
+
+# configuration NAME [EDITS [PROPERTY]]: prints the configuration for TLC. EDITS are clauses to drop and constants to
+# set, with + between them, or -. If PROPERTY is given, it alone is checked.
+configuration() {
+  local word edits=${2:--} specification=Spec constraint='' drop='' properties=${3:-}
+  local -A constants=()
+  names | grep -qx "$1" || die "unknown configuration $1; known are:" "$(names | xargs)"
+  for word in $(settings default) $(settings "$1"); do
+    case $word in
+      SPECIFICATION=*) specification=${word#*=} ;;
+      CONSTRAINT=*) constraint=${word#*=} ;;
+      Drop=*) drop=\"${word#*=}\" ;;
+      *) constants[${word%%=*}]=${word#*=} ;;
+    esac
+  done
+  for word in ${edits//+/ }; do
+    case $word in
+      -) ;;
+      *=*)
+        [[ -v constants[${word%%=*}] ]] || die "there is no constant ${word%%=*}"
+        constants[${word%%=*}]=${word#*=}
+        ;;
+      *) drop+=${drop:+,}\"$word\" ;;
+    esac
+  done
+  echo "SPECIFICATION $specification"
+  [[ -z $constraint ]] || echo "CONSTRAINT $constraint"
+  printf '%s\n' CONSTANTS "  Drop = {$drop}"
+  for word in "${!constants[@]}"; do echo "  $word = ${constants[$word]}"; done
+  if [[ $1 != Live* ]]; then
+    printf '%s\n' 'SYMMETRY Symmetry' 'VIEW View'
+    [[ -n $properties ]] || properties=$(checks default)' '
+  fi
+  [[ -n ${3:-} ]] || properties+=$(checks "$1")
+  echo 'CHECK_DEADLOCK FALSE'
+  for word in $properties; do echo "$(kind "$word") $word"; done
+}
+
+# kind NAME: prints INVARIANT, or PROPERTY if NAME is a formula about behaviours.
+kind() { if grep -Eq "^$1 *== *(\[\]\[|<>|.*~>)" "$here/Once.tla"; then echo PROPERTY; else echo INVARIANT; fi; }
 
 # run_tlc WORKERS CONFIG: runs TLC and sets
 #   result     ok, violated, or failed: TLC itself did not finish
