@@ -30,7 +30,7 @@ const (
 	CompletionFailed   Kind = "completion_failed"   // an outcome, or its result, could not be stored
 	LateCompletion     Kind = "late_completion"     // an owner stored its outcome after its lease had ended
 	Contradicted       Kind = "contradicted"        // evidence contradicts the record
-	LeaseLost          Kind = "lease_lost"          // another request took over the owner's record
+	LeaseLost          Kind = "lease_lost"          // the owner's record belongs to another request, or is gone
 	Retryable          Kind = "retryable"           // a record may run again
 	KeyMissing         Kind = "key_missing"         // a request without a key ran unguarded or was refused
 	StoreError         Kind = "store_error"         // a store call failed
