@@ -4,8 +4,9 @@
 //
 // A storm runs many client processes against DynamoDB Local through a proxy. The
 // clients are killed with SIGKILL, stopped with SIGSTOP and continued with
-// SIGCONT at random moments. The proxy loses, delays, cuts and repeats requests
-// and replies. The engine itself is killed, started again on the same files, and
+// SIGCONT at random moments, and their clocks differ. The proxy loses, delays, cuts and
+// repeats requests and replies, refuses requests as DynamoDB does, and answers queries of
+// the index with older replies. The engine itself is killed, started again on the same files, and
 // paused. After the storm, a recovery phase repeats every request until it is
 // answered and reconciles until nothing is due. Then the harness compares the
 // answers that clients got with the effects, which are recorded outside the
@@ -20,6 +21,16 @@
 //     that completes the record. Exactly one update per key after recovery.
 //   - Resume: two steps call a provider that honours the downstream key.
 //     Exactly one effect per key and step after recovery.
+//   - AtMostOnce: a step under Resume whose effect is a line in the ledger. At most
+//     one line per key.
+//   - CommitStep: as Commit, in the transaction of a step under Resume.
+//   - HTTP and SQS: as Reconcile, behind lambdahttp.Middleware, and as a message that
+//     lambdabatch gets twice in one batch.
+//   - expiring: as Reconcile, with a retention of seconds. A reaper deletes expired items
+//     as DynamoDB does by their time to live. At most one line per key.
+//
+// An operator settles, requeues, reconciles and forgets with the command line and the
+// console. A key has another effect for each outcome that was forgotten.
 //
 // # Which promise needs the process to die
 //
@@ -86,10 +97,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envClient) == "" {
+	var err error
+	switch {
+	case os.Getenv(envClient) != "":
+		err = client()
+	case os.Getenv(envEvidence) != "":
+		err = answerProgram()
+	default:
 		os.Exit(m.Run())
 	}
-	if err := client(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -97,16 +114,24 @@ func TestMain(m *testing.M) {
 
 // The minimum counts for ten minutes.
 var wanted = map[string]int{
-	factHangs: 400, factAnnounced: 60, factListed: 30, factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
+	factHangs: 400, factAnnounced: 60, factListed: 30, factRequests: 30_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20,
+	factExpired: 200, factCommands: 100, factConsoles: 10, factForgotten: 10, factSettledByHand: 10, factSettledOnPage: 2,
 }
+
+// wantedOfEach is the minimum for each fault on the wire, for ten minutes.
+const wantedOfEach = 50
 
 // TestChaos runs a storm for as long as -chaos says. make test-apart leaves
 // it out, and runs the tests of the harness.
 func TestChaos(t *testing.T) {
 	s, violations := survive(t, *length, false)
 	const shown = 100
+	share := length.Seconds() / 600
 	for fact, n := range wanted {
-		s.seen.Least(t, int(float64(n)*length.Seconds()/600), fact)
+		s.seen.Least(t, int(float64(n)*share), fact)
+	}
+	for _, o := range weather {
+		s.seen.Least(t, int(wantedOfEach*share), string(o.Fault))
 	}
 	for _, v := range violations[:min(len(violations), shown)] {
 		t.Error(v)
@@ -170,6 +195,9 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	must(err)
 	v.fixture = fixture{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
 	must(v.store.CreateTable(ctx))
+	s.reaper = &reaper{storm: s, client: v.client}
+	s.operator, err = newOperator(t, s)
+	must(err)
 	must(engine.CreateTable(ctx, v.client, v.orders, dynamostore.PartitionKey))
 
 	raging, calm := context.WithTimeout(ctx, length)
@@ -213,13 +241,9 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 		}
 	}
 	violations = append(violations, left...)
-	var wire strings.Builder
-	for _, o := range append(weather[:len(weather):len(weather)], idempotenttest.Odds{Fault: engineGone}) {
-		fmt.Fprintf(&wire, "\n%7d %s", s.proxy.faults[o.Fault], o.Fault)
-	}
-	t.Logf("what the storm did%s\non the wire, of %d requests%s%s\nafter the storm %d records were due and %d exhausted\n"+
+	t.Logf("what the storm did, with the faults of %d requests on the wire%s%s\nafter the storm %d records were due and %d exhausted\n"+
 		"recovery took %s; %d records, %d chunks, %d results not kept\n%d violations",
-		&s.seen, s.proxy.calls, &wire, s.book.table(), due, exhausted,
+		s.proxy.calls, &s.seen, s.book.table(), due, exhausted,
 		time.Since(began).Round(time.Millisecond), records, chunks, unkept, len(violations))
 	return s, violations
 }
@@ -250,7 +274,12 @@ const (
 	killEvery  = 900 * time.Millisecond
 	stopEvery  = 700 * time.Millisecond
 	sweepEvery = 3 * time.Second
+	reapEvery  = 5 * time.Second
 	calm       = 12 * time.Second // between two faults of the engine, at most
+
+	// skew is how far the clock of a client is from the real one, at most: the
+	// difference of two is less than the margin of a lease without lateKill.
+	skew = margin / 4
 )
 
 // The facts that a storm counts.
@@ -264,8 +293,14 @@ const (
 	factStops     = "client processes stopped and continued"
 	factRestarts  = "engine killed and started again"
 	factPauses    = "engine stopped and continued"
-	factWire      = "faults on the wire"
 	factLost      = "replies of the provider lost"
+	factExpired   = "records deleted by time to live"
+
+	factCommands      = "command lines of the operator"
+	factConsoles      = "consoles opened"
+	factForgotten     = "outcomes forgotten"
+	factSettledByHand = "records settled by a command line"
+	factSettledOnPage = "records settled by the console"
 )
 
 // storm is one run in which everything fails at once.
@@ -276,6 +311,8 @@ type storm struct {
 	engine   *engine.Durable
 	proxy    *proxy
 	provider *provider
+	operator *operator
+	reaper   *reaper
 	book     *book
 	seen     kit.Tally
 	sweepDue atomic.Bool
@@ -299,6 +336,8 @@ func (s *storm) rage(ctx context.Context) {
 	actors.Go(func() { s.killClients(ctx, s.random(2)) })
 	actors.Go(func() { s.stopClients(ctx, s.random(3)) })
 	actors.Go(func() { s.shakeEngine(ctx, s.random(4)) })
+	actors.Go(func() { s.operator.work(ctx, s.random(6)) })
+	actors.Go(func() { s.reaper.work(ctx) })
 	actors.Go(func() {
 		for pause(ctx, sweepEvery) == nil {
 			s.sweepDue.Store(true)
@@ -307,8 +346,8 @@ func (s *storm) rage(ctx context.Context) {
 	actors.Wait()
 	s.proxy.drain()
 	s.seen.Add(factRequests, s.book.requests())
-	for _, o := range weather {
-		s.seen.Add(factWire, s.proxy.faults[o.Fault])
+	for fault, n := range s.proxy.faults {
+		s.seen.Add(string(fault), n)
 	}
 	s.seen.Add(factLost, s.provider.lost)
 }
@@ -317,7 +356,9 @@ func (s *storm) rage(ctx context.Context) {
 func (s *storm) load(ctx context.Context, r *randv2.Rand) {
 	for ctx.Err() == nil {
 		name := fmt.Sprintf("c%d", s.started.Add(1))
-		c, err := start(name, s.settings, s.provider.died)
+		settings := s.settings
+		settings.Skew = between(r, -skew, skew)
+		c, err := start(name, settings, s.provider.died)
 		if err != nil {
 			s.t.Error(err)
 			return

@@ -27,6 +27,7 @@ type settings struct {
 	Ledger   string
 	Heralds  string // the ledger of announcements
 	Provider string
+	Skew     time.Duration
 	Lawless  bool // break the guard: see lawless
 }
 
@@ -51,7 +52,7 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &fixture{store: store, guarded: herald{store, heralds}, orders: s.Orders, ledger: books, provider: s.Provider}
+	w := &fixture{store: store, guarded: herald{store, heralds}, orders: s.Orders, ledger: books, provider: s.Provider, skew: s.Skew}
 	if s.Lawless {
 		w.guarded = lawless{store}
 	}
@@ -79,8 +80,7 @@ func (w *fixture) serve(q request) answer {
 		}
 		return answer{Name: q.Name, Class: classDone, Detail: fmt.Sprint(report)}
 	}
-	out, err := w.do(ctx, q)
-	return answerOf(q, out, err)
+	return w.do(ctx, q)
 }
 
 // lawless is a store that breaks the guard: each claim of a key succeeds,
@@ -109,8 +109,8 @@ func (h herald) Replace(ctx context.Context, r driver.Record, was driver.Version
 }
 
 const (
-	// lateKill is how long after its deadline a client is killed whose request is
-	// under Reconcile, or hangs: before the lease ends.
+	// lateKill is how long after its deadline a client is killed whose request has no
+	// fence, or hangs: before the lease ends, by each clock.
 	lateKill = margin / 3
 	// patience is how long any other request may take after its deadline.
 	patience = 15 * time.Second
@@ -178,7 +178,7 @@ func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
 		return answer{}, false, false
 	}
 	limit := time.Until(q.Deadline) + patience
-	if q.Promise == reconcile || q.Hangs != 0 {
+	if q.Promise.unfenced() || q.Hangs != 0 {
 		limit = time.Until(q.Deadline) + lateKill
 	}
 	timer := time.NewTimer(limit)
@@ -205,13 +205,13 @@ func (c *sandbox) kill() {
 // stop stops the process with SIGSTOP.
 func (c *sandbox) stop() { _ = c.Signal(syscall.SIGSTOP) } // it may be dead
 
-// resume continues the process with SIGCONT. A client that has a Reconcile
-// request running past its deadline is killed instead, and overdue is true.
+// resume continues the process with SIGCONT. A client that runs a request without a
+// fence past its deadline is killed instead, and overdue is true.
 func (c *sandbox) resume() (overdue bool) {
 	c.mu.Lock()
 	q := c.current
 	c.mu.Unlock()
-	if q != nil && q.Promise == reconcile && !time.Now().Before(q.Deadline) {
+	if q != nil && q.Promise.unfenced() && !time.Now().Before(q.Deadline) {
 		c.kill()
 		return true
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -56,7 +57,11 @@ func (u *upstream) arrived() []string {
 
 // post sends an operation through the proxy, and returns the reply.
 func post(ctx context.Context, p *proxy, op string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader("{}"))
+	return postBody(ctx, p, op, "{}")
+}
+
+func postBody(ctx context.Context, p *proxy, op, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -66,8 +71,8 @@ func post(ctx context.Context, p *proxy, op string) (string, error) {
 		return "", err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	return string(body), err
+	answer, err := io.ReadAll(res.Body)
+	return string(answer), err
 }
 
 func TestProxy_Faults(t *testing.T) {
@@ -76,7 +81,7 @@ func TestProxy_Faults(t *testing.T) {
 	for _, row := range []struct {
 		fault    idempotenttest.Fault
 		arrives  int    // how often the request arrives in the end
-		answered string // the last character of the reply, which counts the arrivals; empty: none
+		answered string // the end of the reply, whose last character counts the arrivals; empty: none
 		slow     bool
 	}{
 		{fault: idempotenttest.NoFault, arrives: 1, answered: "1"},
@@ -88,6 +93,10 @@ func TestProxy_Faults(t *testing.T) {
 		{fault: idempotenttest.SlowReply, arrives: 1, answered: "1", slow: true},
 		{fault: idempotenttest.Repeated, arrives: 2, answered: "2"},
 		{fault: lateRepeat, arrives: 2, answered: "1"},
+		{fault: idempotenttest.Throttled, answered: `"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"a refusal of the storm"}`},
+		{fault: idempotenttest.InternalError, answered: `#InternalServerError","message":"a refusal of the storm"}`},
+		{fault: failedReply, arrives: 1, answered: `#InternalServerError","message":"a refusal of the storm"}`},
+		{fault: staleIndex, arrives: 1, answered: "1"}, // no query
 	} {
 		t.Run(string("fault "+row.fault), func(t *testing.T) {
 			t.Parallel()
@@ -116,10 +125,44 @@ func TestProxy_Faults(t *testing.T) {
 			if n := len(u.arrived()); n != row.arrives {
 				t.Errorf("%d requests arrived, want %d", n, row.arrives)
 			}
-			if row.fault != idempotenttest.NoFault && p.faults[row.fault] != 1 {
+			if row.fault != idempotenttest.NoFault && row.fault != staleIndex && p.faults[row.fault] != 1 {
 				t.Errorf("counted %v", p.faults)
 			}
 		})
+	}
+}
+
+// A query of the index gets the reply to the last query of the same list.
+func TestProxy_StaleIndex(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	calls := 0
+	p := newProxy(u.URL, func(idempotenttest.Call) idempotenttest.Fault {
+		if calls++; calls == 2 || calls == 3 {
+			return staleIndex
+		}
+		return idempotenttest.NoFault
+	}, nil)
+	const one, other = `{"IndexName":"i",":due":{"N":"%d"},":shard":{"S":"1"}}`, `{"IndexName":"i",":due":{"N":"%d"},":shard":{"S":"2"}}`
+	for i, c := range []struct{ query, want string }{{one, "1"}, {one, "1"}, {other, "2"}, {one, "3"}} {
+		got, err := postBody(t.Context(), p, "Query", fmt.Sprintf(c.query, i))
+		if err != nil || !strings.HasSuffix(got, c.want) {
+			t.Errorf("query %d got %q, %v; want the reply %s", i, got, err, c.want)
+		}
+	}
+	if p.faults[staleIndex] != 1 {
+		t.Errorf("counted %v, want one stale index: the other list was not read before", p.faults)
+	}
+}
+
+// A refused transaction names a reason for each of its items.
+func TestProxy_TransactionConflict(t *testing.T) {
+	t.Parallel()
+	p := newProxy(newUpstream(t).URL, idempotenttest.On("TransactWriteItems", idempotenttest.TransactionConflict), nil)
+	got, err := postBody(t.Context(), p, "TransactWriteItems", `{"TransactItems":[{},{}]}`)
+	const want = `{"CancellationReasons":[{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"},{"Code":"None"}],"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"a refusal of the storm"}`
+	if err != nil || got != want {
+		t.Errorf("the client got %s, %v; want %s", got, err, want)
 	}
 }
 
@@ -169,6 +212,14 @@ func TestJudge(t *testing.T) {
 		w.final = final
 		return w
 	}
+	twice := []effect{{name: "charge", proofs: []string{"q", "p"}}}
+	forgotten := func(w *work) *work {
+		w.forgotten = 1
+		return w
+	}
+	expiring := func(a ...answer) *work {
+		return &work{promise: brief, key: "k", record: brief.key("k").RecordID(), answers: a}
+	}
 	for name, row := range map[string]struct {
 		work    *work
 		effects []effect
@@ -184,6 +235,12 @@ func TestJudge(t *testing.T) {
 		"a damaged result":      {answers(answer{Class: classDamaged, Proof: "p"}), one, "damaged result"},
 		"no answer in the end":  {ended(answers(), answer{Class: classUnresolved}), one, "last request"},
 		"a stored result, lost": {ended(answers(answer{Class: classDone, Proof: "p", Stored: true}), answer{Class: classUnavailable}), one, "a replay gets none"},
+		"a forgotten outcome":   {forgotten(answers(answer{Class: classDone, Proof: "q", Stored: true})), twice, ""},
+		"forgotten, a third":    {forgotten(answers()), []effect{{name: "charge", proofs: []string{"q", "p", "r"}}}, "happened 3 times"},
+		"forgotten, no effect":  {forgotten(answers(answer{Class: classDone, Proof: "other"})), twice, `got the result "other"`},
+		"acknowledged, lost":    {expiring(answer{Class: classDone, Acknowledged: true}), []effect{{name: "charge"}}, "is lost"},
+		"expired, no answer":    {expiring(answer{Class: classSilent}), []effect{{name: "charge"}}, ""},
+		"expired, twice":        {expiring(), twice, "happened 2 times"},
 		"a result not kept":     {ended(answers(answer{Class: classUnkept, Proof: "p"}), answer{Class: classUnavailable}), one, ""},
 	} {
 		got := strings.Join(judge(row.work, row.effects, "p"), "\n")
@@ -239,7 +296,7 @@ func TestBank_Evidence(t *testing.T) {
 	w := &fixture{provider: b.URL}
 	want := func(record idempotent.RecordID, said string) {
 		t.Helper()
-		got, err := w.evidence(t.Context(), driver.Record{ID: record, RequestID: "c1/7"})
+		got, err := w.evidence(t.Context(), record, idempotent.Reconcile, driver.StateUnknown, "c1/7")
 		if err != nil || got != said {
 			t.Errorf("%s: the evidence is %q, %v; want %q", record, got, err, said)
 		}
@@ -276,11 +333,11 @@ func TestBank_Pay(t *testing.T) {
 	}
 }
 
-// A client with a Reconcile request is not continued past its deadline. Other
+// A client with a request without a fence is not continued past its deadline. Other
 // clients are.
 func TestSandbox_StoppedPastItsDeadline(t *testing.T) {
 	t.Parallel()
-	for _, p := range []promise{reconcile, commit, resume} {
+	for _, p := range promises {
 		died := make(chan string, 1)
 		s := settings{Endpoint: "http://127.0.0.1:1", Table: "records", Ledger: filepath.Join(t.TempDir(), "ledger")}
 		c, err := start("c1", s, func(name string) { died <- name })
@@ -289,7 +346,7 @@ func TestSandbox_StoppedPastItsDeadline(t *testing.T) {
 		}
 		c.stop()
 		c.current = &request{Promise: p, Deadline: time.Now()}
-		if killed := c.resume(); killed != (p == reconcile) || killed != (len(died) == 1) {
+		if killed := c.resume(); killed != p.unfenced() || killed != (len(died) == 1) {
 			t.Errorf("%s: killed %t, seen dead %t", p, killed, len(died) == 1)
 		}
 		c.kill()

@@ -25,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // promise is the declaration of an operation of the storm.
@@ -34,39 +35,62 @@ const (
 	reconcile promise = "Reconcile"
 	commit    promise = "Commit, Rerun"
 	resume    promise = "Resume"
+	careful   promise = "AtMostOnce"
+	together  promise = "CommitStep"
+	overHTTP  promise = "HTTP"
+	inBatches promise = "SQS"
+	brief     promise = "expiring"
 	// sweep is a request that runs the reconciler instead of a guarded handler.
 	sweep promise = "reconciler"
 )
 
-var promises = []promise{reconcile, commit, resume}
+var promises = []promise{reconcile, commit, resume, careful, together, overHTTP, inBatches, brief}
+
+// operations are the names of the promises in keys.
+var operations = map[promise]string{
+	reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume", careful: "chaos-careful", together: "chaos-together",
+	overHTTP: "chaos-http", inBatches: "chaos-sqs", brief: "chaos-brief",
+}
 
 // steps are the steps of an operation under Resume.
-var steps = []string{"charge", "ship"}
+var steps = map[promise][]string{resume: {"charge", "ship"}, careful: {"pay"}, together: {"order"}}
 
 const (
 	margin    = 500 * time.Millisecond // of a lease, after the deadline
 	retention = 24 * time.Hour
+	// shortRetention is the one of brief records. Their keys are used for youth after
+	// the first request, and no message about them is on its way for longer than the
+	// rest: no key is used after its record has expired, so it has one effect at most.
+	shortRetention, youth = 30 * time.Second, 4 * time.Second
 )
 
 func (p promise) options(o *idempotent.Options) {
 	switch p {
 	case commit:
 		o.Recovery = idempotent.Rerun
-	case resume:
-		o.Recovery, o.Steps = idempotent.Resume, steps
+	case resume, careful, together:
+		o.Recovery, o.Steps = idempotent.Resume, steps[p]
 	}
-	o.Retention, o.LeaseMargin, o.DeadlineReserve = retention, margin, 300*time.Millisecond
+	if o.Retention = retention; p == brief {
+		o.Retention = shortRetention
+	}
+	o.LeaseMargin, o.DeadlineReserve = margin, 300*time.Millisecond
 	o.ReconcileAfter = 50 * time.Millisecond
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.RequestID = requestName
 }
 
 func (p promise) key(id string) idempotent.Key {
-	operation := map[promise]string{reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume"}[p]
 	return idempotent.Key{
-		Operation: operation, Scope: idempotent.Global, ID: id,
+		Operation: operations[p], Scope: idempotent.Global, ID: id,
 		Fingerprint: idempotent.FingerprintBytes([]byte(p)),
 	}
+}
+
+// unfenced reports whether the effect of p happens outside the store and its provider
+// does not know keys: then only the death of a process proves that no effect follows.
+func (p promise) unfenced() bool {
+	return p == reconcile || p == overHTTP || p == inBatches || p == brief
 }
 
 // request is a request to a client process.
@@ -95,7 +119,15 @@ type fixture struct {
 	guarded  driver.Store // the store of the guards: the real one, or a broken one
 	orders   string       // the table of items that transactions write
 	ledger   *ledger
-	provider string // the provider's address
+	provider string        // the provider's address
+	skew     time.Duration // of the clock of this process
+}
+
+// guard returns a guard for p.
+func (w *fixture) guard(p promise) (*idempotent.Guard, error) {
+	return idempotent.New(w.guarded, p.options, func(o *idempotent.Options) {
+		o.Now = func() time.Time { return time.Now().Add(w.skew) }
+	})
 }
 
 // result is the result of a handler. Two different runs of one key return
@@ -137,14 +169,17 @@ func (r result) intact(id idempotent.RecordID) bool {
 	return r.Record == string(id) && bytes.Equal(r.Blob, resultOf(id, r.Proof).Blob)
 }
 
-// do sends one request through a guard.
-func (w *fixture) do(ctx context.Context, q request) (idempotent.Outcome[result], error) {
-	guard, err := idempotent.New(w.guarded, q.Promise.options)
+// do sends one request through a guard, in front of which there may be HTTP or a batch.
+func (w *fixture) do(ctx context.Context, q request) answer {
+	guard, err := w.guard(q.Promise)
 	if err != nil {
-		return idempotent.Outcome[result]{}, err
+		return answerOf(q, idempotent.Outcome[result]{}, err)
 	}
-	handler := map[promise]func(context.Context, request) (result, error){reconcile: w.write, commit: w.update, resume: w.call}[q.Promise]
-	return idempotent.DoOutcome(ctx, guard, q.Promise.key(q.Key), func(ctx context.Context) (result, error) {
+	handler := map[promise]func(context.Context, request) (result, error){
+		reconcile: w.write, overHTTP: w.write, inBatches: w.write, brief: w.write,
+		commit: w.update, resume: w.call, careful: w.pay, together: w.order,
+	}[q.Promise]
+	handle := func(ctx context.Context) (result, error) {
 		if q.Hangs == 1 {
 			time.Sleep(time.Hour)
 		}
@@ -153,10 +188,19 @@ func (w *fixture) do(ctx context.Context, q request) (idempotent.Outcome[result]
 			time.Sleep(time.Hour)
 		}
 		return r, err
-	})
+	}
+	switch q.Promise {
+	case overHTTP:
+		return serveHTTP(ctx, guard, q, handle)
+	case inBatches:
+		return serveBatch(ctx, guard, q, handle)
+	default:
+		out, err := idempotent.DoOutcome(ctx, guard, q.Promise.key(q.Key), handle)
+		return answerOf(q, out, err)
+	}
 }
 
-// write is the handler of the operation under Reconcile.
+// write is the handler of the operations whose effect is a line in the ledger.
 func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := rand.Text()
@@ -179,26 +223,61 @@ func (w *fixture) update(ctx context.Context, q request) (result, error) {
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, err
 	}
-	err := dynamostore.Commit(ctx, r, types.TransactWriteItem{Update: &types.Update{
-		TableName:        aws.String(w.orders),
-		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
-		UpdateExpression: aws.String("SET proof = :proof ADD effects :one"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":proof": &types.AttributeValueMemberS{Value: r.Proof},
-			":one":   &types.AttributeValueMemberN{Value: "1"},
-		},
-	}})
+	err := dynamostore.Commit(ctx, r, w.effect(r))
 	if err == nil {
 		_ = pause(ctx, q.Pauses[1]) // the commit is durable
 	}
 	return r, err
 }
 
+// effect appends the proof of r to the item of its record.
+func (w *fixture) effect(r result) types.TransactWriteItem {
+	list := func(members ...types.AttributeValue) types.AttributeValue {
+		return &types.AttributeValueMemberL{Value: members}
+	}
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName:        aws.String(w.orders),
+		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
+		UpdateExpression: aws.String("SET proofs = list_append(if_not_exists(proofs, :empty), :proof)"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":proof": list(&types.AttributeValueMemberS{Value: r.Proof}), ":empty": list(),
+		},
+	}}
+}
+
+// order is the handler of the operation with CommitStep.
+func (w *fixture) order(ctx context.Context, q request) (result, error) {
+	e, _ := idempotent.FromContext(ctx)
+	r := resultOf(e.RecordID(), rand.Text())
+	if err := pause(ctx, q.Pauses[0]); err != nil {
+		return result{}, err
+	}
+	r, err := dynamostore.CommitStep(ctx, steps[together][0], r, w.effect(r))
+	if err == nil {
+		_ = pause(ctx, q.Pauses[1]) // the step is durable
+	}
+	return r, err
+}
+
+// pay is the handler of the operation with a step that runs at most once.
+func (w *fixture) pay(ctx context.Context, q request) (result, error) {
+	e, _ := idempotent.FromContext(ctx)
+	proof, err := idempotent.Step(ctx, steps[careful][0], func(ctx context.Context) (string, error) {
+		r, err := w.write(ctx, q)
+		return r.Proof, err
+	}, func(o *idempotent.StepOptions) { o.AtMostOnce = true })
+	if err != nil {
+		return result{}, err
+	}
+	_ = pause(ctx, q.Pauses[2]) // the step is durable
+	return resultOf(e.RecordID(), proof), nil
+}
+
 // call is the handler of the operation under Resume.
 func (w *fixture) call(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := ""
-	for i, step := range steps {
+	for i, step := range steps[resume] {
 		receipt, err := idempotent.Step(ctx, step, func(ctx context.Context) (string, error) {
 			if err := pause(ctx, q.Pauses[i]); err != nil {
 				return "", err
@@ -236,7 +315,7 @@ func (w *fixture) ask(ctx context.Context, path string, form url.Values) (string
 
 // reconcile runs the reconciler once.
 func (w *fixture) reconcile(ctx context.Context) (idempotent.Report, error) {
-	guard, err := idempotent.New(w.guarded, reconcile.options)
+	guard, err := w.guard(reconcile)
 	if err != nil {
 		return idempotent.Report{}, err
 	}
@@ -248,29 +327,35 @@ func (w *fixture) reconcile(ctx context.Context) (idempotent.Report, error) {
 // resolve finds out the result of a record.
 func (w *fixture) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	stored := r.Stored()
-	said, err := w.evidence(ctx, stored)
+	said, err := w.evidence(ctx, stored.ID, stored.Recovery, stored.State, stored.RequestID)
 	if err != nil {
 		return idempotent.Resolution{}, err
 	}
 	return resolution(stored, said), nil
 }
 
-// evidence asks the harness for the result of a record. Under Resume the next
-// request continues, so no evidence is needed.
-func (w *fixture) evidence(ctx context.Context, r driver.Record) (string, error) {
-	if r.Recovery != idempotent.Reconcile {
+// evidence asks the harness for the result of a record. If the next request continues,
+// no evidence is needed.
+func (w *fixture) evidence(ctx context.Context, id idempotent.RecordID, recovery idempotent.Recovery, state driver.State, request string) (string, error) {
+	if recovery != idempotent.Reconcile && (id.Operation() != operations[careful] || state != driver.StateUnknown) {
 		return saidLater, nil
 	}
-	return w.ask(ctx, "/evidence", url.Values{"record": {string(r.ID)}, "request": {r.RequestID}})
+	return w.ask(ctx, "/evidence", url.Values{"record": {string(id)}, "request": {request}})
 }
 
 // resolution returns what the evidence means for a record.
 func resolution(r driver.Record, said string) idempotent.Resolution {
-	switch said {
-	case saidLater:
+	switch {
+	case said == saidLater:
 		return idempotent.Later(0)
-	case saidNotExecuted:
+	case said == saidNotExecuted:
 		return provenNotExecuted(r)
+	case r.ID.Operation() == operations[careful]:
+		return idempotent.ResolvedStep(steps[careful][0], said)
+	case r.ID.Operation() == operations[inBatches]:
+		return idempotent.ResolvedWithoutResult()
+	case r.ID.Operation() == operations[overHTTP]:
+		return lambdahttp.Resolved(responseOf(resultOf(r.ID, said)))
 	default:
 		return idempotent.Resolved(resultOf(r.ID, said))
 	}
@@ -284,11 +369,12 @@ func provenNotExecuted(r driver.Record) idempotent.Resolution {
 
 // answer is what a client process reports about a request.
 type answer struct {
-	Name   string
-	Class  string
-	Proof  string // of the result, if there is one
-	Stored bool   // the toolkit promised that a retry gets this result
-	Detail string // of an error
+	Name         string
+	Class        string
+	Proof        string // of the result, if there is one
+	Stored       bool   // the toolkit promised that a retry gets this result
+	Acknowledged bool   // a message was acknowledged: its effect has happened
+	Detail       string // of an error
 }
 
 // The classes of answers.

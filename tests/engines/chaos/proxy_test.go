@@ -5,11 +5,14 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	randv2 "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +30,10 @@ const (
 	// lateRepeat: the request is answered, and arrives a second time much
 	// later.
 	lateRepeat idempotenttest.Fault = "late repeat"
+	// failedReply: the request has its effect, and the answer is an internal error.
+	failedReply idempotenttest.Fault = "internal error after the effect"
+	// staleIndex: a query of the index gets the reply to the last such query.
+	staleIndex idempotenttest.Fault = "stale index"
 	// engineGone is counted for a request that the engine did not answer.
 	engineGone idempotenttest.Fault = "engine gone"
 )
@@ -41,7 +48,22 @@ var weather = []idempotenttest.Odds{
 	{Fault: idempotenttest.SlowReply, P: 0.010},
 	{Fault: idempotenttest.Repeated, P: 0.010},
 	{Fault: lateRepeat, P: 0.010},
+	{Fault: idempotenttest.ThroughputExceeded, P: 0.006},
+	{Fault: idempotenttest.Throttled, P: 0.006},
+	{Fault: idempotenttest.InternalError, P: 0.006},
+	{Fault: failedReply, P: 0.006},
+	{Op: opTransact, Fault: idempotenttest.TransactionConflict, P: 0.030},
+	{Op: opPutItem, Fault: idempotenttest.TransactionConflict, P: 0.006},
+	{Op: opPutItem, Fault: idempotenttest.ReplicatedWriteConflict, P: 0.006},
+	{Op: opQuery, Fault: staleIndex, P: 0.100},
 }
+
+// The operations that only some faults strike.
+const (
+	opPutItem  driver.Op = "PutItem"
+	opTransact driver.Op = "TransactWriteItems"
+	opQuery    driver.Op = "Query"
+)
 
 // proxy passes HTTP requests on to the engine with the faults of its plan. A
 // request that has arrived at the proxy arrives at the engine even if its
@@ -58,11 +80,12 @@ type proxy struct {
 	mu     sync.Mutex
 	calls  int
 	faults map[idempotenttest.Fault]int
+	listed map[string]*reply // the last reply to each query of the index
 }
 
 func newProxy(target string, plan idempotenttest.Plan, hold func() time.Duration) *proxy {
 	p := &proxy{
-		target: target, plan: plan, hold: hold, faults: map[idempotenttest.Fault]int{},
+		target: target, plan: plan, hold: hold, faults: map[idempotenttest.Fault]int{}, listed: map[string]*reply{},
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 20 * time.Second},
 	}
 	p.Server = httptest.NewServer(p)
@@ -81,10 +104,17 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, name, ok := strings.Cut(string(op), "."); ok {
 		op = driver.Op(name)
 	}
-	fault := p.draw(op)
+	query := indexQuery(op, body)
+	fault, older := p.draw(op, query)
 	switch fault {
 	case idempotenttest.LostRequest:
 		reset(w)
+		return
+	case idempotenttest.ThroughputExceeded, idempotenttest.Throttled, idempotenttest.InternalError, idempotenttest.TransactionConflict, idempotenttest.ReplicatedWriteConflict:
+		refusal(op, body, fault).write(w)
+		return
+	case staleIndex:
+		older.write(w)
 		return
 	case idempotenttest.SlowRequest:
 		_ = pause(context.Background(), p.hold())
@@ -114,21 +144,66 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case silentReply:
 		<-r.Context().Done()
 		return
+	case failedReply:
+		refusal(op, body, idempotenttest.InternalError).write(w)
+		return
 	case idempotenttest.SlowReply:
 		_ = pause(context.Background(), p.hold())
 	default: // it struck the request
 	}
-	for name, values := range reply.header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(reply.status)
+	p.remember(query, reply)
 	if fault == cutReply {
-		_, _ = w.Write(reply.body[:len(reply.body)/2]) // its client may be gone
-		_ = http.NewResponseController(w).Flush()
+		reply.header["Content-Length"] = []string{strconv.Itoa(len(reply.body))}
+		reply.body = reply.body[:len(reply.body)/2]
+		reply.write(w)
+		_ = http.NewResponseController(w).Flush() // its client may be gone
 		reset(w)
 		return
 	}
-	_, _ = w.Write(reply.body)
+	reply.write(w)
+}
+
+// numbers are the members of a query that differ each time: what was due until now.
+var numbers = regexp.MustCompile(`"N":"\d+"`)
+
+// indexQuery returns what all queries of one list have in common, or "" if a request is
+// no such query.
+func indexQuery(op driver.Op, body []byte) string {
+	if op != opQuery || !bytes.Contains(body, []byte(`"IndexName"`)) {
+		return ""
+	}
+	return numbers.ReplaceAllString(string(body), "")
+}
+
+// remember keeps the reply to a query of the index.
+func (p *proxy) remember(query string, r *reply) {
+	if query == "" || r.status != http.StatusOK {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listed[query] = &reply{r.status, r.header.Clone(), r.body}
+}
+
+// refusal returns the answer with which DynamoDB refuses a request.
+func refusal(op driver.Op, body []byte, fault idempotenttest.Fault) *reply {
+	const space = "com.amazonaws.dynamodb.v20120810#"
+	status, answer := http.StatusBadRequest, map[string]any{"__type": space + string(fault), "message": "a refusal of the storm"}
+	if fault == idempotenttest.InternalError {
+		status = http.StatusInternalServerError
+	}
+	if op == opTransact && fault == idempotenttest.TransactionConflict {
+		var in struct{ TransactItems []json.RawMessage }
+		_ = json.Unmarshal(body, &in) // what an SDK sends
+		reasons := make([]map[string]string, len(in.TransactItems))
+		for i := range reasons {
+			reasons[i] = map[string]string{"Code": "None"}
+		}
+		reasons[0] = map[string]string{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+		answer["__type"], answer["CancellationReasons"] = space+"TransactionCanceledException", reasons
+	}
+	text, _ := json.Marshal(answer) // strings always encode
+	return &reply{status, http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, text}
 }
 
 // reply is the engine's answer.
@@ -136,6 +211,14 @@ type reply struct {
 	status int
 	header http.Header
 	body   []byte
+}
+
+func (r *reply) write(w http.ResponseWriter) {
+	for name, values := range r.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(r.status)
+	_, _ = w.Write(r.body) // its client may be gone
 }
 
 // forward sends a request to the engine and returns its reply, or nil. The
@@ -172,16 +255,20 @@ func (p *proxy) send(method, path string, header http.Header, body []byte) *repl
 	return &reply{status: res.StatusCode, header: res.Header, body: data}
 }
 
-// draw decides the fault of a request.
-func (p *proxy) draw(op driver.Op) idempotenttest.Fault {
+// draw decides the fault of a request. An index is stale only if it was queried before:
+// then draw also returns the older reply.
+func (p *proxy) draw(op driver.Op, query string) (fault idempotenttest.Fault, older *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	fault := p.plan(idempotenttest.Call{Op: op, N: p.calls})
+	fault, older = p.plan(idempotenttest.Call{Op: op, N: p.calls}), p.listed[query]
+	if fault == staleIndex && older == nil {
+		fault = idempotenttest.NoFault
+	}
 	if fault != idempotenttest.NoFault {
 		p.faults[fault]++
 	}
-	return fault
+	return fault, older
 }
 
 func (p *proxy) count(fault idempotenttest.Fault) {

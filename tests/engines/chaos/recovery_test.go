@@ -142,7 +142,9 @@ func (v *recovery) run(ctx context.Context, works []*work, limit time.Duration) 
 	for range v.parallel {
 		requests.Go(func() {
 			for w := range queue {
-				w.final = v.repeat(ctx, w)
+				if w.promise != brief { // its record may have expired
+					w.final = v.repeat(ctx, w)
+				}
 			}
 		})
 	}
@@ -167,8 +169,7 @@ func (v *recovery) repeat(ctx context.Context, w *work) answer {
 		a := func() answer {
 			ctx, cancel := context.WithDeadline(context.WithValue(ctx, requestKey{}, q.Name), q.Deadline)
 			defer cancel()
-			out, err := v.do(ctx, q)
-			return answerOf(q, out, err)
+			return v.do(ctx, q)
 		}()
 		if a.settled() || a.Class == classDamaged || a.Class == classMismatch || pause(ctx, 50*time.Millisecond) != nil {
 			return a
@@ -182,7 +183,7 @@ func (v *recovery) settle(ctx context.Context) error {
 	if _, err := v.reconcile(ctx); err != nil {
 		return err
 	}
-	guard, err := idempotent.New(v.guarded, reconcile.options)
+	guard, err := v.guard(reconcile)
 	if err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (v *recovery) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		said, err := v.evidence(ctx, *r)
+		said, err := v.evidence(ctx, r.ID, r.Recovery, r.State, r.RequestID)
 		if err != nil {
 			return err
 		}
@@ -220,7 +221,9 @@ func (v *recovery) leftover(ctx context.Context) (violations []string, records, 
 			return nil, 0, 0, err
 		}
 		byID[string(r.ID)] = r
-		if r.State != driver.StateCompleted {
+		// No request comes for a brief record that has to run again.
+		free := r.State == driver.StateRetryable && r.ID.Operation() == operations[brief]
+		if r.State != driver.StateCompleted && !free {
 			violations = append(violations, fmt.Sprintf("%s is %s after recovery", r.ID.KeyHash(), r.State))
 		}
 	}
@@ -267,17 +270,18 @@ func judgeChunks(records map[string]driver.Record, chunks map[string]time.Time, 
 	return violations
 }
 
-// updates returns how often the item of each record was updated, and the proof
-// of the last update.
+// updates returns the proofs of the updates of the item of each record.
 func (v *recovery) updates(ctx context.Context) (map[string][]string, error) {
 	proofs := map[string][]string{}
 	return proofs, v.scan(ctx, v.orders, func(it map[string]types.AttributeValue) {
-		n, _ := it["effects"].(*types.AttributeValueMemberN)
-		if n == nil {
+		list, _ := it["proofs"].(*types.AttributeValueMemberL)
+		if list == nil {
 			return
 		}
-		times, _ := strconv.Atoi(n.Value) // DynamoDB stores numbers
-		proofs[stringOf(it[dynamostore.PartitionKey])] = slices.Repeat([]string{stringOf(it["proof"])}, times)
+		for _, proof := range list.Value {
+			record := stringOf(it[dynamostore.PartitionKey])
+			proofs[record] = append(proofs[record], stringOf(proof))
+		}
 	})
 }
 
@@ -318,7 +322,7 @@ func secondsOf(v types.AttributeValue) time.Time {
 func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {
-	case reconcile:
+	case reconcile, careful, overHTTP, inBatches, brief:
 		entries, err := v.ledger.of(id)
 		if err != nil {
 			return nil, "", err
@@ -328,10 +332,10 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 			e.proofs = append(e.proofs, entry.Proof)
 		}
 		effects = []effect{e}
-	case commit:
+	case commit, together:
 		effects = []effect{{name: "on the order", proofs: updates[id]}}
 	case resume:
-		for _, step := range steps {
+		for _, step := range steps[resume] {
 			effects = append(effects, effect{name: step, proofs: b.paid(id, step)})
 		}
 		for _, e := range effects {
@@ -349,11 +353,13 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 
 // work is one key of the storm, with all answers that clients got.
 type work struct {
-	promise promise
-	key     string
-	record  idempotent.RecordID
-	answers []answer
-	final   answer // of the recovery phase
+	promise   promise
+	key       string
+	record    idempotent.RecordID
+	born      time.Time
+	forgotten int // how often its outcome was forgotten, at most
+	answers   []answer
+	final     answer // of the recovery phase
 }
 
 // book has all keys of the storm.
@@ -383,21 +389,40 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 	defer b.mu.Unlock()
 	all := b.works[p]
 	switch chance := r.Float64(); {
-	case len(b.silent[p]) > 0 && chance < 0.15:
+	case p != brief && len(b.silent[p]) > 0 && chance < 0.15:
 		w := b.silent[p][0]
 		b.silent[p] = b.silent[p][1:]
 		return w
-	case len(all) == 0 || chance < 0.5:
-		w := &work{promise: p, key: fmt.Sprintf("%s-%d", p, len(all))}
+	case len(all) == 0 || chance < 0.5 || p == brief && time.Since(all[len(all)-1].born) > youth:
+		w := &work{promise: p, key: fmt.Sprintf("%s-%d", operations[p], len(all)), born: time.Now()}
 		w.record = p.key(w.key).RecordID()
 		b.works[p] = append(all, w)
 		b.byKey[w.key] = w
 		return w
+	case p == brief:
+		return all[len(all)-1]
 	case chance < 0.9:
 		return all[len(all)-1-r.IntN(min(len(all), 12))]
 	default:
 		return all[r.IntN(len(all))]
 	}
+}
+
+// any draws a key that was used, or returns nil.
+func (b *book) any(p promise, r *randv2.Rand) *work {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.works[p]) == 0 {
+		return nil
+	}
+	return b.works[p][r.IntN(len(b.works[p]))]
+}
+
+// forget records that the outcome of w may be forgotten now.
+func (b *book) forget(w *work) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.forgotten++
 }
 
 // write records the answer to a request.
@@ -477,11 +502,11 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 		if a.Class == classDamaged || a.Class == classMismatch {
 			report("request %s got a %s: %s", a.Name, a.Class, a.Detail)
 		}
+		answered = answered || a.Proof != "" || a.Acknowledged
 		if a.Proof == "" {
 			continue
 		}
-		answered = true
-		if a.Proof != proof {
+		if a.Proof != proof && (w.forgotten == 0 || !slices.Contains(effects[0].proofs, a.Proof)) {
 			report("request %s got the result %q, but the effect left %q", a.Name, a.Proof, proof)
 		}
 		if a.Stored && w.final.Class == classUnavailable {
@@ -490,15 +515,15 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 	}
 	for _, e := range effects {
 		switch n := len(e.proofs); {
-		case n > 1:
+		case n > 1+w.forgotten:
 			report("the effect %s happened %d times", e.name, n)
 		case n == 0 && answered:
 			report("a client got a result, but the effect %s is lost", e.name)
-		case n == 0:
+		case n == 0 && w.promise != brief:
 			report("the effect %s did not happen after recovery", e.name)
 		}
 	}
-	if !w.final.settled() {
+	if w.promise != brief && !w.final.settled() {
 		report("the last request of the recovery got %q: %s", w.final.Class, w.final.Detail)
 	}
 	if len(violations) > 0 {

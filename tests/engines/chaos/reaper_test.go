@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+// reaper deletes expired items, as DynamoDB does by their time to live: in any order, and
+// none whose time to live has changed meanwhile.
+type reaper struct {
+	storm  *storm
+	client *dynamodb.Client
+}
+
+func (p *reaper) work(ctx context.Context) {
+	for pause(ctx, reapEvery) == nil {
+		_ = p.reap(ctx) // the engine may be dead
+	}
+}
+
+func (p *reaper) reap(ctx context.Context) error {
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	pages := dynamodb.NewScanPaginator(p.client, &dynamodb.ScanInput{
+		TableName: aws.String(p.storm.settings.Table), FilterExpression: aws.String("#ttl < :now"),
+		ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":now": &types.AttributeValueMemberN{Value: now}},
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, it := range page.Items {
+			_, err := p.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+				TableName:           aws.String(p.storm.settings.Table),
+				Key:                 map[string]types.AttributeValue{dynamostore.PartitionKey: it[dynamostore.PartitionKey]},
+				ConditionExpression: aws.String("#ttl = :ttl"), ExpressionAttributeNames: map[string]string{"#ttl": dynamostore.TTLAttribute},
+				ExpressionAttributeValues: map[string]types.AttributeValue{":ttl": it[dynamostore.TTLAttribute]},
+			})
+			if err != nil {
+				return err
+			}
+			p.storm.seen.Add(factExpired, 1)
+		}
+	}
+	return nil
+}
