@@ -42,8 +42,8 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(Charge{ID: "ch_1"})
 }
 
-// Wherever the function is killed, and whatever is lost, the goods leave the stock once,
-// the customer is charged once, and there is one order. If the customer cannot pay, the
+// F46, G04: wherever the function is killed, and whatever is lost, the goods leave the stock
+// once, the customer is charged once, and there is one order. If the customer cannot pay, the
 // goods are given back once.
 func TestEveryCrash(t *testing.T) {
 	for name, declines := range map[string]bool{"paid": false, "declined": true} {
