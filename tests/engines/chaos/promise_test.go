@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -36,8 +34,14 @@ const (
 	resume    promise = "Resume"
 	// sweep is a request that runs the reconciler instead of a guarded handler.
 	sweep promise = "reconciler"
+
+	// Not in the storm, only at the barriers:
+	rerun      promise = "Rerun, with a key"
+	atMostOnce promise = "Resume, at most once"
+	commitStep promise = "Resume, CommitStep"
 )
 
+// promises are those of the storm.
 var promises = []promise{reconcile, commit, resume}
 
 // steps are the steps of an operation under Resume.
@@ -50,10 +54,12 @@ const (
 
 func (p promise) options(o *idempotent.Options) {
 	switch p {
-	case commit:
+	case commit, rerun:
 		o.Recovery = idempotent.Rerun
 	case resume:
 		o.Recovery, o.Steps = idempotent.Resume, steps
+	case atMostOnce, commitStep:
+		o.Recovery, o.Steps = idempotent.Resume, steps[:1]
 	}
 	o.Retention, o.LeaseMargin, o.DeadlineReserve = retention, margin, 300*time.Millisecond
 	o.ReconcileAfter = 50 * time.Millisecond
@@ -62,9 +68,9 @@ func (p promise) options(o *idempotent.Options) {
 }
 
 func (p promise) key(id string) idempotent.Key {
-	operation := map[promise]string{reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume"}[p]
+	operation := map[promise]string{reconcile: "reconcile", commit: "commit", resume: "resume", rerun: "rerun", atMostOnce: "at-most-once", commitStep: "commit-step"}[p]
 	return idempotent.Key{
-		Operation: operation, Scope: idempotent.Global, ID: id,
+		Operation: "chaos-" + operation, Scope: idempotent.Global, ID: id,
 		Fingerprint: idempotent.FingerprintBytes([]byte(p)),
 	}
 }
@@ -96,6 +102,7 @@ type fixture struct {
 	orders   string       // the table of items that transactions write
 	ledger   *ledger
 	provider string // the provider's address
+	barrier         // around its writes and effects
 }
 
 // result is the result of a handler. Two different runs of one key return
@@ -143,7 +150,9 @@ func (w *fixture) do(ctx context.Context, q request) (idempotent.Outcome[result]
 	if err != nil {
 		return idempotent.Outcome[result]{}, err
 	}
-	handler := map[promise]func(context.Context, request) (result, error){reconcile: w.write, commit: w.update, resume: w.call}[q.Promise]
+	handler := map[promise]func(context.Context, request) (result, error){
+		reconcile: w.write, atMostOnce: w.writeInStep, commit: w.update, commitStep: w.update, resume: w.call, rerun: w.call,
+	}[q.Promise]
 	return idempotent.DoOutcome(ctx, guard, q.Promise.key(q.Key), func(ctx context.Context) (result, error) {
 		if q.Hangs == 1 {
 			time.Sleep(time.Hour)
@@ -163,7 +172,9 @@ func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, idempotent.NotExecuted(err)
 	}
-	if err := w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name}); err != nil {
+	if err := w.effect(func() error {
+		return w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name})
+	}); err != nil {
 		return result{}, err
 	}
 	// The effect has happened, so the time-out of the next pause is not an
@@ -172,14 +183,20 @@ func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	return resultOf(e.RecordID(), proof), nil
 }
 
-// update is the handler of the operation under Commit.
-func (w *fixture) update(ctx context.Context, q request) (result, error) {
+// writeInStep is write as a step that runs at most once.
+func (w *fixture) writeInStep(ctx context.Context, q request) (result, error) {
+	return idempotent.Step(ctx, steps[0], func(ctx context.Context) (result, error) { return w.write(ctx, q) },
+		func(o *idempotent.StepOptions) { o.AtMostOnce = true })
+}
+
+// update is the handler of the operations under Commit and CommitStep.
+func (w *fixture) update(ctx context.Context, q request) (r result, err error) {
 	e, _ := idempotent.FromContext(ctx)
-	r := resultOf(e.RecordID(), rand.Text())
+	r = resultOf(e.RecordID(), rand.Text())
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, err
 	}
-	err := dynamostore.Commit(ctx, r, types.TransactWriteItem{Update: &types.Update{
+	order := types.TransactWriteItem{Update: &types.Update{
 		TableName:        aws.String(w.orders),
 		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
 		UpdateExpression: aws.String("SET proof = :proof ADD effects :one"),
@@ -187,33 +204,58 @@ func (w *fixture) update(ctx context.Context, q request) (result, error) {
 			":proof": &types.AttributeValueMemberS{Value: r.Proof},
 			":one":   &types.AttributeValueMemberN{Value: "1"},
 		},
-	}})
+	}}
+	err = w.effect(func() error {
+		if q.Promise == commit {
+			return dynamostore.Commit(ctx, r, order)
+		}
+		r, err = dynamostore.CommitStep(ctx, steps[0], r, order)
+		return err
+	})
 	if err == nil {
 		_ = pause(ctx, q.Pauses[1]) // the commit is durable
 	}
 	return r, err
 }
 
-// call is the handler of the operation under Resume.
+// call is the handler of the operations that call the provider: in two steps, or once.
 func (w *fixture) call(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := ""
-	for i, step := range steps {
-		receipt, err := idempotent.Step(ctx, step, func(ctx context.Context) (string, error) {
+	for i, step := range q.Promise.paid() {
+		pay := func(ctx context.Context) (receipt string, err error) {
 			if err := pause(ctx, q.Pauses[i]); err != nil {
 				return "", err
 			}
-			return w.ask(ctx, "/pay", url.Values{
-				"record": {string(e.RecordID())}, "step": {step}, "key": {idempotent.DownstreamKey(ctx)},
+			err = w.effect(func() error {
+				receipt, err = w.ask(ctx, "/pay", url.Values{
+					"record": {string(e.RecordID())}, "step": {step}, "key": {idempotent.DownstreamKey(ctx)},
+				})
+				return err
 			})
-		})
+			return receipt, err
+		}
+		receipt, err := "", error(nil)
+		if q.Promise == rerun {
+			receipt, err = pay(ctx)
+		} else {
+			receipt, err = idempotent.Step(ctx, step, pay)
+		}
 		if err != nil {
 			return result{}, err
 		}
 		proof += receipt + " "
 	}
-	_ = pause(ctx, q.Pauses[2]) // both effects have happened
+	_ = pause(ctx, q.Pauses[2]) // the effects have happened
 	return resultOf(e.RecordID(), proof), nil
+}
+
+// paid returns the names of the payments of a request.
+func (p promise) paid() []string {
+	if p == rerun {
+		return steps[:1]
+	}
+	return steps
 }
 
 // ask sends a request to the harness, which is the provider.
@@ -255,10 +297,11 @@ func (w *fixture) resolve(ctx context.Context, r idempotent.PendingRecord) (idem
 	return resolution(stored, said), nil
 }
 
-// evidence asks the harness for the result of a record. Under Resume the next
-// request continues, so no evidence is needed.
+// evidence asks the harness for the result of a record. If the next request
+// continues or runs again, no evidence is needed.
 func (w *fixture) evidence(ctx context.Context, r driver.Record) (string, error) {
-	if r.Recovery != idempotent.Reconcile {
+	needed := r.Recovery == idempotent.Reconcile || r.ID.Operation() == atMostOnce.key("").Operation
+	if !needed || r.State == driver.StateRetryable {
 		return saidLater, nil
 	}
 	return w.ask(ctx, "/evidence", url.Values{"record": {string(r.ID)}, "request": {r.RequestID}})
@@ -306,6 +349,7 @@ const (
 	classDamaged     = "damaged result" // never allowed
 	classMismatch    = "mismatch"       // never allowed
 	classSilent      = "no answer"      // the process died
+	classBarrier     = "at its barrier" // the process stops
 )
 
 var classes = []string{
@@ -353,15 +397,10 @@ func classOf(err error) string {
 	return classFailed
 }
 
-// connect returns a store and the client under it.
-func connect(cfg aws.Config, table string) (*dynamostore.Store, *dynamodb.Client, error) {
-	client := dynamostore.NewClient(cfg)
+// connect returns a store over a client.
+func connect(client dynamostore.Client, table string) (*dynamostore.Store, error) {
 	// Runs that no client asks about again have to be found soon.
-	s, err := dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
-	if err != nil {
-		return nil, nil, fmt.Errorf("chaos: %w", err)
-	}
-	return s, client, nil
+	return dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -318,7 +318,7 @@ func secondsOf(v types.AttributeValue) time.Time {
 func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {
-	case reconcile:
+	case reconcile, atMostOnce:
 		entries, err := v.ledger.of(id)
 		if err != nil {
 			return nil, "", err
@@ -328,10 +328,10 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 			e.proofs = append(e.proofs, entry.Proof)
 		}
 		effects = []effect{e}
-	case commit:
+	case commit, commitStep:
 		effects = []effect{{name: "on the order", proofs: updates[id]}}
-	case resume:
-		for _, step := range steps {
+	case resume, rerun:
+		for _, step := range w.promise.paid() {
 			effects = append(effects, effect{name: step, proofs: b.paid(id, step)})
 		}
 		for _, e := range effects {
@@ -347,6 +347,26 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 	return effects, proof, nil
 }
 
+// verdict returns the violations of all works after recovery, and how many results
+// are not stored.
+func (v *recovery) verdict(ctx context.Context, works []*work, b *provider) (violations []string, unkept int, err error) {
+	updates, err := v.updates(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, w := range works {
+		effects, proof, err := v.effectsOf(w, b, updates)
+		if err != nil {
+			return nil, 0, err
+		}
+		violations = append(violations, judge(w, effects, proof)...)
+		if w.final.Class == classUnavailable {
+			unkept++
+		}
+	}
+	return violations, unkept, nil
+}
+
 // work is one key of the storm, with all answers that clients got.
 type work struct {
 	promise promise
@@ -354,6 +374,10 @@ type work struct {
 	record  idempotent.RecordID
 	answers []answer
 	final   answer // of the recovery phase
+}
+
+func newWork(p promise, key string) *work {
+	return &work{promise: p, key: key, record: p.key(key).RecordID()}
 }
 
 // book has all keys of the storm.
@@ -388,8 +412,7 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 		b.silent[p] = b.silent[p][1:]
 		return w
 	case len(all) == 0 || chance < 0.5:
-		w := &work{promise: p, key: fmt.Sprintf("%s-%d", p, len(all))}
-		w.record = p.key(w.key).RecordID()
+		w := newWork(p, fmt.Sprintf("%s-%d", p, len(all)))
 		b.works[p] = append(all, w)
 		b.byKey[w.key] = w
 		return w
