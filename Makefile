@@ -124,18 +124,18 @@ model-mutants: ### Break the model by clauses; TLC must notice (ARGS)
 test-integration: test-engines test-apart ### Both of the following
 # The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
 # target, requests run at once in one process.
-ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/crash ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
+ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/chaos ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
 test-engines: SHELL := bash
 test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
-	$$with go test -count=1 -timeout 15m $(ENGINES) && \
+	$$with go test -count=1 -timeout 15m -skip ^TestChaos $(ENGINES) && \
 	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
-ELSE := /(engines/(batch|crash|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house)(/|$$)
+ELSE := /(engines/(batch|chaos|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
-	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -vE '$(ELSE)')
+	go test -count=1 -timeout 15m $$(go list ./tests/... | grep -vE '$(ELSE)')
 	$(RACE) -count=1 -timeout 15m ./tests/engines/batch -stories 250
 
 .PHONY: e2e

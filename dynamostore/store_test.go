@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/internal/kit/regions"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // F30, F90: one conditional write claims a key: the table refuses the second
@@ -596,7 +596,7 @@ func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture(
 // region, and one write in ten is rejected because of it.
 func TestRegions(t *testing.T) {
 	t.Parallel()
-	table := regions.NewStrong(regions.Faults{Seed: 1, Conflicts: 0.1}, tableName, "orders")
+	table := engine.NewStrong(engine.Faults{Seed: 1, Conflicts: 0.1}, tableName, "orders")
 	fake := fakeOn(table.DB)
 	f := fixture(fake)
 	f.Open = func(t testing.TB) driver.Store { return newStore(t, table.Client(0), strong) }

@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdadurable/internal/durable"
 )
 
@@ -53,23 +54,16 @@ func whenFree(a durable.RetryAttempt) durable.RetryDecision {
 	return durable.ExponentialBackoff()(a)
 }
 
-// ledger is a provider that honours keys. It can end the process that calls it.
-type ledger struct {
-	charges map[string]charge
-	log     []string
-	kill    func() // after the charge, before the reply
+// bank is a provider without HTTP. It can end the process that calls it.
+type bank struct {
+	kit.Provider
+	kill func() // after the charge, before the reply
 }
 
-func (l *ledger) Charge(_ context.Context, key string, o order) (charge, error) {
-	l.log = append(l.log, "charge")
-	c, found := l.charges[key]
-	if !found {
-		c = charge{ID: fmt.Sprint("ch_", len(l.charges)+1)}
-		l.charges[key] = c
-	}
-	if l.kill != nil {
-		kill := l.kill
-		l.kill = nil
+func (b *bank) Charge(_ context.Context, key string, _ order) (charge, error) {
+	c := charge{ID: b.Provider.Charge(key)}
+	if kill := b.kill; kill != nil {
+		b.kill = nil
 		kill()
 		return charge{}, errKilled
 	}
@@ -79,26 +73,26 @@ func (l *ledger) Charge(_ context.Context, key string, o order) (charge, error) 
 // play runs an execution of the recipe until it ends, and returns its result and
 // the log of invocations. The first invocation is killed during the charge if
 // killed is set.
-func (w *fixture) play(l *ledger, killed bool) (c charge, log []string) {
+func (w *fixture) play(b *bank, killed bool) (c charge, log []string) {
 	w.t.Helper()
 	execution := &durable.Execution{Now: w.clock.Now}
 	for range 30 {
 		p := &process{left: -1}
 		ctx, cancel := context.WithCancel(w.clock.Invocation(w.t.Context(), time.Minute))
 		if killed {
-			l.kill = func() { p.dead = true; cancel() }
+			b.kill = func() { p.dead = true; cancel() }
 			killed = false
 		}
-		before := len(l.log)
+		before := b.Asked()
 		status, next, err := execution.Invoke(ctx, func(ctx durable.Context) (err error) {
-			c, err = chargeOnce(ctx, w.guard(p.store(w.store)), l, book)
+			c, err = chargeOnce(ctx, w.guard(p.store(w.store)), b, book)
 			return err
 		})
 		cancel()
 		if p.dead {
 			status, next = "killed", w.clock.Now()
 		}
-		log = append(log, fmt.Sprint(status, " ", len(l.log)-before))
+		log = append(log, fmt.Sprint(status, " ", b.Asked()-before))
 		switch {
 		case status == durable.Succeeded:
 			return c, log
@@ -117,15 +111,16 @@ func (w *fixture) play(l *ledger, killed bool) (c charge, log []string) {
 func TestDoInsideADurableStep(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	l := &ledger{charges: map[string]charge{}}
-	c, log := w.play(l, true)
+	b := &bank{}
+	c, log := w.play(b, true)
 	if want := []string{"killed 1", "PENDING 0", "PENDING 0", "PENDING 0", "SUCCEEDED 1"}; !slices.Equal(log, want) {
 		t.Errorf("invocations, with their calls of the provider: %v, want %v", log, want)
 	}
-	again, log := w.play(l, false)
-	if want := []string{"SUCCEEDED 0"}; !slices.Equal(log, want) || again != c || c.ID != "ch_1" || len(l.charges) != 1 {
-		t.Errorf("another execution: %v, %v after %v; charges: %v", log, again, c, l.charges)
+	again, log := w.play(b, false)
+	if want := []string{"SUCCEEDED 0"}; !slices.Equal(log, want) || again != c || c.ID != "ch_1" {
+		t.Errorf("another execution: %v, %v after %v", log, again, c)
 	}
+	b.Once(t, 1)
 }
 
 // A durable operation inside Do is a mistake: if it suspends, Do gets an error. Its

@@ -4,10 +4,8 @@ package orders
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,44 +16,24 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
-// bank is a provider that honours keys. It declines if it has no money.
-type bank struct {
-	charges  atomic.Int32
-	declines bool
-	keys     map[string]bool
-}
-
-func (b *bank) count() int { return int(b.charges.Load()) }
-
-func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if b.declines {
-		w.WriteHeader(http.StatusPaymentRequired)
-		return
-	}
-	if key := r.Header.Get("Idempotency-Key"); !b.keys[key] {
-		b.keys[key] = true
-		b.charges.Add(1)
-	}
-	w.WriteHeader(http.StatusCreated)
-	json.NewEncoder(w).Encode(Charge{ID: "ch_1"})
-}
-
-// Wherever the function is killed, and whatever is lost, the goods leave the stock once,
-// the customer is charged once, and there is one order. If the customer cannot pay, the
+// F46, G04: wherever the function is killed, and whatever is lost, the goods leave the stock
+// once, the customer is charged once, and there is one order. If the customer cannot pay, the
 // goods are given back once.
 func TestEveryCrash(t *testing.T) {
 	for name, declines := range map[string]bool{"paid": false, "declined": true} {
 		t.Run(name, func(t *testing.T) {
 			idempotenttest.Explore(t, func(w *idempotenttest.World) {
-				b := &bank{declines: declines, keys: map[string]bool{}}
-				w.Provider(b)
+				bank := &kit.Provider{}
+				w.Provider(bank)
 				db := shop(w)
 				if declines {
+					bank.Before = func(*http.Request) int { return http.StatusPaymentRequired }
 					w.ExactlyOnce("two cups beyond eight", func() int { return (cups(db) - 8) / 2 })
 				} else {
-					w.ExactlyOnce("charge", b.count)
+					w.ExactlyOnce("charge", bank.Charges)
 					w.ExactlyOnce("order", func() int { return min(1, len(get(db, "order#o-1"))) })
 					w.ExactlyOnce("two cups taken", func() int { return (10 - cups(db)) / 2 })
 				}

@@ -26,6 +26,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // message is a message of the queue with an order for two cups.
@@ -97,19 +98,11 @@ func newStore(t *testing.T, cups int) (*dynamostore.Store, *dynamotest.DB) {
 	return store, db
 }
 
-// ledger is a provider that remembers keys for a day.
-type ledger struct {
-	now   func() time.Time
-	made  map[string]time.Time // by key
-	count int
-}
+// payments is a provider without HTTP.
+type payments struct{ *kit.Provider }
 
-func (l *ledger) Charge(_ context.Context, key, _ string, _ int) (Charge, error) {
-	if made, known := l.made[key]; !known || l.now().Sub(made) > 24*time.Hour {
-		l.made[key] = l.now()
-		l.count++
-	}
-	return Charge{ID: "ch_1"}, nil
+func (p payments) Charge(_ context.Context, key, _ string, _ int) (Charge, error) {
+	return Charge{ID: p.Provider.Charge(key)}, nil
 }
 
 // An order is taken, but SQS gets no answer, and its message ends in the
@@ -126,8 +119,8 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		provider := &ledger{now: clock.Now, made: map[string]time.Time{}}
-		h := New(guard, "shop", provider, nil)
+		provider := &kit.Provider{Known: day, Now: clock.Now}
+		h := New(guard, "shop", payments{provider}, nil)
 		for _, id := range []string{"m-1", "redriven"} {
 			response, err := h(clock.Invocation(t.Context(), 30*time.Second), message(id))
 			if err != nil || len(response.BatchItemFailures) != 0 {
@@ -135,9 +128,7 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 			}
 			clock.Advance(after)
 		}
-		if provider.count != 1 {
-			t.Errorf("the customer was charged %d times by a message that was redriven after %s", provider.count, after)
-		}
+		provider.Once(t, 1)
 	}
 }
 
@@ -151,12 +142,12 @@ func TestTheLastCups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		provider := &ledger{now: time.Now, made: map[string]time.Time{}}
+		var provider kit.Provider
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		response, err := New(guard, "shop", provider, nil)(ctx, message("m-1"))
-		if err != nil || len(response.BatchItemFailures) != 0 || provider.count != want.charges {
-			t.Errorf("%d cups: got %+v, %v, and %d charges, want %d", cups, response, err, provider.count, want.charges)
+		response, err := New(guard, "shop", payments{&provider}, nil)(ctx, message("m-1"))
+		if err != nil || len(response.BatchItemFailures) != 0 || provider.Charges() != want.charges {
+			t.Errorf("%d cups: got %+v, %v, and %d charges, want %d", cups, response, err, provider.Charges(), want.charges)
 		}
 		out, err := db.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("shop"), Key: item{"pk": text("stock#cup")}})
 		if err != nil || !reflect.DeepEqual(out.Item["available"], number(want.left)) {

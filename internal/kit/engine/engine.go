@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine starts the real engines that tests need, and stops them.
-// Nothing has to be installed or started by hand.
+// Package engine starts the real engines and other programs that tests need, and stops
+// them. Nothing has to be installed or started by hand. It also simulates global tables.
 package engine
 
 import (

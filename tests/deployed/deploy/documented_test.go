@@ -5,7 +5,6 @@ package deploy
 import (
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +22,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // documented are the programs of README.md, docs/reconciler.md, docs/batch.md and
@@ -35,11 +36,36 @@ var documented = []string{"api", "reconciler", "queue", "metrics"}
 // fails, and the alarms watch what the functions print.
 func TestDocumentedTogether(t *testing.T) {
 	t.Parallel()
-	provider := newBank(t)
-	d := deployDocumented(t, provider.server.URL)
+	var kill, refused atomic.Bool // the function is killed after the next charge; one message was refused
+	var function string
+	charges := &kit.Provider{After: func() {
+		if kill.Swap(false) {
+			signalAll(function, syscall.SIGKILL)
+		}
+	}}
+	orders := &kit.Provider{Before: func(r *http.Request) int {
+		if text, _ := io.ReadAll(r.Body); string(text) == `{"amount":77}` && !refused.Swap(true) {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}}
+	mux := http.NewServeMux()
+	mux.Handle("/charges", charges)
+	mux.Handle("/orders", orders)
+	provider := httptest.NewServer(mux)
+	t.Cleanup(provider.Close)
+	d := deployDocumented(t, provider.URL)
+	function = d.outputs["ChargeName"]
 	d.invoices(t)
-	t.Run("charges", func(t *testing.T) { t.Parallel(); d.charges(t, provider) })
-	t.Run("orders", func(t *testing.T) { t.Parallel(); d.orders(t, provider) })
+	t.Run("charges", func(t *testing.T) { t.Parallel(); d.charges(t, charges, &kill) })
+	t.Run("orders", func(t *testing.T) {
+		t.Parallel()
+		d.orders(t)
+		if n := orders.Asked(); !refused.Load() || n != 2 {
+			t.Errorf("the provider refused a message: %t, and was then asked %d times, want 2", refused.Load(), n)
+		}
+		orders.Once(t, 2)
+	})
 	t.Run("alarms", func(t *testing.T) {
 		t.Parallel()
 		wantWatched(t, filepath.Join(d.dir, "cdk.out", d.name+".template.json"), d.outputs["ChargeName"], d.outputs["ReconcileName"], d.outputs["OrdersName"], d.outputs["InvoicesName"])
@@ -48,7 +74,7 @@ func TestDocumentedTogether(t *testing.T) {
 
 // charges compares an answer that the handler gave with one that the reconciler
 // settled, byte for byte.
-func (d *documents) charges(t *testing.T, provider *bank) {
+func (d *documents) charges(t *testing.T, provider *kit.Provider, kill *atomic.Bool) {
 	const body = `{"amount":4200,"currency":"usd"}`
 	key := rand.Text()
 	first := d.post(t, key, body)
@@ -68,7 +94,7 @@ func (d *documents) charges(t *testing.T, provider *bank) {
 	}
 
 	// Lambda's process dies after the charge, and before its answer.
-	provider.set(func(b *bank) { b.then = func() { signalAll(d.outputs["ChargeName"], syscall.SIGKILL) } })
+	kill.Store(true)
 	killed := rand.Text()
 	if r := d.post(t, killed, body); r.StatusCode != http.StatusInternalServerError {
 		t.Fatalf("got %+v, want a killed function", r)
@@ -91,11 +117,7 @@ func (d *documents) charges(t *testing.T, provider *bank) {
 		settled = d.post(t, killed, body)
 		return settled.StatusCode != http.StatusConflict
 	})
-	provider.set(func(b *bank) {
-		if b.made["/charges"] != 2 {
-			t.Errorf("%d charges, want 2", b.made["/charges"])
-		}
-	})
+	provider.Once(t, 2)
 	other := func(r events.APIGatewayV2HTTPResponse) string {
 		text, _ := json.Marshal(r)
 		return strings.ReplaceAll(string(text), "ch_2", "ch_1")
@@ -116,9 +138,8 @@ func (d *documents) charges(t *testing.T, provider *bank) {
 }
 
 // orders sends two messages, one of which fails at its first delivery.
-func (d *documents) orders(t *testing.T, provider *bank) {
+func (d *documents) orders(t *testing.T) {
 	s := &shift{}
-	provider.set(func(b *bank) { b.refused = `{"amount":77}` })
 	s.send(t, d.outputs["QueueURL"], `{"order_id":"o-1","amount":42}`, `{"order_id":"o-2","amount":77}`)
 	eventually(t, 2*time.Minute, "both orders are taken", func() bool {
 		out, err := stack.dynamodb.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(d.outputs["ShopTable"])})
@@ -126,11 +147,6 @@ func (d *documents) orders(t *testing.T, provider *bank) {
 			t.Fatal(err)
 		}
 		return out.Count == 2 && depth(t, d.outputs["QueueURL"]) == 0
-	})
-	provider.set(func(b *bank) {
-		if b.asked[`{"amount":42}`] != 1 || b.asked[`{"amount":77}`] != 2 || b.made["/orders"] != 2 {
-			t.Errorf("the provider got %v and made %v, want one charge each, and a second request for the message that failed", b.asked, b.made)
-		}
 	})
 }
 
@@ -212,63 +228,4 @@ func runOnce(t *testing.T, env []string, code int, args ...string) string {
 		t.Errorf("once %s ended with %d (%v), want %d:\n%s", strings.Join(args, " "), got, err, code, said)
 	}
 	return string(said)
-}
-
-// bank is the payment provider of the programs of the pages. Each path has its own
-// charges.
-type bank struct {
-	server *httptest.Server
-
-	mu      sync.Mutex
-	ids     map[string]string // of charges, by key
-	made    map[string]int    // charges, by path
-	asked   map[string]int    // requests for a charge, by body
-	refused string            // a body that is refused once
-	then    func()            // after the next charge
-}
-
-func newBank(t *testing.T) *bank {
-	b := &bank{ids: map[string]string{}, made: map[string]int{}, asked: map[string]int{}}
-	b.server = httptest.NewServer(b)
-	t.Cleanup(b.server.Close)
-	return b
-}
-
-// ServeHTTP makes a charge for a key, once, or finds it.
-func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body)
-	body := string(text)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key := r.Header.Get("Idempotency-Key")
-	if r.Method == http.MethodGet {
-		if key = r.URL.Query().Get("idempotency_key"); b.ids[key] == "" {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-	} else {
-		b.asked[body]++
-		if b.refused == body {
-			b.refused = ""
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		if b.ids[key] == "" {
-			b.made[r.URL.Path]++
-			b.ids[key] = fmt.Sprintf("ch_%d", b.made[r.URL.Path])
-		}
-		if b.then != nil {
-			b.then()
-			b.then = nil
-		}
-		w.WriteHeader(http.StatusCreated)
-	}
-	fmt.Fprintf(w, `{"id":%q,"status":"succeeded"}`, b.ids[key])
-}
-
-// set changes what the bank does, or reads what it did.
-func (b *bank) set(change func(*bank)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	change(b)
 }

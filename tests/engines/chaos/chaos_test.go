@@ -49,6 +49,11 @@
 //     harness does the same: it kills a client with a Reconcile request that
 //     runs past its deadline, and never continues such a client.
 //
+// # Barriers
+//
+// Without a storm, the same processes are killed at every barrier of a request: before,
+// during and after each write and effect. There are more promises then.
+//
 // # Runs that are killed at their deadline
 //
 // Some handlers hang: they do not look at their context. Their client is killed soon
@@ -71,13 +76,12 @@ package chaos
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	randv2 "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,8 +125,8 @@ var wanted = map[string]int{
 // wantedOfEach is the minimum for each fault on the wire, for ten minutes.
 const wantedOfEach = 50
 
-// TestChaos runs a storm for as long as -chaos says. make test-apart leaves
-// it out, and runs the tests of the harness.
+// TestChaos runs a storm for as long as -chaos says. make test-engines leaves it out,
+// and runs the tests of the harness and TestKillAtEveryBarrier.
 func TestChaos(t *testing.T) {
 	s, violations := survive(t, *length, false)
 	const shown = 100
@@ -153,55 +157,60 @@ func TestChaosNotices(t *testing.T) {
 	}
 }
 
-// survive runs a storm, recovers from it, and returns the violations.
-func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string) {
-	ctx := t.Context()
+// newStorm returns a storm that has not begun, with its engine and provider, and what
+// recovers from it.
+func newStorm(t *testing.T, plan func(seed uint64) idempotenttest.Plan, loss float64, lawless bool) (*storm, *recovery) {
+	t.Helper()
 	s := &storm{t: t, seed: *seed, book: newBook(), sandboxes: map[string]*sandbox{}}
 	if s.seed == 0 {
-		var random [8]byte
-		rand.Read(random[:])
-		s.seed = binary.BigEndian.Uint64(random[:])
+		s.seed = randv2.Uint64()
 	}
-	t.Logf("a storm of %s with -chaos-seed %d", length, s.seed)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	var err error
-	s.engine, err = engine.NewDurable(ctx, folder(t))
-	must(err)
+	dir := t.TempDir()
+	books, err := openLedger(filepath.Join(dir, "ledger"))
+	must(t, err)
+	s.heralds, err = openLedger(filepath.Join(dir, "heralds"))
+	must(t, err)
+	s.provider = newProvider(books, s.seed, loss)
+	t.Cleanup(s.provider.Close)
+	s.engine, err = engine.NewDurable(t.Context(), folder(t))
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.engine.Kill(); err != nil {
 			t.Error(err)
 		}
 	})
-	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
-	must(err)
-	heralds, err := openLedger(filepath.Join(t.TempDir(), "heralds"))
-	must(err)
-	s.provider = newProvider(books, s.seed, 0.03)
-	defer s.provider.Close()
-	holds := s.random(5)
-	s.proxy = newProxy(s.engine.Endpoint(), idempotenttest.Seeded(s.seed, weather...), holdTimes(holds))
-
-	v := &recovery{parallel: 8}
+	s.proxy = newProxy(s.engine.Endpoint(), plan(s.seed), holdTimes(s.random(5)))
 	s.settings = settings{
-		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless,
+		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: s.heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless,
 	}
-	v.store, v.client, err = connect(engine.Config(s.engine.Endpoint()), s.settings.Table)
-	must(err)
-	v.fixture = fixture{store: v.store, guarded: v.store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
-	must(v.store.CreateTable(ctx))
+	v := &recovery{parallel: 8, client: dynamostore.NewClient(engine.Config(s.engine.Endpoint()))}
+	store, err := connect(v.client, s.settings.Table)
+	must(t, err)
+	v.fixture = fixture{store: store, guarded: store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
+	must(t, v.store.CreateTable(t.Context()))
+	must(t, engine.CreateTable(t.Context(), v.client, v.orders, dynamostore.PartitionKey))
+	return s, v
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// survive runs a storm, recovers from it, and returns the violations.
+func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string) {
+	ctx := t.Context()
+	s, v := newStorm(t, func(seed uint64) idempotenttest.Plan { return idempotenttest.Seeded(seed, weather...) }, 0.03, lawless)
 	s.reaper = &reaper{storm: s, client: v.client}
+	var err error
 	s.operator, err = newOperator(t, s)
-	must(err)
-	must(engine.CreateTable(ctx, v.client, v.orders, dynamostore.PartitionKey))
+	must(t, err)
+	t.Logf("a storm of %s with -chaos-seed %d", length, s.seed)
 
 	raging, calm := context.WithTimeout(ctx, length)
-	announced := announcements{heralds: heralds, listed: map[string]bool{}}
+	announced := announcements{heralds: s.heralds, listed: map[string]bool{}}
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for pause(raging, 200*time.Millisecond) == nil {
@@ -211,36 +220,26 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	s.rage(raging)
 	calm()
 	watch.Wait()
-	must(pause(ctx, 3*time.Second+2*margin)) // every lease has ended
-	must(announced.check(ctx, v.store))
-	all, err := heralds.all()
-	must(err)
+	must(t, pause(ctx, 3*time.Second+2*margin)) // every lease has ended
+	must(t, announced.check(ctx, v.store))
+	all, err := s.heralds.all()
+	must(t, err)
 	s.seen.Add(factAnnounced, len(all))
 	s.seen.Add(factListed, len(announced.listed))
 	began := time.Now()
 	unlisted, due, exhausted, err := v.unlisted(ctx)
-	must(err)
+	must(t, err)
 	works := s.book.all()
-	must(v.run(ctx, works, length+5*time.Minute))
-	must(v.settle(ctx))
+	must(t, v.run(ctx, works, length+5*time.Minute))
+	must(t, v.settle(ctx))
 	left, records, chunks, err := v.leftover(ctx)
-	must(err)
+	must(t, err)
 	for said, n := range s.provider.said {
 		s.seen.Add("times that the evidence was: "+said, n)
 	}
-	updates, err := v.updates(ctx)
-	must(err)
-	violations := append(unlisted, announced.violations...)
-	unkept := 0
-	for _, w := range works {
-		effects, proof, err := v.effectsOf(w, s.provider, updates)
-		must(err)
-		violations = append(violations, judge(w, effects, proof)...)
-		if w.final.Class == classUnavailable {
-			unkept++
-		}
-	}
-	violations = append(violations, left...)
+	judged, unkept, err := v.verdict(ctx, works, s.provider)
+	must(t, err)
+	violations := slices.Concat(unlisted, announced.violations, judged, left)
 	t.Logf("what the storm did, with the faults of %d requests on the wire%s%s\nafter the storm %d records were due and %d exhausted\n"+
 		"recovery took %s; %d records, %d chunks, %d results not kept\n%d violations",
 		s.proxy.calls, &s.seen, s.book.table(), due, exhausted,
@@ -313,6 +312,7 @@ type storm struct {
 	provider *provider
 	operator *operator
 	reaper   *reaper
+	heralds  *ledger
 	book     *book
 	seen     kit.Tally
 	sweepDue atomic.Bool

@@ -28,7 +28,8 @@ type settings struct {
 	Heralds  string // the ledger of announcements
 	Provider string
 	Skew     time.Duration
-	Lawless  bool // break the guard: see lawless
+	Barrier  barrier // where the process stops
+	Lawless  bool    // break the guard: see lawless
 }
 
 const envClient = "ONCE_CHAOS_CLIENT"
@@ -40,10 +41,6 @@ func client() error {
 	if err := json.Unmarshal([]byte(os.Getenv(envClient)), &s); err != nil {
 		return err
 	}
-	store, _, err := connect(engine.Config(s.Endpoint), s.Table)
-	if err != nil {
-		return err
-	}
 	books, err := openLedger(s.Ledger)
 	if err != nil {
 		return err
@@ -52,9 +49,13 @@ func client() error {
 	if err != nil {
 		return err
 	}
-	w := &fixture{store: store, guarded: herald{store, heralds}, orders: s.Orders, ledger: books, provider: s.Provider, skew: s.Skew}
+	w := &fixture{orders: s.Orders, ledger: books, provider: s.Provider, skew: s.Skew, barrier: s.Barrier}
+	if w.store, err = connect(w.stopsClient(dynamostore.NewClient(engine.Config(s.Endpoint))), s.Table); err != nil {
+		return err
+	}
+	w.guarded = w.stops(herald{w.store, heralds})
 	if s.Lawless {
-		w.guarded = lawless{store}
+		w.guarded = lawless{w.store}
 	}
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	for in.Scan() {

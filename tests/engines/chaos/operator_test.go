@@ -100,13 +100,15 @@ func (o *operator) answers(ctx context.Context, records []pending) (settled []pe
 }
 
 func (o *operator) answer(ctx context.Context, p pending) (map[string]any, error) {
-	recovery := idempotent.Reconcile
-	if p.Recovery != recovery.String() {
-		recovery = idempotent.Resume
+	recovery, state := idempotent.Resume, driver.StateRetryable
+	if p.Recovery == idempotent.Reconcile.String() {
+		recovery = idempotent.Reconcile
 	}
-	state := driver.StateInProgress
-	if p.State == driver.StateUnknown.String() {
+	switch p.State {
+	case driver.StateUnknown.String():
 		state = driver.StateUnknown
+	case driver.StateInProgress.String():
+		state = driver.StateInProgress
 	}
 	said, err := o.ask.evidence(ctx, p.Record, recovery, state, p.RequestID)
 	if err != nil {
@@ -117,8 +119,8 @@ func (o *operator) answer(ctx context.Context, p pending) (map[string]any, error
 		return map[string]any{"later": "1s"}, nil
 	case said == saidNotExecuted:
 		return map[string]any{"not_executed": p.Token}, nil
-	case operation == operations[careful]:
-		return map[string]any{"step": map[string]string{"name": steps[careful][0], "result": said}}, nil
+	case operation == operations[atMostOnce]:
+		return map[string]any{"step": map[string]any{"name": steps[0], "result": resultOf(p.Record, said)}}, nil
 	case operation == operations[inBatches]:
 		return map[string]any{"without_result": true}, nil
 	case operation == operations[overHTTP]:

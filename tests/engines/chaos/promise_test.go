@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -32,28 +30,29 @@ import (
 type promise string
 
 const (
-	reconcile promise = "Reconcile"
-	commit    promise = "Commit, Rerun"
-	resume    promise = "Resume"
-	careful   promise = "AtMostOnce"
-	together  promise = "CommitStep"
-	overHTTP  promise = "HTTP"
-	inBatches promise = "SQS"
-	brief     promise = "expiring"
+	reconcile  promise = "Reconcile"
+	commit     promise = "Commit, Rerun"
+	resume     promise = "Resume"
+	rerun      promise = "Rerun"
+	atMostOnce promise = "AtMostOnce"
+	commitStep promise = "CommitStep"
+	overHTTP   promise = "HTTP"
+	inBatches  promise = "SQS"
+	brief      promise = "expiring"
 	// sweep is a request that runs the reconciler instead of a guarded handler.
 	sweep promise = "reconciler"
 )
 
-var promises = []promise{reconcile, commit, resume, careful, together, overHTTP, inBatches, brief}
+var promises = []promise{reconcile, commit, resume, rerun, atMostOnce, commitStep, overHTTP, inBatches, brief}
 
 // operations are the names of the promises in keys.
 var operations = map[promise]string{
-	reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume", careful: "chaos-careful", together: "chaos-together",
-	overHTTP: "chaos-http", inBatches: "chaos-sqs", brief: "chaos-brief",
+	reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume", rerun: "chaos-rerun", atMostOnce: "chaos-at-most-once",
+	commitStep: "chaos-commit-step", overHTTP: "chaos-http", inBatches: "chaos-sqs", brief: "chaos-brief",
 }
 
 // steps are the steps of an operation under Resume.
-var steps = map[promise][]string{resume: {"charge", "ship"}, careful: {"pay"}, together: {"order"}}
+var steps = []string{"charge", "ship"}
 
 const (
 	margin    = 500 * time.Millisecond // of a lease, after the deadline
@@ -66,10 +65,12 @@ const (
 
 func (p promise) options(o *idempotent.Options) {
 	switch p {
-	case commit:
+	case commit, rerun:
 		o.Recovery = idempotent.Rerun
-	case resume, careful, together:
-		o.Recovery, o.Steps = idempotent.Resume, steps[p]
+	case resume:
+		o.Recovery, o.Steps = idempotent.Resume, steps
+	case atMostOnce, commitStep:
+		o.Recovery, o.Steps = idempotent.Resume, steps[:1]
 	}
 	if o.Retention = retention; p == brief {
 		o.Retention = shortRetention
@@ -121,6 +122,7 @@ type fixture struct {
 	ledger   *ledger
 	provider string        // the provider's address
 	skew     time.Duration // of the clock of this process
+	barrier                // around its writes and effects
 }
 
 // guard returns a guard for p.
@@ -176,8 +178,8 @@ func (w *fixture) do(ctx context.Context, q request) answer {
 		return answerOf(q, idempotent.Outcome[result]{}, err)
 	}
 	handler := map[promise]func(context.Context, request) (result, error){
-		reconcile: w.write, overHTTP: w.write, inBatches: w.write, brief: w.write,
-		commit: w.update, resume: w.call, careful: w.pay, together: w.order,
+		reconcile: w.write, overHTTP: w.write, inBatches: w.write, brief: w.write, atMostOnce: w.writeInStep,
+		commit: w.update, commitStep: w.update, resume: w.call, rerun: w.call,
 	}[q.Promise]
 	handle := func(ctx context.Context) (result, error) {
 		if q.Hangs == 1 {
@@ -207,7 +209,9 @@ func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, idempotent.NotExecuted(err)
 	}
-	if err := w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name}); err != nil {
+	if err := w.effect(func() error {
+		return w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name})
+	}); err != nil {
 		return result{}, err
 	}
 	// The effect has happened, so the time-out of the next pause is not an
@@ -216,26 +220,23 @@ func (w *fixture) write(ctx context.Context, q request) (result, error) {
 	return resultOf(e.RecordID(), proof), nil
 }
 
-// update is the handler of the operation under Commit.
-func (w *fixture) update(ctx context.Context, q request) (result, error) {
+// writeInStep is write as a step that runs at most once.
+func (w *fixture) writeInStep(ctx context.Context, q request) (result, error) {
+	return idempotent.Step(ctx, steps[0], func(ctx context.Context) (result, error) { return w.write(ctx, q) },
+		func(o *idempotent.StepOptions) { o.AtMostOnce = true })
+}
+
+// update is the handler of the operations under Commit and CommitStep.
+func (w *fixture) update(ctx context.Context, q request) (r result, err error) {
 	e, _ := idempotent.FromContext(ctx)
-	r := resultOf(e.RecordID(), rand.Text())
+	r = resultOf(e.RecordID(), rand.Text())
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, err
 	}
-	err := dynamostore.Commit(ctx, r, w.effect(r))
-	if err == nil {
-		_ = pause(ctx, q.Pauses[1]) // the commit is durable
-	}
-	return r, err
-}
-
-// effect appends the proof of r to the item of its record.
-func (w *fixture) effect(r result) types.TransactWriteItem {
 	list := func(members ...types.AttributeValue) types.AttributeValue {
 		return &types.AttributeValueMemberL{Value: members}
 	}
-	return types.TransactWriteItem{Update: &types.Update{
+	order := types.TransactWriteItem{Update: &types.Update{
 		TableName:        aws.String(w.orders),
 		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
 		UpdateExpression: aws.String("SET proofs = list_append(if_not_exists(proofs, :empty), :proof)"),
@@ -243,56 +244,57 @@ func (w *fixture) effect(r result) types.TransactWriteItem {
 			":proof": list(&types.AttributeValueMemberS{Value: r.Proof}), ":empty": list(),
 		},
 	}}
-}
-
-// order is the handler of the operation with CommitStep.
-func (w *fixture) order(ctx context.Context, q request) (result, error) {
-	e, _ := idempotent.FromContext(ctx)
-	r := resultOf(e.RecordID(), rand.Text())
-	if err := pause(ctx, q.Pauses[0]); err != nil {
-		return result{}, err
-	}
-	r, err := dynamostore.CommitStep(ctx, steps[together][0], r, w.effect(r))
+	err = w.effect(func() error {
+		if q.Promise == commit {
+			return dynamostore.Commit(ctx, r, order)
+		}
+		r, err = dynamostore.CommitStep(ctx, steps[0], r, order)
+		return err
+	})
 	if err == nil {
-		_ = pause(ctx, q.Pauses[1]) // the step is durable
+		_ = pause(ctx, q.Pauses[1]) // the commit is durable
 	}
 	return r, err
 }
 
-// pay is the handler of the operation with a step that runs at most once.
-func (w *fixture) pay(ctx context.Context, q request) (result, error) {
-	e, _ := idempotent.FromContext(ctx)
-	proof, err := idempotent.Step(ctx, steps[careful][0], func(ctx context.Context) (string, error) {
-		r, err := w.write(ctx, q)
-		return r.Proof, err
-	}, func(o *idempotent.StepOptions) { o.AtMostOnce = true })
-	if err != nil {
-		return result{}, err
-	}
-	_ = pause(ctx, q.Pauses[2]) // the step is durable
-	return resultOf(e.RecordID(), proof), nil
-}
-
-// call is the handler of the operation under Resume.
+// call is the handler of the operations that call the provider: in two steps, or once.
 func (w *fixture) call(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	proof := ""
-	for i, step := range steps[resume] {
-		receipt, err := idempotent.Step(ctx, step, func(ctx context.Context) (string, error) {
+	for i, step := range q.Promise.paid() {
+		pay := func(ctx context.Context) (receipt string, err error) {
 			if err := pause(ctx, q.Pauses[i]); err != nil {
 				return "", err
 			}
-			return w.ask(ctx, "/pay", url.Values{
-				"record": {string(e.RecordID())}, "step": {step}, "key": {idempotent.DownstreamKey(ctx)},
+			err = w.effect(func() error {
+				receipt, err = w.ask(ctx, "/pay", url.Values{
+					"record": {string(e.RecordID())}, "step": {step}, "key": {idempotent.DownstreamKey(ctx)},
+				})
+				return err
 			})
-		})
+			return receipt, err
+		}
+		receipt, err := "", error(nil)
+		if q.Promise == rerun {
+			receipt, err = pay(ctx)
+		} else {
+			receipt, err = idempotent.Step(ctx, step, pay)
+		}
 		if err != nil {
 			return result{}, err
 		}
 		proof += receipt + " "
 	}
-	_ = pause(ctx, q.Pauses[2]) // both effects have happened
+	_ = pause(ctx, q.Pauses[2]) // the effects have happened
 	return resultOf(e.RecordID(), proof), nil
+}
+
+// paid returns the names of the payments of a request.
+func (p promise) paid() []string {
+	if p == rerun {
+		return steps[:1]
+	}
+	return steps
 }
 
 // ask sends a request to the harness, which is the provider.
@@ -334,10 +336,11 @@ func (w *fixture) resolve(ctx context.Context, r idempotent.PendingRecord) (idem
 	return resolution(stored, said), nil
 }
 
-// evidence asks the harness for the result of a record. If the next request continues,
-// no evidence is needed.
+// evidence asks the harness for the result of a record. If the next request
+// continues or runs again, no evidence is needed.
 func (w *fixture) evidence(ctx context.Context, id idempotent.RecordID, recovery idempotent.Recovery, state driver.State, request string) (string, error) {
-	if recovery != idempotent.Reconcile && (id.Operation() != operations[careful] || state != driver.StateUnknown) {
+	needed := recovery == idempotent.Reconcile || id.Operation() == operations[atMostOnce]
+	if !needed || state == driver.StateRetryable {
 		return saidLater, nil
 	}
 	return w.ask(ctx, "/evidence", url.Values{"record": {string(id)}, "request": {request}})
@@ -350,8 +353,8 @@ func resolution(r driver.Record, said string) idempotent.Resolution {
 		return idempotent.Later(0)
 	case said == saidNotExecuted:
 		return provenNotExecuted(r)
-	case r.ID.Operation() == operations[careful]:
-		return idempotent.ResolvedStep(steps[careful][0], said)
+	case r.ID.Operation() == operations[atMostOnce]:
+		return idempotent.ResolvedStep(steps[0], resultOf(r.ID, said))
 	case r.ID.Operation() == operations[inBatches]:
 		return idempotent.ResolvedWithoutResult()
 	case r.ID.Operation() == operations[overHTTP]:
@@ -392,6 +395,7 @@ const (
 	classDamaged     = "damaged result" // never allowed
 	classMismatch    = "mismatch"       // never allowed
 	classSilent      = "no answer"      // the process died
+	classBarrier     = "at its barrier" // the process stops
 )
 
 var classes = []string{
@@ -439,15 +443,10 @@ func classOf(err error) string {
 	return classFailed
 }
 
-// connect returns a store and the client under it.
-func connect(cfg aws.Config, table string) (*dynamostore.Store, *dynamodb.Client, error) {
-	client := dynamostore.NewClient(cfg)
+// connect returns a store over a client.
+func connect(client dynamostore.Client, table string) (*dynamostore.Store, error) {
 	// Runs that no client asks about again have to be found soon.
-	s, err := dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
-	if err != nil {
-		return nil, nil, fmt.Errorf("chaos: %w", err)
-	}
-	return s, client, nil
+	return dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
 }
 
 func pause(ctx context.Context, d time.Duration) error {

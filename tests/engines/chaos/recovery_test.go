@@ -322,7 +322,7 @@ func secondsOf(v types.AttributeValue) time.Time {
 func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {
-	case reconcile, careful, overHTTP, inBatches, brief:
+	case reconcile, atMostOnce, overHTTP, inBatches, brief:
 		entries, err := v.ledger.of(id)
 		if err != nil {
 			return nil, "", err
@@ -332,10 +332,10 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 			e.proofs = append(e.proofs, entry.Proof)
 		}
 		effects = []effect{e}
-	case commit, together:
+	case commit, commitStep:
 		effects = []effect{{name: "on the order", proofs: updates[id]}}
-	case resume:
-		for _, step := range steps[resume] {
+	case resume, rerun:
+		for _, step := range w.promise.paid() {
 			effects = append(effects, effect{name: step, proofs: b.paid(id, step)})
 		}
 		for _, e := range effects {
@@ -351,6 +351,26 @@ func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) 
 	return effects, proof, nil
 }
 
+// verdict returns the violations of all works after recovery, and how many results
+// are not stored.
+func (v *recovery) verdict(ctx context.Context, works []*work, b *provider) (violations []string, unkept int, err error) {
+	updates, err := v.updates(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, w := range works {
+		effects, proof, err := v.effectsOf(w, b, updates)
+		if err != nil {
+			return nil, 0, err
+		}
+		violations = append(violations, judge(w, effects, proof)...)
+		if w.final.Class == classUnavailable {
+			unkept++
+		}
+	}
+	return violations, unkept, nil
+}
+
 // work is one key of the storm, with all answers that clients got.
 type work struct {
 	promise   promise
@@ -360,6 +380,10 @@ type work struct {
 	forgotten int // how often its outcome was forgotten, at most
 	answers   []answer
 	final     answer // of the recovery phase
+}
+
+func newWork(p promise, key string) *work {
+	return &work{promise: p, key: key, record: p.key(key).RecordID(), born: time.Now()}
 }
 
 // book has all keys of the storm.
@@ -394,8 +418,7 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 		b.silent[p] = b.silent[p][1:]
 		return w
 	case len(all) == 0 || chance < 0.5 || p == brief && time.Since(all[len(all)-1].born) > youth:
-		w := &work{promise: p, key: fmt.Sprintf("%s-%d", operations[p], len(all)), born: time.Now()}
-		w.record = p.key(w.key).RecordID()
+		w := newWork(p, fmt.Sprintf("%s-%d", operations[p], len(all)))
 		b.works[p] = append(all, w)
 		b.byKey[w.key] = w
 		return w

@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
-	"github.com/once-lambda/once/internal/kit/regions"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 var regionRequests = flag.Int("region-requests", 20_000, "how many requests two regions get")
@@ -208,7 +208,7 @@ func TestStrongRegions(t *testing.T) {
 
 func strongRegions(t *testing.T, left int) {
 	const each = 10 // requests for a key
-	table := regions.NewStrong(regions.Faults{Seed: *seed, Latency: 20 * time.Millisecond, Lost: 0.02}, globalTable)
+	table := engine.NewStrong(engine.Faults{Seed: *seed, Latency: 20 * time.Millisecond, Lost: 0.02}, globalTable)
 	w := newWorld(t, table.Client, func(o *dynamostore.Options) { o.Consistency, o.ScanEvery = dynamostore.Strong, 2*time.Minute })
 	keys := make([]idempotent.Key, *regionRequests/2/each)
 	for i := range keys {
@@ -333,7 +333,7 @@ func strongRegions(t *testing.T, left int) {
 	w.seen.Least(t, len(keys)/200, factCutOffs)
 	w.seen.Least(t, len(keys)/20, factKills)
 	w.seen.Most(t, len(keys)/20, factUnkept)
-	table.Seen.Least(t, len(keys)/20, regions.FactConflicts, regions.FactLost, regions.FactCut)
+	table.Seen.Least(t, len(keys)/20, engine.FactConflicts, engine.FactLost, engine.FactCut)
 	t.Logf("%d records were unsettled after the storm%s%s", waiting, &w.seen, &table.Seen)
 
 	time.Sleep(retention + 3*time.Hour) // a record expires within retention, is deleted an hour later, and its chunks two hours later
@@ -369,7 +369,7 @@ func TestEventualRegions(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, regions.NewEventual(globalTable, lag).Client, func(*dynamostore.Options) {})
+				w := newWorld(t, engine.NewEventual(globalTable, lag).Client, func(*dynamostore.Options) {})
 				w.calm = true
 				processes := []*process{w.start(0), w.start(1)}
 				for n := range 200 {
@@ -405,7 +405,7 @@ func TestEventualRegions(t *testing.T) {
 func TestFailoverKeepsTheDownstreamKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, regions.NewEventual(globalTable, lag).Client, func(*dynamostore.Options) {})
+		w := newWorld(t, engine.NewEventual(globalTable, lag).Client, func(*dynamostore.Options) {})
 		charges, calls := map[string]string{}, 0 // at the provider, by downstream key
 		send := func(region int, k idempotent.Key, during func()) (string, error) {
 			return idempotent.Do(t.Context(), w.start(region).guard, k, func(ctx context.Context) (string, error) {

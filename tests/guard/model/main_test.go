@@ -22,7 +22,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/internal/kit/regions"
 )
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -76,12 +75,12 @@ func dynamo(t testing.TB) driver.Store {
 func global(t testing.TB) driver.Store {
 	t.Helper()
 	const table = "once-global"
-	both := regions.NewStrong(regions.Faults{}, table)
+	both := engine.NewStrong(engine.Faults{}, table)
 	s, err := dynamostore.New(both.Anywhere(), table, func(o *dynamostore.Options) { o.Consistency = dynamostore.Strong })
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { both.Seen.Least(t, 10, regions.FactConflicts) })
+	t.Cleanup(func() { both.Seen.Least(t, 10, engine.FactConflicts) })
 	return s
 }
 

@@ -4,7 +4,6 @@ package pairs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/gob"
 	"encoding/json"
@@ -22,6 +21,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -38,33 +38,11 @@ type receipt struct {
 	Lines  string `json:"lines"`
 }
 
-// bank charges once for each key, if it knows keys. A charge has the key as a reference.
-type bank struct {
-	knows   bool
-	charges int
-	byKey   map[string]bool
-}
-
-func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := cmp.Or(r.Header.Get("Idempotency-Key"), r.Header.Get("Reference"))
-	if r.Method == http.MethodGet {
-		if !b.byKey[r.URL.Query().Get("key")] {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		return
-	}
-	if !b.knows || !b.byKey[key] {
-		b.charges++
-		b.byKey[key] = true
-	}
-	w.WriteHeader(http.StatusCreated)
-}
-
 // world is the handler of a row, with what it works on.
 type world struct {
 	*idempotenttest.World
 	row   row
-	bank  *bank
+	bank  kit.Provider
 	db    dynamostore.Client // nil: the store is in memory
 	lines string             // of each receipt
 }
@@ -73,8 +51,8 @@ const operation = "charge"
 
 // explore adds the handler of a row, and what the row promises.
 func (r row) explore(w *idempotenttest.World) {
-	p := &world{World: w, row: r, bank: &bank{knows: r["provider"] == "keys", byKey: map[string]bool{}}}
-	w.Provider(p.bank)
+	p := &world{World: w, row: r}
+	w.Provider(&p.bank)
 	w.GuardOptions(p.guard)
 	p.lines = strings.Repeat("0123456789abcdef", map[string]int{"small": 1, "5 KB": 320, "500 KB": 32_000}[r["result"]])
 	tables := []string{"orders", "chunks"}
@@ -88,7 +66,7 @@ func (r row) explore(w *idempotenttest.World) {
 	case "strong":
 		p.db = dynamotest.In(w, "once", tables, func(o *dynamostore.Options) { o.Consistency = dynamostore.Strong })
 	}
-	effects := func() int { return p.bank.charges }
+	effects := p.bank.Charges
 	if r["effect"] == "Commit" || r["effect"] == "CommitStep" {
 		effects = p.orders
 	}
@@ -189,7 +167,7 @@ func (p *world) charge(ctx context.Context) error {
 		return err
 	}
 	header := "Reference"
-	if p.bank.knows {
+	if p.row["provider"] == "keys" {
 		header = "Idempotency-Key"
 	}
 	req.Header.Set(header, idempotent.DownstreamKey(ctx))
@@ -220,7 +198,7 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 		key = r.ID.StepKey("charge")
 		fallthrough
 	default:
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?key="+key, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?idempotency_key="+key, nil)
 		if err != nil {
 			return idempotent.Resolution{}, err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
@@ -17,19 +16,19 @@ import (
 
 // bank makes a charge for each request.
 type bank struct {
-	charges atomic.Int32
+	charges int
 	drop    bool // no answer arrives
 }
 
-func (b *bank) count() int { return int(b.charges.Load()) }
+func (b *bank) count() int { return b.charges }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	n := b.charges.Add(1)
+	b.charges++
 	if b.drop {
 		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"charge":"ch_%d"}`, n)
+	fmt.Fprintf(w, `{"charge":"ch_%d"}`, b.charges)
 }
 
 var anOrder = order{ID: "o-1", Customer: "c-1", Amount: 4200}

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package regions simulates DynamoDB global tables for tests: clients of several
-// regions, over tables in memory. [Strong] is a table with multi-Region strong
-// consistency (MRSC), and [Eventual] one with multi-Region eventual consistency
-// (MREC).
-//
-// A comment in quotation marks is a sentence of AWS: "How DynamoDB global tables
-// work" in the Amazon DynamoDB developer guide. What AWS does not state is marked as
-// assumed.
-//
-// A table has the layout of a store's table: the partition key pk, and no sort key.
-// Package testing/synctest makes latency and lag simulated time.
-package regions
+package engine
 
 import (
 	"context"
@@ -31,6 +20,16 @@ import (
 	"github.com/once-lambda/once/internal/kit"
 )
 
+// [Strong] and [Eventual] simulate DynamoDB global tables: clients of several regions,
+// over tables in memory.
+//
+// A comment in quotation marks is a sentence of AWS: "How DynamoDB global tables
+// work" in the Amazon DynamoDB developer guide. What AWS does not state is marked as
+// assumed.
+//
+// A table has the layout of a store's table: the partition key pk, and no sort key.
+// Package testing/synctest makes latency and lag simulated time.
+
 // The facts that a [Strong] counts in Seen.
 const (
 	FactWrites    = "writes that were applied"
@@ -40,7 +39,7 @@ const (
 )
 
 // ErrLost is the error of a call whose reply was lost. The call may be applied.
-var ErrLost = errors.New("regions: the reply was lost")
+var ErrLost = errors.New("engine: the reply was lost")
 
 // Strong is a global table with multi-Region strong consistency. All regions share
 // one table: "Conditional writes always evaluate the condition expression against the

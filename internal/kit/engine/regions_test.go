@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package regions
+package engine
 
 import (
 	"context"
@@ -19,8 +19,6 @@ import (
 )
 
 const table = "once"
-
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
 // insert writes the item k with a value, if it does not exist.
 func insert(client dynamostore.Client, value string) error {
