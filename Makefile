@@ -114,6 +114,10 @@ CHAOS_SEED ?= 0
 chaos: ### Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
 	go test -count=1 -v -run '^TestChaos' -timeout 2h ./tests/engines/chaos -chaos $(CHAOS_TIME) -chaos-seed $(CHAOS_SEED)
 
+.PHONY: pairs
+pairs: ### Every pair of settings, with all lives of their keys on DynamoDB Local
+	go test -count=1 -v -timeout 1h ./tests/guard/pairs -lives=0
+
 .PHONY: model model-mutants
 model: ### Model-check the protocol with TLC (ARGS: configurations)
 	@docs/model/check $(ARGS)
@@ -124,7 +128,7 @@ model-mutants: ### Break the model by clauses; TLC must notice (ARGS)
 test-integration: test-engines test-apart ### Both of the following
 # The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
 # target, requests run at once in one process.
-ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/chaos ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools
+ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/chaos ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools ./tests/guard/pairs
 test-engines: SHELL := bash
 test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -133,7 +137,7 @@ test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
 	$$with go test -count=1 -timeout 15m -skip ^TestChaos $(ENGINES) && \
 	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
-ELSE := /(engines/(batch|chaos|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house)(/|$$)
+ELSE := /(engines/(batch|chaos|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house|guard/pairs)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
 	go test -count=1 -timeout 15m $$(go list ./tests/... | grep -vE '$(ELSE)')
 	$(RACE) -count=1 -timeout 15m ./tests/engines/batch -stories 250

@@ -287,7 +287,7 @@ func outcomeOf(answer any, err error) (status string, final bool) {
 	if v.Kind() != reflect.Struct {
 		return success, false
 	}
-	if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() && (f.Int() < 200 || f.Int() > 299) {
+	if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() && (f.Int() < 200 || f.Int() > 299 || f.Int() == http.StatusAccepted && asksToRepeat(answer)) {
 		code := int(f.Int())
 		temporary := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooEarly, http.StatusTooManyRequests}
 		return fmt.Sprint("status ", code), code >= 400 && code < 500 && !slices.Contains(temporary, code)
@@ -298,35 +298,55 @@ func outcomeOf(answer any, err error) (status string, final bool) {
 	return success, false
 }
 
-// comparable returns an answer without what differs between a first answer and a replay.
+// asksToRepeat reports whether an answer has the header Retry-After, as one of
+// lambdahttp.Options.Accepted, which is given while the first request is running.
+func asksToRepeat(answer any) (asks bool) {
+	walk(asJSON(answer), func(name string, _ any) (keep bool) {
+		asks = asks || strings.EqualFold(name, "Retry-After")
+		return true
+	})
+	return asks
+}
+
+// comparable returns an answer without what differs between a first answer and a replay: two
+// headers, and whether a list of headers is empty or missing then.
 func comparable(answer any) []byte {
-	text, err := json.Marshal(answer)
+	v := asJSON(answer)
+	walk(v, func(name string, member any) (keep bool) {
+		headers, isMap := member.(map[string]any)
+		return member != nil && !(isMap && len(headers) == 0) && !strings.EqualFold(name, "Idempotent-Replayed") && !strings.EqualFold(name, "Idempotency-Status")
+	})
+	text, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Appendf(nil, "%v", answer)
 	}
-	var v any
-	if json.Unmarshal(text, &v) != nil {
-		return text
+	return text
+}
+
+// asJSON returns what JSON keeps of an answer, or the answer itself.
+func asJSON(answer any) (v any) {
+	text, err := json.Marshal(answer)
+	if err != nil || json.Unmarshal(text, &v) != nil {
+		return answer
 	}
-	var strip func(any)
-	strip = func(v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for name, member := range v {
-				if strings.EqualFold(name, "Idempotent-Replayed") || strings.EqualFold(name, "Idempotency-Status") {
-					delete(v, name)
-				}
-				strip(member)
-			}
-		case []any:
-			for _, member := range v {
-				strip(member)
+	return v
+}
+
+// walk calls keep for each member of the objects in v, those inside first, and removes the
+// members that are not kept.
+func walk(v any, keep func(name string, member any) bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if walk(member, keep); !keep(name, member) {
+				delete(v, name)
 			}
 		}
+	case []any:
+		for _, member := range v {
+			walk(member, keep)
+		}
 	}
-	strip(v)
-	text, _ = json.Marshal(v)
-	return text
 }
 
 // Facts from which a story chooses the rule that was broken, the most special one first.

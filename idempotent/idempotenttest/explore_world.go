@@ -107,8 +107,9 @@ func (w *World) Store(s driver.Store) { w.store, w.direct = s, true }
 // as in the function's main: it is called for each execution environment, and one that was
 // not killed serves the next requests of the same minutes too. The request and its retries
 // are req. Each of others is another request with the same key, such as another amount:
-// it is sent after the first request has claimed the key, and must not succeed. An answer is a success if its error is nil and, if it has the fields, its
-// StatusCode is 200 to 299 and its BatchItemFailures are empty.
+// it is sent after the first request has claimed the key, and must not succeed. An answer
+// is a success if its error is nil and, if it has the fields, its StatusCode is 200 to 299
+// and its BatchItemFailures are empty. A 202 with the header Retry-After is no success.
 func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard) func(context.Context, Req) (Resp, error), others ...Req) {
 	handles := func(req Req) func(*Process) func(context.Context) (any, error) {
 		return func(p *Process) func(context.Context) (any, error) {

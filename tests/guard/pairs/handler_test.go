@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -22,7 +22,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
-	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -40,55 +39,86 @@ type receipt struct {
 
 // world is the handler of a row, with what it works on.
 type world struct {
-	*idempotenttest.World
-	row   row
-	bank  kit.Provider
-	db    dynamostore.Client // nil: the store is in memory
-	lines string             // of each receipt
+	row    row
+	orders [2]order // with one key
+	lines  string   // of each receipt
+	bank   kit.Provider
+	http   *http.Client       // of the bank
+	db     dynamostore.Client // nil: the store is in memory
+	book   string             // the table of the orders
+	runs   atomic.Int32       // of the handler
+
+	// point makes a call at which the process can end. The name stands in the story.
+	point func(ctx context.Context, name string, call func() error) error
+	// explored is the world of Explore, which gets the handler. Otherwise send does: it
+	// returns the handler of one process, which takes one of the orders.
+	explored *idempotenttest.World
+	send     func(*idempotent.Guard) func(context.Context, int) answer
+}
+
+// answer is what a caller gets.
+type answer struct {
+	ok   bool
+	text string
 }
 
 const operation = "charge"
 
+func (r row) world() *world {
+	const id = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	return &world{
+		row: r, orders: [2]order{{id, 10}, {id, 99}}, book: "orders",
+		lines: strings.Repeat("0123456789abcdef", map[string]int{"small": 1, "5 KB": 320, "500 KB": 32_000}[r["result"]]),
+	}
+}
+
 // explore adds the handler of a row, and what the row promises.
 func (r row) explore(w *idempotenttest.World) {
-	p := &world{World: w, row: r}
+	p := r.world()
+	p.explored, p.point, p.http = w, w.Do, http.DefaultClient
 	w.Provider(&p.bank)
 	w.GuardOptions(p.guard)
-	p.lines = strings.Repeat("0123456789abcdef", map[string]int{"small": 1, "5 KB": 320, "500 KB": 32_000}[r["result"]])
-	tables := []string{"orders", "chunks"}
-	switch r["store"] {
-	case "DynamoDB":
-		p.db = dynamotest.In(w, "once", tables)
-	case "chunk table":
-		p.db = dynamotest.In(w, "once", tables, func(o *dynamostore.Options) { o.ChunkTable = "chunks" })
-	case "prefix":
-		p.db = dynamotest.In(w, "once", tables, func(o *dynamostore.Options) { o.Prefix = "once/" })
-	case "strong":
-		p.db = dynamotest.In(w, "once", tables, func(o *dynamostore.Options) { o.Consistency = dynamostore.Strong })
-	}
-	effects := p.bank.Charges
-	if r["effect"] == "Commit" || r["effect"] == "CommitStep" {
-		effects = p.orders
+	if r["store"] != "memory" {
+		p.db = dynamotest.In(w, "once", []string{p.book, "chunks"}, p.layout("chunks"))
 	}
 	switch r.promise() {
 	case exactlyOnce:
-		w.ExactlyOnce("effect", effects)
+		w.ExactlyOnce("effect", p.effects)
 	case atMostOnce:
-		w.AtMostOnce("effect", effects)
+		w.AtMostOnce("effect", p.effects)
 	case atLeastOnce:
-		w.AtLeastOnce("effect", effects)
+		w.AtLeastOnce("effect", p.effects)
 	}
 	if r["resolver"] != "none" {
-		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{operation: p.resolve})
-		})
+		w.Reconciler(p.reconciler)
 	}
 	p.front()
 }
 
-// orders counts the orders in the table.
-func (p *world) orders() int {
-	out, err := p.db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String("orders")})
+// layout sets what the row says of the store on DynamoDB.
+func (p *world) layout(chunks string) func(*dynamostore.Options) {
+	return func(o *dynamostore.Options) {
+		switch p.row["store"] {
+		case "chunk table":
+			o.ChunkTable = chunks
+		case "prefix":
+			o.Prefix = "once/"
+		case "strong":
+			o.Consistency = dynamostore.Strong
+		}
+	}
+}
+
+func (p *world) reconciler(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
+	return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{operation: p.resolve})
+}
+
+// effects counts the charges, or the orders in the table.
+func (p *world) effects() int {
+	if e := p.row["effect"]; e != "Commit" && e != "CommitStep" {
+		return p.bank.Charges()
+	}
+	out, err := p.db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String(p.book)})
 	if err != nil {
 		panic(err)
 	}
@@ -102,12 +132,12 @@ func (p *world) options(o *idempotent.Options) {
 	if o.Recovery == idempotent.Resume {
 		o.Steps = []string{"charge"}
 	}
-	if r["wait"] == "5 s" {
+	if r["wait"] == "5 s" && p.explored != nil { // a clock that stands still would wait for ever
 		o.WaitFor = 5 * time.Second
 	}
 	if r["predecessor"] == "asked" {
 		o.Predecessor = func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
-			return nil, false, p.Do(ctx, "the earlier table", func() error { return nil })
+			return nil, false, p.point(ctx, "the earlier table", func() error { return nil })
 		}
 	}
 	if r["margin"] == "20 s" {
@@ -142,6 +172,7 @@ func (p *world) guard(o *idempotent.Options) {
 
 // take is the handler.
 func (p *world) take(ctx context.Context, o order) (receipt, error) {
+	p.runs.Add(1)
 	done := receipt{"ch_1", p.lines}
 	switch p.row["effect"] {
 	case "step", "once":
@@ -157,8 +188,8 @@ func (p *world) take(ctx context.Context, o order) (receipt, error) {
 
 // put writes an order. A second one has another key, so that it is counted.
 func (p *world) put(o order) types.TransactWriteItem {
-	key := fmt.Sprint(o.ID, "/", p.orders())
-	return types.TransactWriteItem{Put: &types.Put{TableName: aws.String("orders"), Item: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: key}}}}
+	key := fmt.Sprint(o.ID, "/", p.effects())
+	return types.TransactWriteItem{Put: &types.Put{TableName: aws.String(p.book), Item: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: key}}}}
 }
 
 func (p *world) charge(ctx context.Context) error {
@@ -171,7 +202,7 @@ func (p *world) charge(ctx context.Context) error {
 		header = "Idempotency-Key"
 	}
 	req.Header.Set(header, idempotent.DownstreamKey(ctx))
-	answer, err := http.DefaultClient.Do(req)
+	answer, err := p.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -187,8 +218,8 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 	happened, key := false, r.ID.DownstreamKey()
 	switch p.row["effect"] {
 	case "Commit", "CommitStep":
-		err := p.Do(ctx, "look for the order", func() error {
-			happened = p.orders() > 0
+		err := p.point(ctx, "look for the order", func() error {
+			happened = p.effects() > 0
 			return nil
 		})
 		if err != nil {
@@ -202,7 +233,7 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 		if err != nil {
 			return idempotent.Resolution{}, err
 		}
-		answer, err := http.DefaultClient.Do(req)
+		answer, err := p.http.Do(req)
 		if err != nil {
 			return idempotent.Resolution{}, err
 		}
@@ -219,8 +250,7 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 	case p.row["resolver"] == "asks about the step":
 		return idempotent.ResolvedStep("charge", done), nil
 	}
-	switch p.row["front"] {
-	case "IETF", "Stripe", "UUID":
+	if p.row.overHTTP() {
 		return lambdahttp.JSON[order, receipt]{}.Resolved(done)
 	}
 	return idempotent.Resolved(p.result(done)), nil
@@ -228,100 +258,17 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 
 // result is what the front stores of a receipt.
 func (p *world) result(done receipt) any {
-	switch p.row["front"] {
-	case "IETF", "Stripe", "UUID":
+	switch {
+	case p.row.overHTTP():
 		response, err := lambdahttp.JSON[order, receipt]{}.Response(done)
 		if err != nil {
 			panic(err)
 		}
 		return response
-	case "SQS", "FIFO", "Kinesis":
+	case p.row.inBatches():
 		return struct{}{}
 	}
 	return done
-}
-
-// front adds the handler to the world, with two orders that have one key.
-func (p *world) front() {
-	orders := []order{{"8e03978e-40d5-43e8-bc93-6894a57f9324", 10}, {"8e03978e-40d5-43e8-bc93-6894a57f9324", 99}}
-	key := idempotent.KeyFrom(operation, func(o order) (scope, id string) { return "acme", o.ID })
-	http := func(profile lambdahttp.Profile) {
-		var requests []events.APIGatewayV2HTTPRequest
-		for _, o := range orders {
-			var r events.APIGatewayV2HTTPRequest
-			r.RequestContext.HTTP.Method, r.RawPath, r.Body = "POST", "/charges", encode(o)
-			r.Headers = map[string]string{"idempotency-key": o.ID, "content-type": "application/json"}
-			if p.row["front"] == "IETF" {
-				r.Headers["idempotency-key"] = `"` + o.ID + `"`
-			}
-			requests = append(requests, r)
-		}
-		idempotenttest.Handle(p.World, requests[0], func(g *idempotent.Guard) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-			return lambdahttp.JSON[order, receipt]{Handle: p.take}.APIGatewayV2(g, func(o *lambdahttp.Options) {
-				o.Profile, o.Scope, o.Guard = profile, lambdahttp.SingleTenant, p.options
-				o.Operation = func(*lambdahttp.Request) string { return operation }
-			})
-		}, requests[1])
-	}
-	batch := func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Guard = operation, lambdabatch.Field("/id"), p.options
-	}
-	take := func(ctx context.Context, o order) error {
-		_, err := p.take(ctx, o)
-		return err
-	}
-	queue := func(handler func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)) {
-		var messages []events.SQSEvent
-		for _, o := range orders {
-			messages = append(messages, events.SQSEvent{Records: []events.SQSMessage{{
-				MessageId: "m-1", Body: encode(o), EventSource: "aws:sqs", EventSourceARN: "arn:aws:sqs:eu-west-1:123456789012:orders.fifo",
-				Attributes: map[string]string{"MessageGroupId": "g-1"},
-			}}})
-		}
-		idempotenttest.Handle(p.World, messages[0], func(g *idempotent.Guard) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
-			return handler(g, take, batch)
-		}, messages[1])
-	}
-	switch p.row["front"] {
-	case "Wrap":
-		idempotenttest.Handle(p.World, orders[0], func(g *idempotent.Guard) func(context.Context, order) (receipt, error) {
-			return idempotent.Wrap(g, key, p.take, p.options)
-		}, orders[1])
-	case "Do":
-		idempotenttest.Handle(p.World, orders[0], func(g *idempotent.Guard) func(context.Context, order) (receipt, error) {
-			return func(ctx context.Context, o order) (receipt, error) {
-				k, err := key(ctx, o)
-				if err != nil {
-					return receipt{}, err
-				}
-				if k.Fingerprint, err = idempotent.FingerprintOf(o); err != nil {
-					return receipt{}, err
-				}
-				return idempotent.Do(ctx, g, k, func(ctx context.Context) (receipt, error) { return p.take(ctx, o) }, p.options)
-			}
-		}, orders[1])
-	case "IETF":
-		http(lambdahttp.IETF)
-	case "Stripe":
-		http(lambdahttp.Stripe)
-	case "UUID":
-		http(lambdahttp.UUID)
-	case "SQS":
-		queue(lambdabatch.SQS[order])
-	case "FIFO":
-		queue(lambdabatch.SQSFIFO[order])
-	case "Kinesis":
-		var records []events.KinesisEvent
-		for _, o := range orders {
-			records = append(records, events.KinesisEvent{Records: []events.KinesisEventRecord{{
-				EventID: "shard-0:1", EventSourceArn: "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
-				Kinesis: events.KinesisRecord{SequenceNumber: "1", PartitionKey: "a", Data: []byte(encode(o))},
-			}}})
-		}
-		idempotenttest.Handle(p.World, records[0], func(g *idempotent.Guard) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
-			return lambdabatch.Kinesis(g, take, batch)
-		}, records[1])
-	}
 }
 
 func encode(v any) string {

@@ -9,7 +9,9 @@ var settings = []setting{
 	{"effect", []string{"call", "step", "once", "Commit", "CommitStep"}}, // once: a step that runs at most once
 	{"provider", []string{"keys", "no keys"}},
 	{"resolver", []string{"none", "asks", "asks about the step"}},
-	{"front", []string{"Wrap", "Do", "IETF", "Stripe", "UUID", "SQS", "FIFO", "Kinesis"}},
+	{"front", slices.Concat([]string{"Wrap", "Do"}, fronts["HTTP"], fronts["batch"])},
+	{"profile", []string{"IETF", "Stripe", "UUID"}},
+	{"option", []string{"none", "key in the body", "fields", "accepted", "two copies", "side by side"}},
 	{"store", []string{"memory", "DynamoDB", "chunk table", "prefix", "strong"}},
 	{"result", []string{"small", "5 KB", "500 KB"}},
 	{"codec", []string{"JSON", "own"}},
@@ -24,6 +26,15 @@ var settings = []setting{
 	{"version", []string{"none", "v2"}},
 }
 
+// fronts are the values of "front" that are HTTP, and those that are batches.
+var fronts = map[string][]string{
+	"HTTP":  {"HTTP API", "REST API", "load balancer", "function URL", "net/http"},
+	"batch": {"SQS", "FIFO", "Kinesis", "DynamoDB stream", "Kafka"},
+}
+
+func (r row) overHTTP() bool  { return slices.Contains(fronts["HTTP"], r["front"]) }
+func (r row) inBatches() bool { return slices.Contains(fronts["batch"], r["front"]) }
+
 // together reports whether the values of a pair go together. The others are refused when a
 // guard or a store is made, or have no meaning.
 func together(p pair) bool {
@@ -33,13 +44,29 @@ func together(p pair) bool {
 		{"effect", "Commit", "provider", "no keys"}, {"effect", "CommitStep", "provider", "no keys"}, // there is no provider
 		{"effect", "call", "resolver", "asks about the step"}, {"effect", "Commit", "resolver", "asks about the step"}, // there is no step
 		{"effect", "CommitStep", "resolver", "asks about the step"},
+		{"profile", "UUID", "option", "key in the body"}, // the profile wants a header
 	} {
 		if p == not {
 			return false
 		}
 	}
-	http := []string{"IETF", "Stripe", "UUID"}
-	return !(p.a == "front" && slices.Contains(http, p.x) && p.b == "codec" && p.y == "own") // responses have their own codec
+	x, y := side(p.a, p.x), side(p.b, p.y)
+	return x == "" || y == "" || x == y || x == "not HTTP" && y != "HTTP" || y == "not HTTP" && x != "HTTP"
+}
+
+// side returns what a value needs: a front of HTTP or of batches, or a direct call.
+func side(setting, value string) string {
+	switch {
+	case setting == "front" && slices.Contains([]string{"Wrap", "Do"}, value):
+		return "direct"
+	case slices.Contains(fronts["HTTP"], value), slices.Contains([]string{"Stripe", "UUID", "key in the body", "fields", "accepted"}, value):
+		return "HTTP"
+	case slices.Contains(fronts["batch"], value), slices.Contains([]string{"two copies", "side by side"}, value):
+		return "batch"
+	case setting == "codec" && value == "own": // responses have their own
+		return "not HTTP"
+	}
+	return ""
 }
 
 // promise is what a row promises of its effect.
