@@ -38,7 +38,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-2", "completed after an error", "A runs and fails, A writes completed result"},
 		{"INV-2", "completed by a panic with a Final error", "A runs and panics, A writes completed final"},
 		{"INV-2", "completed before the handler returned", "A claims, A enters, A writes completed result"},
-		{"INV-2", "resolved as not executed while the lease is live", "A claims, B writes retryable resolved"},
+		{"FM48", "resolved as not executed while the lease is live", "A claims, B writes retryable resolved"},
 		{"INV-2", "another key for the provider in the second run",
 			"A runs without effect, A sends key 1, A writes retryable not_executed, B runs and fails, B sends key 2"},
 		{"never expires", "a large result without an expiry", "a result is put, a result is put without an expiry"},
@@ -52,12 +52,12 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-5", "two writes replaced the same version", "A claims, A releases it twice"},
 		{"INV-5", "the outcome of another owner", "A runs, B writes completed result"},
 		{"INV-5", "another owner without a claim", "A runs, A completes as another owner"},
-		{"INV-5", "another attempt under the same number", "A claims without a reply, A writes retryable released, B claims under its number"},
-		{"INV-5", "another request's record", "A runs, A completes another request"},
+		{"INV-11", "another attempt under the same number", "A claims without a reply, A writes retryable released, B claims under its number"},
+		{"INV-6", "another request's record", "A runs, A completes another request"},
 		{"INV-6", "another request got the outcome", "A completes, A gets it, another request comes, B replays ch_1"},
 		{"INV-6", "the same request was treated as another one", "A completes, A gets it, B gets a mismatch"},
 		{"INV-8", "a request changed an unknown record", "A runs and fails, A writes unknown handler_error, B claims"},
-		{"INV-9", "unknown before the lease ended", "A claims, B writes unknown lease_ended"},
+		{"INV-5", "unknown before the lease ended", "A claims, B writes unknown lease_ended"},
 		{"INV-10", "entered without a claim", "A claims, B enters"},
 		{"INV-10", "entered under a claim whose reply was lost", "A claims without a reply, A enters"},
 		{"INV-10", "entered twice under one claim", "A claims, A enters, A returns, A enters"},
@@ -223,7 +223,11 @@ func (t *tale) does(a *actor, what string) {
 		if _, err := fmt.Sscanf(what, "writes %s %s", &state, &reason); err != nil {
 			panic("no such act: " + what)
 		}
-		t.writes(a, func(r *driver.Record) { r.State, r.Reason = stateNamed[state], driver.Reason(reason) })
+		t.writes(a, func(r *driver.Record) {
+			if r.State, r.Reason = stateNamed[state], driver.Reason(reason); state == "unknown" {
+				r.Due = t.at
+			}
+		})
 	}
 }
 

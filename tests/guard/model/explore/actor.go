@@ -210,7 +210,7 @@ func (a *actor) goOn() {
 		case b.run == nil && b.fiber.job == nil:
 			b.phase = done
 			b.w.fibers.free(b.fiber)
-			b.w.answer(b)
+			b.w.answers(b)
 		case b.fiber.turns != nil && !b.fiber.resting:
 			b.phase = blocked
 		}

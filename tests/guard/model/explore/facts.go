@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"iter"
 	"math/bits"
 
 	"github.com/once-lambda/once/idempotent/event"
@@ -88,6 +89,17 @@ var factNames = [factCount]string{
 	"settled in the end by evidence about the step",
 	"announced", "announcement refused", "announcement after the handler returned", "the announcement or a write waited for the other",
 	"announced record settled by its run", "announced record changed by others",
+}
+
+// names returns the names of facts.
+func (f facts) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, name := range factNames {
+			if f&(1<<i) != 0 && !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // String returns the fact's name.

@@ -202,8 +202,9 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 			t.Run(name+", "+m.name, func(t *testing.T) {
 				t.Parallel()
 				m.Ask = []string{name}
-				r, err := searchIn(t, m.Scenario)
-				if err != nil {
+				var r Report
+				var err error
+				if inBubble(t, m.Announce, func() { r, err = Search(m.Scenario, limit) }); err != nil {
 					t.Fatal(err)
 				}
 				if r.Violation == nil {
@@ -231,19 +232,21 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 func TestShortenedSchedules(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {
-		inBubble(t, m.Scenario, func() {
-			r, err := Search(m.Scenario, limit)
+		inBubble(t, m.Announce, func() {
+			x := &search{setUp: m.setUp, limit: limit, merge: true}
+			r, err := x.run()
 			if err != nil || r.Violation == nil {
 				t.Error(m.name, err)
 				return
 			}
-			v, f := r.Violation, &fibers{}
-			defer f.end()
-			if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
+			v := r.Violation
+			x.fibers = fibers{}
+			defer x.fibers.end()
+			if again := x.retry(v.steps); again == nil || again.Wrong != v.Wrong {
 				t.Errorf("%s: a second run gives %v, want %v", m.name, again, v)
 			}
 			for i := range v.steps {
-				if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
+				if x.retry(slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
 					t.Errorf("%s: step %d can be left out of %v", m.name, i+1, v)
 				}
 			}

@@ -17,7 +17,7 @@ func (w *world) perform(s step) {
 
 // do performs one step.
 func (w *world) do(s step) {
-	w.change, w.entered, w.provided, w.answered = nil, nil, nil, nil
+	w.change, w.entered, w.provided, w.answered, w.answer = nil, nil, nil, nil, ""
 	if s.fault() {
 		w.faults++
 	}

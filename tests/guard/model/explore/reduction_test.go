@@ -35,10 +35,10 @@ func TestMergingLosesNothing(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			row.Ask = []string{} // no invariant may end a search early; the twins are checked instead
-			merged := search{scenario: &row.Scenario, limit: limit, allOrders: true, merge: true}
-			all := search{scenario: &row.Scenario, limit: limit, allOrders: true}
+			merged := search{setUp: row.setUp, limit: limit, allOrders: true, merge: true}
+			all := search{setUp: row.setUp, limit: limit, allOrders: true}
 			seen := watchTwins(t, &all)
-			inBubble(t, row.Scenario, func() {
+			inBubble(t, row.Announce, func() {
 				run(t, &merged)
 				run(t, &all)
 			})
@@ -67,7 +67,8 @@ func watchTwins(t *testing.T, s *search) *twins {
 	}
 	type to struct{ state, steps, broken string }
 	leads, seen := map[from]to{}, &twins{}
-	s.saw = func(before state, faults int, next step, w *world) {
+	s.saw = func(before state, faults int, next step, at stage) {
+		w := at.(*world)
 		after := to{steps: fmt.Sprint(w.steps())}
 		if !w.ended {
 			after.state = fmt.Sprint(w.state())
@@ -116,9 +117,9 @@ func TestTurnsLoseNothing(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			turns := search{scenario: &row.Scenario, limit: limit, merge: true}
-			all := search{scenario: &row.Scenario, limit: limit, merge: true, allOrders: true}
-			inBubble(t, row.Scenario, func() {
+			turns := search{setUp: row.setUp, limit: limit, merge: true}
+			all := search{setUp: row.setUp, limit: limit, merge: true, allOrders: true}
+			inBubble(t, row.Announce, func() {
 				run(t, &turns)
 				run(t, &all)
 			})
