@@ -128,58 +128,75 @@ func refer(ctx context.Context, _ string) (charge, error) {
 	return post(ctx, "1", "Reference", idempotent.DownstreamKey(ctx))
 }
 
-func asks(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-	return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?key="+r.ID.DownstreamKey(), nil)
+// resolves adds a reconciler that asks f about each charge.
+func resolves(w *idempotenttest.World, f idempotent.ResolveFunc) {
+	w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
+		return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": f})
+	})
+}
+
+// asks is a resolver that asks the bank.
+func asks(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?key="+r.ID.DownstreamKey(), nil)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return idempotent.ProvenNotExecuted(r.Token), nil
+	case http.StatusOK:
+		var c charge
+		err := json.NewDecoder(answer.Body).Decode(&c)
+		return idempotent.Resolved(c), err
+	}
+	return idempotent.Resolution{}, fmt.Errorf("the bank answered %s", answer.Status)
+}
+
+// failing returns another error than that of a charge.
+func failing(as func(error) error) handler {
+	return func(ctx context.Context, s string) (charge, error) {
+		c, err := refer(ctx, s)
 		if err != nil {
-			return idempotent.Resolution{}, err
+			return c, as(err)
 		}
-		answer, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return idempotent.Resolution{}, err
-		}
-		defer answer.Body.Close()
-		switch answer.StatusCode {
-		case http.StatusNotFound:
-			return idempotent.ProvenNotExecuted(r.Token), nil
-		case http.StatusOK:
-			var c charge
-			err := json.NewDecoder(answer.Body).Decode(&c)
-			return idempotent.Resolved(c), err
-		}
-		return idempotent.Resolution{}, fmt.Errorf("the bank answered %s", answer.Status)
-	}})
+		return c, nil
+	}
+}
+
+// inStep makes a charge in a step.
+func inStep(f handler, optFns ...func(*idempotent.StepOptions)) handler {
+	return func(ctx context.Context, s string) (charge, error) {
+		return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return f(ctx, s) }, optFns...)
+	}
+}
+
+// counting sends another key with each charge of a world.
+func counting() handler {
+	n := 0
+	return func(ctx context.Context, _ string) (charge, error) {
+		n++
+		return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
+	}
 }
 
 // wrong are handlers with one mistake each.
 var wrong = map[string]func(w *idempotenttest.World){
 	"NotExecuted after sending": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			c, err := refer(ctx, s)
-			if err != nil {
-				return c, idempotent.NotExecuted(err)
-			}
-			return c, nil
-		})
+		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, failing(idempotent.NotExecuted))
 	},
 	"an effect outside a step": func(w *idempotenttest.World) {
 		handles(w, idempotent.Resume, &bank{noKeys: true}, false, refer)
 	},
 	"no downstream key under Rerun": func(w *idempotenttest.World) {
-		n := 0
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			n++
-			return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
-		})
+		handles(w, idempotent.Rerun, &bank{}, true, counting())
 	},
 	"no downstream key under Resume": func(w *idempotenttest.World) {
-		n := 0
-		handles(w, idempotent.Resume, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) {
-				n++
-				return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
-			})
-		})
+		handles(w, idempotent.Resume, &bank{}, true, inStep(counting()))
 	},
 	"another key": func(w *idempotenttest.World) {
 		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
@@ -193,9 +210,7 @@ var wrong = map[string]func(w *idempotenttest.World){
 		})
 	},
 	"AtMostOnce forgotten": func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) })
-		})
+		handles(w, idempotent.Resume, &bank{noKeys: true}, false, inStep(refer))
 	},
 	"a row without a unique column": func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
@@ -210,10 +225,7 @@ var wrong = map[string]func(w *idempotenttest.World){
 		handles(w, idempotent.Rerun, &bank{memory: 30 * time.Second}, true, pay)
 	},
 	"a short retention": func(w *idempotenttest.World) {
-		b := &bank{noKeys: true}
-		w.Provider(b)
-		w.AtMostOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Reconcile, refer, func(o *idempotent.Options) { o.Retention = time.Hour }))
+		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, refer, func(o *idempotent.Options) { o.Retention = time.Hour })
 	},
 	"an amount that is not in the fingerprint": func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
@@ -225,10 +237,8 @@ var wrong = map[string]func(w *idempotenttest.World){
 	},
 	"proven too early": func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-				return idempotent.ProvenNotExecuted(r.Token), nil
-			}})
+		resolves(w, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.ProvenNotExecuted(r.Token), nil
 		})
 	},
 	"an effect outside every point": func(w *idempotenttest.World) {
@@ -242,26 +252,22 @@ var wrong = map[string]func(w *idempotenttest.World){
 	},
 	"a broken invariant": func(w *idempotenttest.World) {
 		b := &bank{noKeys: true}
-		w.Provider(b)
 		w.Check("charges", func() error {
 			if n := b.count(); n > 1 {
 				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
-		w.AtLeastOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+		repeats(w, b)
 	},
 	"a resolver with another value": func(w *idempotenttest.World) {
 		b := &bank{noKeys: true}
 		handles(w, idempotent.Reconcile, b, true, refer)
-		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-				if b.byKey[r.ID.DownstreamKey()] == "" {
-					return idempotent.ProvenNotExecuted(r.Token), nil
-				}
-				return idempotent.Resolved(charge{"settled"}), nil
-			}})
+		resolves(w, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if b.byKey[r.ID.DownstreamKey()] == "" {
+				return idempotent.ProvenNotExecuted(r.Token), nil
+			}
+			return idempotent.Resolved(charge{"settled"}), nil
 		})
 	},
 	"a step name that changes": func(w *idempotenttest.World) {
@@ -294,14 +300,8 @@ var wrong = map[string]func(w *idempotenttest.World){
 		})
 	},
 	"Final for a temporary failure": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, func(ctx context.Context, s string) (charge, error) {
-			c, err := refer(ctx, s)
-			if err != nil {
-				return c, idempotent.Final("failed", "the bank failed")
-			}
-			return c, nil
-		})
-		w.Reconciler(asks)
+		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, failing(func(error) error { return idempotent.Final("failed", "the bank failed") }))
+		resolves(w, asks)
 	},
 }
 
@@ -340,14 +340,21 @@ func amounts(w *idempotenttest.World, key idempotent.KeyFunc[order]) {
 	}, order{"1", "99"})
 }
 
-func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler) {
+// repeats adds a handler that charges again in each run.
+func repeats(w *idempotenttest.World, b *bank) {
+	w.Provider(b)
+	w.AtLeastOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+}
+
+func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler, optFns ...func(*idempotent.Options)) {
 	w.Provider(b)
 	if exactly {
 		w.ExactlyOnce("charge", b.count)
 	} else {
 		w.AtMostOnce("charge", b.count)
 	}
-	idempotenttest.Handle(w, "order-1", guarded(recovery, f))
+	idempotenttest.Handle(w, "order-1", guarded(recovery, f, optFns...))
 }
 
 // right are handlers without a mistake, and what their schedules have to show.
@@ -360,7 +367,7 @@ var right = map[string]struct {
 	}, []event.Kind{event.MarkedUnknown, event.Unresolved, event.InProgress, event.Replayed}},
 	"resolved under Reconcile": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-		w.Reconciler(asks)
+		resolves(w, asks)
 	}, []event.Kind{event.Resolved, event.TakenOver, event.ReconcileFailed}},
 	"Rerun with a key": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Rerun, &bank{}, true, pay)
@@ -389,14 +396,11 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a predecessor": {func(w *idempotenttest.World) {
-		b := &bank{charges: 1} // by the earlier program
-		w.Provider(b)
-		w.ExactlyOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, pay, func(o *idempotent.Options) {
+		handles(w, idempotent.Rerun, &bank{charges: 1}, true, pay, func(o *idempotent.Options) { // charged by the earlier program
 			o.Predecessor = func(ctx context.Context, _ idempotent.Key) (result any, found bool, err error) {
 				return charge{"ch_1"}, true, w.Do(ctx, "the earlier table", func() error { return nil })
 			}
-		}))
+		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a database": {func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
@@ -416,10 +420,7 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver}},
 	"at least once": {func(w *idempotenttest.World) {
-		b := &bank{noKeys: true}
-		w.Provider(b)
-		w.AtLeastOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+		repeats(w, &bank{noKeys: true})
 	}, []event.Kind{event.TakenOver}},
 	"another effect": {func(w *idempotenttest.World) {
 		mails := map[string]bool{}
@@ -444,10 +445,7 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a step without keys": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) },
-				func(o *idempotent.StepOptions) { o.AtMostOnce = true })
-		})
+		handles(w, idempotent.Resume, &bank{noKeys: true}, false, inStep(refer, func(o *idempotent.StepOptions) { o.AtMostOnce = true }))
 	}, []event.Kind{event.MarkedUnknown, event.StepReplayed}},
 }
 
@@ -492,5 +490,5 @@ func twice(ctx context.Context, s string) (charge, error) {
 	if _, err := idempotent.Step(ctx, "charge-1", func(context.Context) (int, error) { return 1, nil }); err != nil {
 		return charge{}, err
 	}
-	return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) })
+	return inStep(refer)(ctx, s)
 }

@@ -339,7 +339,7 @@ func TestExploreLateStatement(t *testing.T) {
 func TestExploreOutlives(t *testing.T) {
 	story, _, _, _ := idempotenttest.Explored(t, func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-		w.Reconciler(asks)
+		resolves(w, asks)
 	}, func(o *idempotenttest.ExploreOptions) { o.Outlives = true })
 	if !strings.Contains(story, "Answer ProvenNotExecuted only if nothing can follow") {
 		t.Errorf("the story:\n%s", story)

@@ -33,8 +33,8 @@ const (
 	Evidence            // about the whole operation
 	StepEvidence        // about a step
 	Correction          // of a step
-	Reconciler          // of a lease that has ended
 	Forgetter           // an operator who discards an outcome
+	Reconciler          // of a lease that has ended
 	Requeuer            // an operator who makes a record due
 )
 
@@ -142,7 +142,8 @@ func fencing(w Write) string {
 		if after.State == driver.StateUnknown {
 			return "evidence made it unknown"
 		}
-	case w.By == Forgetter, w.Owner, w.By == Requeuer && after.State == before.State: // a forgetter: see INV-4
+	case w.By == Forgetter, w.Owner: // a forgetter: see INV-4
+	case w.By >= Reconciler && after.State == before.State: // it is due at another time
 	case after.State == driver.StateInProgress:
 		return "a step was written by another than the owner"
 	case ended && (w.By == Reconciler || w.By == Requeuer) && after.State == driver.StateRetryable && RunsAgain(before):

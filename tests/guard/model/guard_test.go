@@ -330,7 +330,7 @@ func (m *member) request() {
 		return
 	}
 	settlement := m.claim
-	settlement.kind, settlement.outcome = "settle", e.outcome()
+	settlement.kind, settlement.outcome = "settle", e.Outcome
 	if out.Verdict == model.NoTime { // too late to enter its handler
 		settlement.outcome, leaving = model.Outcome{Kind: model.NotExecuted}, *m.entered
 	}
@@ -374,7 +374,7 @@ func (m *member) work(request model.Request) ending {
 	if o.Kind == model.Result || o.Kind == model.Final {
 		o.Value = fmt.Sprintf("v%d", request.Owner)
 	}
-	return newEnding(o, []wrapping{asItIs, asItIs, wrapped, inAJoin}[m.r.IntN(4)])
+	return newEnding(o)
 }
 
 func (m *member) giveEvidence() {
@@ -489,22 +489,12 @@ func (c *jumpingClock) between(before, after int64) *[]int64 {
 
 // ending is how a handler ends.
 type ending struct {
-	model.Outcome // what the error that it returns would declare by itself
-	wrapping      wrapping
-	raised        error // what it returns
+	model.Outcome
+	raised error // what it returns
 }
 
-// wrapping is what a handler does with an error before it returns it.
-type wrapping string
-
-const (
-	asItIs  wrapping = "as it is"
-	wrapped wrapping = "wrapped"
-	inAJoin wrapping = "joined with another"
-)
-
-func newEnding(o model.Outcome, w wrapping) ending {
-	e := ending{Outcome: o, wrapping: w}
+func newEnding(o model.Outcome) ending {
+	e := ending{Outcome: o}
 	switch o.Kind {
 	case model.Final:
 		e.raised = idempotent.Final("declined", o.Value)
@@ -515,12 +505,6 @@ func newEnding(o model.Outcome, w wrapping) ending {
 	default:
 		e.raised = errors.New("the handler failed")
 	}
-	switch w {
-	case wrapped:
-		e.raised = fmt.Errorf("charge: %w", e.raised)
-	case inAJoin:
-		e.raised = errors.Join(e.raised, errors.New("and the connection did not close"))
-	}
 	return e
 }
 
@@ -530,18 +514,6 @@ func (e ending) end() (string, error) {
 		return e.Value, nil
 	}
 	return "", e.raised
-}
-
-// outcome returns what the ending declares: Unknown counts anywhere, Final in a
-// returned error that is not joined, NotExecuted only by itself.
-func (e ending) outcome() model.Outcome {
-	switch {
-	case e.Kind == model.Maybe:
-	case e.Kind == model.Final && e.wrapping == inAJoin,
-		e.Kind == model.NotExecuted && e.wrapping != asItIs:
-		return model.Outcome{Kind: model.Failed}
-	}
-	return e.Outcome
 }
 
 // reply is the result of a request, as its caller sees it.
@@ -565,7 +537,7 @@ func (r reply) answer(e ending) model.Answer {
 	case r.err == nil:
 		a.Outcome = model.Outcome{Kind: model.Result, Value: r.value.Value}
 	case r.err == e.raised:
-		a.Outcome = e.outcome()
+		a.Outcome = e.Outcome
 	case errors.As(r.err, new(*idempotent.LeaseLostError)): // may wrap the handler's error, so it comes first
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):

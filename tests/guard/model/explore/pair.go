@@ -23,6 +23,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 const (
@@ -365,9 +366,26 @@ func (w *pairWorld) abandon() {
 }
 
 // wrote judges a write of a record.
-func (w *pairWorld) wrote(a *pairActor, key string, before, after item) {
+func (w *pairWorld) wrote(a *pairActor, key string, before, after item, record *driver.Record) {
 	id := idempotent.RecordID(key)
-	switch was, is := w.evidence(before), w.evidence(after); {
+	was, is := w.evidence(before), w.evidence(after)
+	made := invariant.Write{Before: record, After: w.get(id), Was: record.Version, At: w.now, By: invariant.Reconciler, Owner: a.announces}
+	switch {
+	case a.announces:
+		made.By = invariant.Request
+	case was != is && id.Operation() == "refund" && !w.done:
+		made.By = invariant.StepEvidence
+	case was != is:
+		made.By = invariant.Evidence
+	case a.operator:
+		made.By = invariant.Requeuer
+	}
+	for _, i := range invariant.Invariants {
+		if why := i.Broken(made); why != "" {
+			w.violates("%s: the %s wrote: %s", i.Name, a.name, why)
+		}
+	}
+	switch {
 	case a.announces && (itemState(before) != driver.StateInProgress || !running(after)):
 		w.violates("the announcement made a record that is %s %s", itemState(before), itemState(after))
 	case a.announces:
@@ -636,9 +654,13 @@ func (c wire) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(
 		return nil, errLost
 	}
 	before := w.items[key]
+	var record *driver.Record
+	if !isPosition && before != nil {
+		record = w.get(idempotent.RecordID(key))
+	}
 	if out, err = c.DB.PutItem(ctx, in); err == nil {
-		if w.keep(in.Item); !isPosition && before != nil {
-			w.wrote(a, key, before, in.Item)
+		if w.keep(in.Item); record != nil {
+			w.wrote(a, key, before, in.Item, record)
 		}
 	} else {
 		w.refused(a, isPosition)
