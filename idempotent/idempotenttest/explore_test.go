@@ -82,9 +82,23 @@ func TestExplore(t *testing.T) {
 // after a lost reply is not among them: the request then waits for the end of its own lease,
 // and no promise is broken.
 func TestExploreFindsBrokenGuards(t *testing.T) {
+	type mistake = func(context.Context, *idempotenttest.StoreCall, driver.Store)
+	writes := func(change func(*driver.Record)) mistake {
+		return func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
+			change(&c.Record)
+			c.Do(ctx)
+		}
+	}
+	reads := func(change func(met *driver.Record, asked driver.Record)) mistake {
+		return func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
+			if c.Do(ctx); c.Current != nil {
+				change(c.Current, c.Record)
+			}
+		}
+	}
 	for name, row := range map[string]struct {
 		handler string
-		mistake func(context.Context, *idempotenttest.StoreCall, driver.Store)
+		mistake
 	}{
 		"a completion without a fence": {"at most once under Reconcile", func(ctx context.Context, c *idempotenttest.StoreCall, s driver.Store) {
 			if c.Op == driver.OpReplace {
@@ -94,38 +108,21 @@ func TestExploreFindsBrokenGuards(t *testing.T) {
 			}
 			c.Do(ctx)
 		}},
-		"no lease": {"a database", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			if c.Do(ctx); c.Current != nil {
-				c.Current.LeaseEnd = time.Now()
-			}
-		}},
-		"no fingerprint": {"another amount", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			if c.Do(ctx); c.Current != nil {
-				c.Current.Fingerprint = c.Record.Fingerprint
-			}
-		}},
+		"no lease":       {"a database", reads(func(met *driver.Record, _ driver.Record) { met.LeaseEnd = time.Now() })},
+		"no fingerprint": {"another amount", reads(func(met *driver.Record, asked driver.Record) { met.Fingerprint = asked.Fingerprint })},
 		"a foreign write that is taken for an own one": {"Rerun with a key", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
 			if c.Do(ctx); c.Op == driver.OpInsert && c.Current != nil && c.Current.State == driver.StateInProgress {
 				c.Current = nil
 			}
 		}},
-		"a takeover of an unknown record": {"at most once under Reconcile", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			if c.Do(ctx); c.Current != nil && c.Current.State == driver.StateUnknown {
-				c.Current.State, c.Current.Reason = driver.StateRetryable, driver.ReasonNotExecuted
+		"a takeover of an unknown record": {"at most once under Reconcile", reads(func(met *driver.Record, _ driver.Record) {
+			if met.State == driver.StateUnknown {
+				met.State, met.Reason = driver.StateRetryable, driver.ReasonNotExecuted
 			}
-		}},
-		"a step that is not recorded": {"a step without keys", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			c.Record.Steps = nil
-			c.Do(ctx)
-		}},
-		"a replay of another key": {"a batch of two", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			c.Record.ID = driver.RecordID(strings.Repeat("1", 43))
-			c.Do(ctx)
-		}},
-		"a record that is swept early": {"at most once under Reconcile", func(ctx context.Context, c *idempotenttest.StoreCall, _ driver.Store) {
-			c.Record.Expires = c.Record.LeaseEnd
-			c.Do(ctx)
-		}},
+		})},
+		"a step that is not recorded":  {"a step without keys", writes(func(r *driver.Record) { r.Steps = nil })},
+		"a replay of another key":      {"a batch of two", writes(func(r *driver.Record) { r.ID = driver.RecordID(strings.Repeat("1", 43)) })},
+		"a record that is swept early": {"at most once under Reconcile", writes(func(r *driver.Record) { r.Expires = r.LeaseEnd })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story, tried, _, _ := idempotenttest.Explored(t, func(w *idempotenttest.World) {

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 )
@@ -57,10 +58,7 @@ type guardState struct {
 // ofKey returns the search for an order of h that Key allows. Time passes in h:
 // the model is nondeterministic in the time that was read.
 func ofKey(h *history) puzzle {
-	operations, readers := inTurns(h, func(o porcupine.Operation) (v driver.Version, wrote, met bool) {
-		out := o.Output.(guardReply)
-		return out.stood.version, out.wrote, out.asked
-	})
+	operations, readers := inTurns(h)
 	tries := &atomic.Int64{}
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{guardState{}} },
@@ -151,7 +149,7 @@ func TestGuardIsLinearizable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			seen := &kit.Tally{}
-			c.load.searchAll(t, ofKey, c.want, func(round int) []*history {
+			c.load.searchAll(t, c.want, func(round int) []*history {
 				crowd := newCrowd(t, c.open(t), c.load, c.cached, seen)
 				histories := crowd.run(round)
 				for _, wrong := range crowd.wrong {
@@ -395,7 +393,11 @@ func (m *member) giveEvidence() {
 	err := m.guard.Resolve(m.invocation(moment(m.from.now).Add(requestTimeout)), id, resolution(in.outcome, about.Token()))
 	yield(m.r)
 	to := m.instant()
-	out := m.reply(resolved(err))
+	verdict := model.Done
+	if err != nil {
+		verdict = verdictOf(err)
+	}
+	out := m.reply(model.Answer{Verdict: verdict})
 	out.stale = m.stood.owner != about.Owner
 	out.gaveUp = errors.As(err, new(*idempotent.StoreError))
 	m.note(in, m.from, out, to)
@@ -542,22 +544,32 @@ func (r reply) answer(e ending) model.Answer {
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):
 		a.Outcome = model.Outcome{Kind: model.Final, Value: final.Message}
-	case errors.As(r.err, new(*idempotent.InProgressError)):
-		a.Verdict = model.Running
-	case errors.As(r.err, new(*idempotent.UnresolvedError)):
-		a.Verdict = model.Unresolved
-	case errors.As(r.err, new(*idempotent.MismatchError)):
-		a.Verdict = model.Mismatch
-	case errors.As(r.err, new(*idempotent.NoTimeError)):
-		a.Verdict = model.NoTime
 	default:
-		a.Verdict = unforeseen(r.err)
+		a.Verdict = verdictOf(r.err)
 	}
 	return a
 }
 
-// unforeseen is the verdict on an error that the model does not have.
-func unforeseen(err error) model.Verdict { return model.Verdict(fmt.Sprintf("%T", err)) }
+// verdicts are the errors that refuse a request or evidence.
+var verdicts = []struct {
+	err     error
+	verdict model.Verdict
+}{
+	{new(idempotent.InProgressError), model.Running}, {new(idempotent.UnresolvedError), model.Unresolved},
+	{new(idempotent.MismatchError), model.Mismatch}, {new(idempotent.NoTimeError), model.NoTime},
+	{new(idempotent.SettledError), model.Settled}, {new(idempotent.StaleEvidenceError), model.Stale}, {idempotent.ErrNoRecord, model.Gone},
+}
+
+// verdictOf returns the verdict of the model for an error, or one that the model does not
+// have.
+func verdictOf(err error) model.Verdict {
+	for _, v := range verdicts {
+		if errtype.Matches(err, v.err) {
+			return v.verdict
+		}
+	}
+	return model.Verdict(fmt.Sprintf("%T", err))
+}
 
 // resolution returns evidence in the guard's form; token names the attempt that
 // it is about.
@@ -567,23 +579,5 @@ func resolution(o model.Outcome, token string) idempotent.Resolution {
 		return idempotent.Resolved(o.Value)
 	default:
 		return idempotent.ProvenNotExecuted(token)
-	}
-}
-
-// resolved returns the result of Resolve as an answer of the model.
-func resolved(err error) model.Answer {
-	switch {
-	case err == nil:
-		return model.Answer{Verdict: model.Done}
-	case errors.As(err, new(*idempotent.InProgressError)):
-		return model.Answer{Verdict: model.Running}
-	case errors.As(err, new(*idempotent.SettledError)):
-		return model.Answer{Verdict: model.Settled}
-	case errors.As(err, new(*idempotent.StaleEvidenceError)):
-		return model.Answer{Verdict: model.Stale}
-	case errors.Is(err, idempotent.ErrNoRecord):
-		return model.Answer{Verdict: model.Gone}
-	default:
-		return model.Answer{Verdict: unforeseen(err)}
 	}
 }

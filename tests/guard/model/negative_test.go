@@ -22,17 +22,17 @@ func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 100, goroutines: 8, each: 40, keys: 2}
 	for name, breaks := range map[string]func(driver.Store) driver.Store{
-		"Blind":       func(s driver.Store) driver.Store { return broken.Blind{Store: s} },
-		"Overwriting": func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} },
-		"Hasty":       func(s driver.Store) driver.Store { return broken.Hasty{Store: s} },
-		"Familiar":    func(s driver.Store) driver.Store { return broken.Familiar{Store: s} },
-		"Forgetful":   func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} },
-		"Racy":        func(s driver.Store) driver.Store { return broken.Racy{Store: s} },
-		"Stale":       func(s driver.Store) driver.Store { return &broken.Stale{Store: s} },
+		"Blind":       broken.Blind,
+		"Overwriting": broken.Overwriting,
+		"Hasty":       broken.Hasty,
+		"Familiar":    broken.Familiar,
+		"Forgetful":   broken.Forgetful,
+		"Racy":        broken.Racy,
+		"Stale":       broken.Stale,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			few.wantsNoOrder(t, ofKey, func(round int) []*history {
+			few.wantsNoOrder(t, func(round int) []*history {
 				return newCrowd(t, breaks(newMemory()), few, 0, &kit.Tally{}).run(round)
 			})
 		})
@@ -44,7 +44,7 @@ func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 func TestBrokenStoreBreaksExclusion(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
-	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &kit.Tally{})
+	c := newCrowd(t, broken.Overwriting(newMemory()), few, 0, &kit.Tally{})
 	c.run(0)
 	if len(c.wrong) == 0 {
 		t.Error("no handler was entered during the lease of another")

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
@@ -29,8 +28,8 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"an announcement", Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed}, Reapers: 1, Clock: clock{PastContext, RestOfLease}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
-		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
-		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
+		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: broken.Overwriting}},
+		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: broken.Blind}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
