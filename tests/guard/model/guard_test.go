@@ -201,7 +201,7 @@ func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *kit.Ta
 		o.Retention = span(crowdPolicy.Retention)
 		o.ReconcileAfter = span(crowdPolicy.ReconcileAfter)
 		o.CacheEntries = cached
-		o.Observer, o.Logger = event.ObserverFunc(observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(func(ctx context.Context, e event.Event) { memberOf(ctx).watch(e) }), discard
 		o.Now = func() time.Time { return time.UnixMilli(c.clock.now.Load()) }
 	})
 	if err != nil {
@@ -220,7 +220,6 @@ func (c *crowd) run(round int) []*history {
 			c.clock.jump(shortJump)
 		}
 		m := &member{crowd: c, client: client, r: r, key: key, history: h}
-		m.caller = caller{delays: sometimes(r, 2), loses: sometimes(r, 16), watch: m.watch, announces: m.announce}
 		if r.IntN(6) == 0 {
 			m.giveEvidence()
 		} else {
@@ -268,7 +267,7 @@ func (c *crowd) complain(format string, args ...any) {
 // evidence.
 type member struct {
 	*crowd
-	caller
+	trace
 	client  int
 	r       *rand.Rand
 	key     int
@@ -282,6 +281,9 @@ type member struct {
 
 	claimed trace  // what the claim saw
 	refused *sight // the record that an announcement met
+
+	lost      int     // how many replies got lost
+	overtaken []sight // of unreported writes: the reply was lost, and the second try found another owner's record
 }
 
 // instant is when something began or ended: a stamp, and a time that was read

@@ -99,11 +99,6 @@ func yield(r *rand.Rand) {
 	}
 }
 
-// sometimes returns true once in n times.
-func sometimes(r *rand.Rand, n int) func() bool {
-	return func() bool { return r.IntN(n) == 0 }
-}
-
 // history collects what many goroutines did with one key, and when: each
 // operation has an interval on one shared counter.
 type history struct {

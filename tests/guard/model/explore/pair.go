@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
@@ -23,6 +24,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/attributejson"
 	"github.com/once-lambda/once/internal/invariant"
 )
 
@@ -128,7 +130,7 @@ type pairWorld struct {
 	now     time.Time
 	actors  []*pairActor
 	items   map[string]item   // what the table has
-	names   map[string]string // of the ids of writes, which are random: the item, and how often it was written
+	names   map[string]string // of the ids of writes, which are random, in base64: the item, and how often it was written
 	writes  map[string]int
 
 	excused bool                              // two calls may read at the same time: the position was damaged, or its reservation has ended
@@ -368,7 +370,7 @@ func (w *pairWorld) abandon() {
 // wrote judges a write of a record.
 func (w *pairWorld) wrote(a *pairActor, key string, before, after item, record *driver.Record) {
 	id := idempotent.RecordID(key)
-	was, is := w.evidence(before), w.evidence(after)
+	was, is := evidenceIn(before), evidenceIn(after)
 	made := invariant.Write{Before: record, After: w.get(id), Was: record.Version, At: w.now, By: invariant.Reconciler, Owner: a.announces}
 	switch {
 	case a.announces:
@@ -408,12 +410,12 @@ func running(it item) bool {
 	return it["st"] != nil && it[dynamostore.IndexPartitionKey] != nil && itemState(it) == driver.StateInProgress
 }
 
-// evidence returns what evidence says in a record: its outcome, or its steps.
-func (w *pairWorld) evidence(it item) string {
+// evidenceIn returns what evidence says in a record: its outcome, or its steps.
+func evidenceIn(it item) string {
 	if itemState(it) == driver.StateCompleted {
-		return w.show(item{"res": it["res"], "steps": nil})
+		return string(attributejson.Marshal(it["res"]))
 	}
-	return w.show(item{"steps": it["steps"]})
+	return string(attributejson.Marshal(it["steps"]))
 }
 
 func itemState(it item) driver.State {
@@ -478,7 +480,7 @@ func (w *pairWorld) keep(it item) {
 	key := keyIn(it)
 	w.items[key] = it
 	w.writes[key]++
-	w.names[string(it["wid"].(*types.AttributeValueMemberB).Value)] = fmt.Sprint(key, " ", w.writes[key])
+	w.names[base64.StdEncoding.EncodeToString(it["wid"].(*types.AttributeValueMemberB).Value)] = fmt.Sprint(key, " ", w.writes[key])
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -487,38 +489,13 @@ func ptr[T any](v T) *T { return &v }
 func (w *pairWorld) show(items ...item) string {
 	shown := make([]string, len(items))
 	for i, it := range items {
-		var attributes []string
-		for name, value := range it {
-			attributes = append(attributes, name+" "+w.value(value))
+		shown[i] = string(attributejson.Marshal(&types.AttributeValueMemberM{Value: it}))
+		for id, name := range w.names {
+			shown[i] = strings.ReplaceAll(shown[i], id, name)
 		}
-		slices.Sort(attributes)
-		shown[i] = strings.Join(attributes, ", ")
 	}
 	slices.Sort(shown)
 	return strings.Join(shown, "\n")
-}
-
-func (w *pairWorld) value(value types.AttributeValue) string {
-	switch v := value.(type) {
-	case *types.AttributeValueMemberB:
-		if name := w.names[string(v.Value)]; name != "" {
-			return name
-		}
-		return fmt.Sprintf("%x", v.Value)
-	case *types.AttributeValueMemberS:
-		return v.Value
-	case *types.AttributeValueMemberN:
-		return v.Value
-	case *types.AttributeValueMemberM:
-		return "{" + w.show(v.Value) + "}"
-	case *types.AttributeValueMemberL:
-		s := "["
-		for _, e := range v.Value {
-			s += w.value(e) + ","
-		}
-		return s + "]"
-	}
-	return fmt.Sprintf("%T", value)
 }
 
 // pairActor is one process.
