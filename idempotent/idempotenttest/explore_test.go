@@ -48,10 +48,14 @@ func TestExploreFindsMistakes(t *testing.T) {
 			}
 		})
 	}
-	if *updateStories {
-		if err := os.WriteFile(file, []byte(all), 0o666); err != nil {
+	if *updateStories { // all of them: without -run of one
+		data = []byte(all)
+		if err := os.WriteFile(file, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if n := strings.Count("\n"+string(data), "\n-- "); n != len(wrong) {
+		t.Errorf("%s has %d stories, want %d", file, n, len(wrong))
 	}
 }
 

@@ -413,7 +413,7 @@ func (h *history) judgeSuccession(old, next life) {
 func (h *history) judgeLife(before *driver.Record, l life) {
 	for _, w := range l {
 		r := &w.record
-		made := invariant.Write{Before: before, After: r, Insert: w.insert, Was: w.was, At: w.at, By: writers[r.Reason]}
+		made := invariant.Write{Before: before, After: r, Insert: w.insert, Was: w.was, At: w.at, By: writerFor(r.Reason)}
 		var owner *run
 		if before != nil && made.By == invariant.Request {
 			owner = h.ownerOf(before.Owner)
@@ -438,9 +438,18 @@ func (h *history) judgeLife(before *driver.Record, l life) {
 	}
 }
 
-// writers are those who write for a reason. Requests have all other reasons.
-var writers = map[driver.Reason]invariant.Writer{
-	driver.ReasonResolved: invariant.Evidence, driver.ReasonLeaseEnded: invariant.Reconciler, driver.ReasonForgotten: invariant.Forgetter,
+// writerFor returns who writes for a reason.
+func writerFor(why driver.Reason) invariant.Writer {
+	switch why {
+	case driver.ReasonResolved:
+		return invariant.Evidence
+	case driver.ReasonLeaseEnded:
+		return invariant.Reconciler
+	case driver.ReasonForgotten:
+		return invariant.Forgetter
+	default:
+		return invariant.Request
+	}
 }
 
 // refusals are the errors for a request whose handler was not called.

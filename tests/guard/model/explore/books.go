@@ -60,15 +60,27 @@ type change struct {
 // newChange returns the change that a call of an actor made.
 func (w *world) newChange(by *actor, c *call, before, after *driver.Record) *change {
 	return &change{by: by, call: c, Write: invariant.Write{
-		Before: before, After: after, Insert: c.kind == insert, Was: c.was, At: w.now, By: writers[by.role],
+		Before: before, After: after, Insert: c.kind == insert, Was: c.was, At: w.now, By: by.writer(),
 		Owner: before != nil && by.owner == before.Owner,
 	}}
 }
 
-// writers are the roles that are not requests.
-var writers = map[role]invariant.Writer{
-	resolver: invariant.Evidence, courier: invariant.Evidence, witness: invariant.StepEvidence,
-	reaper: invariant.Reconciler, forgetter: invariant.Forgetter, requeuer: invariant.Requeuer,
+// writer returns what the actor is to the invariants.
+func (a *actor) writer() invariant.Writer {
+	switch a.role {
+	case resolver, courier:
+		return invariant.Evidence
+	case witness:
+		return invariant.StepEvidence
+	case reaper:
+		return invariant.Reconciler
+	case forgetter:
+		return invariant.Forgetter
+	case requeuer:
+		return invariant.Requeuer
+	default:
+		return invariant.Request
+	}
 }
 
 // writer names who wrote.

@@ -30,14 +30,14 @@ func reported(kind event.Kind) facts {
 }
 
 var (
-	factReserved            = reported(event.Reserved)
+	_                       = reported(event.Reserved)
 	factTakenOver           = reported(event.TakenOver)
 	factReplayed            = reported(event.Replayed)
 	factInProgress          = reported(event.InProgress)
 	factMismatch            = reported(event.Mismatch)
 	factUnresolved          = reported(event.Unresolved)
 	factMarkedUnknown       = reported(event.MarkedUnknown)
-	factCompleted           = reported(event.Completed)
+	_                       = reported(event.Completed)
 	factNotStored           = reported(event.CompletionFailed)
 	factLate                = reported(event.LateCompletion)
 	factContradicted        = reported(event.Contradicted)

@@ -142,8 +142,11 @@ type pairWorld struct {
 // newPairWorld returns a world with these items, at now. Its actors are suspended at
 // their first calls.
 func newPairWorld(s *Pair, f *fibers, items []item, transit *dynamodb.PutItemInput, now time.Time) *pairWorld {
-	w := &pairWorld{Pair: s, fibers: f, transit: transit, db: dynamotest.New(tableName), now: now, items: map[string]item{}, names: map[string]string{}, writes: map[string]int{}, seen: map[string]bool{},
-		asked: map[idempotent.RecordID]time.Time{}, settled: map[idempotent.RecordID]int{}}
+	w := &pairWorld{
+		Pair: s, fibers: f, transit: transit, db: dynamotest.New(tableName), now: now,
+		items: map[string]item{}, names: map[string]string{}, writes: map[string]int{}, seen: map[string]bool{},
+		asked: map[idempotent.RecordID]time.Time{}, settled: map[idempotent.RecordID]int{},
+	}
 	w.plain = w.store(w.db)
 	for _, it := range items {
 		w.put(it)
@@ -325,12 +328,19 @@ func (w *pairWorld) describe(s step) string {
 	case predate:
 		return "the position begins in the future"
 	}
-	a := w.actors[s.actor]
-	happens := map[what]string{
-		serve: "is served", giveUp: "gets no reply, the request was lost", lose: "gets no reply, the reply was lost",
-		resend: "gets no reply and is sent again", crash: "is never sent, the process is killed",
+	call := w.actors[s.actor].name + ": " + w.actors[s.actor].next
+	switch s.what {
+	case giveUp:
+		return call + " gets no reply, the request was lost"
+	case lose:
+		return call + " gets no reply, the reply was lost"
+	case resend:
+		return call + " gets no reply and is sent again"
+	case crash:
+		return call + " is never sent, the process is killed"
+	default:
+		return call + " is served"
 	}
-	return a.name + ": " + a.next + " " + happens[s.what]
 }
 
 // change changes an attribute of the position.
