@@ -50,7 +50,7 @@ type shelf struct {
 // put is a write, and the record that it meets.
 type put struct {
 	inserts bool           // or it replaces
-	old     *driver.Record // nil: there is none
+	old     *driver.Record // nil: no record
 	r       driver.Record
 	now     time.Time      // of an Insert
 	was     driver.Version // of a Replace

@@ -490,18 +490,27 @@ func (w *pairWorld) keep(it item) {
 	key := keyIn(it)
 	w.items[key] = it
 	w.writes[key]++
-	w.names[base64.StdEncoding.EncodeToString(it["wid"].(*types.AttributeValueMemberB).Value)] = fmt.Sprint(key, " ", w.writes[key])
+	w.names[writeID(it)] = fmt.Sprint(key, " ", w.writes[key])
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// writeID returns the id of the write that made an item, in base64.
+func writeID(it item) string {
+	id, _ := it["wid"].(*types.AttributeValueMemberB)
+	if id == nil {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(id.Value)
+}
 
 // show returns items as text, with the names of the ids of writes.
 func (w *pairWorld) show(items ...item) string {
 	shown := make([]string, len(items))
 	for i, it := range items {
 		shown[i] = string(attributejson.Marshal(&types.AttributeValueMemberM{Value: it}))
-		for id, name := range w.names {
-			shown[i] = strings.ReplaceAll(shown[i], id, name)
+		if id := writeID(it); id != "" {
+			shown[i] = strings.Replace(shown[i], id, w.names[id], 1)
 		}
 	}
 	slices.Sort(shown)
