@@ -186,55 +186,37 @@ func counting() handler {
 
 // wrong are handlers with one mistake each.
 var wrong = map[string]func(w *idempotenttest.World){
-	"NotExecuted after sending": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, failing(idempotent.NotExecuted))
-	},
-	"an effect outside a step": func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, refer)
-	},
+	"NotExecuted after sending": handling(idempotent.Reconcile, keyless, false, failing(idempotent.NotExecuted)),
+	"an effect outside a step":  handling(idempotent.Resume, keyless, false, refer),
 	"no downstream key under Rerun": func(w *idempotenttest.World) {
 		handles(w, idempotent.Rerun, &bank{}, true, counting())
 	},
 	"no downstream key under Resume": func(w *idempotenttest.World) {
 		handles(w, idempotent.Resume, &bank{}, true, inStep(counting()))
 	},
-	"another key": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			e, _ := idempotent.FromContext(ctx)
-			return post(ctx, "1", "Idempotency-Key", fmt.Sprint(idempotent.DownstreamKey(ctx), "-", e.Attempt()))
-		})
-	},
-	"another context": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, func(ctx context.Context, _ string) (charge, error) {
-			return post(context.Background(), "1", "Reference", idempotent.DownstreamKey(ctx))
-		})
-	},
-	"AtMostOnce forgotten": func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, inStep(refer))
-	},
+	"another key": handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (charge, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return post(ctx, "1", "Idempotency-Key", fmt.Sprint(idempotent.DownstreamKey(ctx), "-", e.Attempt()))
+	}),
+	"another context": handling(idempotent.Reconcile, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		return post(context.Background(), "1", "Reference", idempotent.DownstreamKey(ctx))
+	}),
+	"AtMostOnce forgotten": handling(idempotent.Resume, keyless, false, inStep(refer)),
 	"a row without a unique column": func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
 			_, err := db.ExecContext(ctx, "INSERT INTO charges VALUES (?)", id)
 			return err
 		})
 	},
-	"a key for a provider without keys": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, pay)
-	},
-	"a provider that forgets keys": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{memory: 30 * time.Second}, true, pay)
-	},
-	"a short retention": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, refer, func(o *idempotent.Options) { o.Retention = time.Hour })
-	},
+	"a key for a provider without keys": handling(idempotent.Reconcile, keyless, false, pay),
+	"a provider that forgets keys":      handling(idempotent.Rerun, forgetful, true, pay),
+	"a short retention":                 handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Options) { o.Retention = time.Hour }),
 	"an amount that is not in the fingerprint": func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
 			return idempotent.Key{Operation: "charge", Scope: "acme", ID: o.ID, Fingerprint: idempotent.FingerprintBytes([]byte(o.ID))}, nil
 		})
 	},
-	"no resolver": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-	},
+	"no resolver": handling(idempotent.Reconcile, keyless, true, refer),
 	"proven too early": func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
 		resolves(w, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
@@ -277,12 +259,10 @@ var wrong = map[string]func(w *idempotenttest.World){
 			return idempotent.Step(ctx, fmt.Sprint("charge-", n), func(ctx context.Context) (charge, error) { return pay(ctx, s) })
 		})
 	},
-	"a goroutine that goes on": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, s string) (charge, error) {
-			go pay(ctx, s)
-			return charge{"ch_1"}, nil
-		})
-	},
+	"a goroutine that goes on": handling(idempotent.Rerun, honest, true, func(ctx context.Context, s string) (charge, error) {
+		go pay(ctx, s)
+		return charge{"ch_1"}, nil
+	}),
 	"an ignored error of Commit": func(w *idempotenttest.World) {
 		ordering(w, func(ctx context.Context, _ dynamostore.Client, id string) (string, error) {
 			_ = dynamostore.Commit(ctx, id, put("orders", id))
@@ -347,6 +327,16 @@ func repeats(w *idempotenttest.World, b *bank) {
 	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
 }
 
+func honest() *bank    { return &bank{} }
+func keyless() *bank   { return &bank{noKeys: true} }
+func forgetful() *bank { return &bank{memory: 30 * time.Second} }
+
+// handling adds a handler to each world, with a new bank.
+func handling(recovery idempotent.Recovery, newBank func() *bank, exactly bool, f handler,
+	optFns ...func(*idempotent.Options)) func(*idempotenttest.World) {
+	return func(w *idempotenttest.World) { handles(w, recovery, newBank(), exactly, f, optFns...) }
+}
+
 func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler, optFns ...func(*idempotent.Options)) {
 	w.Provider(b)
 	if exactly {
@@ -362,16 +352,12 @@ var right = map[string]struct {
 	body  func(w *idempotenttest.World)
 	facts []event.Kind
 }{
-	"at most once under Reconcile": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, refer)
-	}, []event.Kind{event.MarkedUnknown, event.Unresolved, event.InProgress, event.Replayed}},
+	"at most once under Reconcile": {handling(idempotent.Reconcile, keyless, false, refer), []event.Kind{event.MarkedUnknown, event.Unresolved, event.InProgress, event.Replayed}},
 	"resolved under Reconcile": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
 		resolves(w, asks)
 	}, []event.Kind{event.Resolved, event.TakenOver, event.ReconcileFailed}},
-	"Rerun with a key": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, pay)
-	}, []event.Kind{event.TakenOver}},
+	"Rerun with a key": {handling(idempotent.Rerun, honest, true, pay), []event.Kind{event.TakenOver}},
 	"another amount": {func(w *idempotenttest.World) {
 		amounts(w, idempotent.KeyFrom("charge", func(o order) (string, string) { return "acme", o.ID }))
 	}, []event.Kind{event.TakenOver, event.Mismatch}},
@@ -436,17 +422,13 @@ var right = map[string]struct {
 			}
 		})
 	}, []event.Kind{event.TakenOver, event.Retryable}},
-	"steps with keys": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{}, true, twice)
-	}, []event.Kind{event.TakenOver, event.StepReplayed}},
+	"steps with keys": {handling(idempotent.Resume, honest, true, twice), []event.Kind{event.TakenOver, event.StepReplayed}},
 	"a Commit": {func(w *idempotenttest.World) {
 		ordering(w, func(ctx context.Context, _ dynamostore.Client, id string) (string, error) {
 			return id, dynamostore.Commit(ctx, id, put("orders", id))
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
-	"a step without keys": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, inStep(refer, func(o *idempotent.StepOptions) { o.AtMostOnce = true }))
-	}, []event.Kind{event.MarkedUnknown, event.StepReplayed}},
+	"a step without keys": {handling(idempotent.Resume, keyless, false, inStep(refer, func(o *idempotent.StepOptions) { o.AtMostOnce = true })), []event.Kind{event.MarkedUnknown, event.StepReplayed}},
 }
 
 const (
