@@ -52,7 +52,7 @@ timed-also:
 	$(STEP) engines $(MAKE) --no-print-directory test-engines # last, when the other lanes have nearly ended
 
 .PHONY: check build
-EXPLORED := ./tests/guard/model/explore ./tests/guard/model/pair
+EXPLORED := ./tests/guard/model/explore
 # Limits of time and memory are tested by test-cost, when nothing else runs.
 UNIT := -skip '^(TestLimits|TestFlood)$$'
 SINCE ?= HEAD

@@ -42,7 +42,6 @@ require (
 	github.com/shogo82148/go-sfv v0.3.3
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/mod v0.41.0
-	pgregory.net/rapid v1.3.0
 )
 
 require (

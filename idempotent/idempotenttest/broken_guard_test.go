@@ -16,180 +16,165 @@ import (
 
 // brokenGuards are faults in a guard.
 var brokenGuards = []broken{
-	{name: "A lease has no margin", guard: &mutation{options: func(o *idempotent.Options) {
-		o.LeaseMargin = time.Millisecond
-	}}, caught: []string{"FM15_HandlerIgnoresItsDeadline", "FM18_SkewAroundTheLeaseEnd", "FM18_SkewAroundTheExpiry"}},
-	{name: "Every lease has the default length", guard: &mutation{options: func(o *idempotent.Options) {
-		o.DefaultLease = 15 * time.Minute
-	}}, caught: []string{"FM17_NoDeadline"}},
-	{name: "Every lease has expired", guard: &mutation{calls: reads(func(r *driver.Record) {
-		r.LeaseEnd = time.UnixMilli(1).UTC()
-	})}, caught: []string{"FM03_RetryUnderTheSameRequestID", "FM47_WebhookWhileTheHandlerRuns", "FM48_NotExecutedWhileTheWorkerMayLive", "FM68_ForgetWhileTheHandlerRuns", "FM15_HandlerIgnoresItsDeadline"}},
-	{name: "A run does not announce itself", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		r.Announced = false
-		return nil
-	})}, caught: []string{"FM11_KilledAtItsDeadline"}},
-	{name: "The invocation has no deadline", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-		return context.WithoutCancel(ctx), key, h
-	}}, caught: []string{"FM16_NoTimeAtEntry"}},
-	{name: "The deadline is two seconds late", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-		if deadline, ok := ctx.Deadline(); ok {
-			ctx = invocation{ctx, deadline.Add(2 * time.Second)}
+	{name: "A lease has no margin", caught: "FM15_HandlerIgnoresItsDeadline FM18_SkewAroundTheLeaseEnd FM18_SkewAroundTheExpiry",
+		guard: options(func(o *idempotent.Options) { o.LeaseMargin = time.Millisecond })},
+	{name: "Every lease has the default length", caught: "FM17_NoDeadline",
+		guard: options(func(o *idempotent.Options) { o.DefaultLease = 15 * time.Minute })},
+	{name: "Every lease has expired", caught: `FM03_RetryUnderTheSameRequestID FM47_WebhookWhileTheHandlerRuns
+		FM48_NotExecutedWhileTheWorkerMayLive FM68_ForgetWhileTheHandlerRuns FM15_HandlerIgnoresItsDeadline`,
+		guard: reads(func(r *driver.Record) { r.LeaseEnd = time.UnixMilli(1).UTC() })},
+	{name: "A run does not announce itself", caught: "FM11_KilledAtItsDeadline", guard: writes(func(r *driver.Record) { r.Announced = false })},
+	{name: "The invocation has no deadline", caught: "FM16_NoTimeAtEntry", guard: asking(func(a *asked) { a.ctx = context.WithoutCancel(a.ctx) })},
+	{name: "The deadline is two seconds late", caught: "FM37_OwnDeadline", guard: asking(func(a *asked) {
+		if deadline, ok := a.ctx.Deadline(); ok {
+			a.ctx = invocation{a.ctx, deadline.Add(2 * time.Second)}
 		}
-		return ctx, key, h
-	}}, caught: []string{"FM37_OwnDeadline"}},
-	{name: "A caller's cancellation is not noticed", guard: &mutation{
+	})},
+	{name: "A caller's cancellation is not noticed", caught: "FM37_CallerGoesAway", guard: &mutation{
 		options: hasty,
-		request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-			deadline, _ := ctx.Deadline()
-			return invocation{context.WithoutCancel(ctx), deadline}, key, h
+		request: func(a *asked) {
+			deadline, _ := a.ctx.Deadline()
+			a.ctx = invocation{context.WithoutCancel(a.ctx), deadline}
 		},
-	}, caught: []string{"FM37_CallerGoesAway"}},
-	{name: "The clock does not advance", guard: &mutation{options: func(o *idempotent.Options) {
-		at := o.Now()
-		o.Now = func() time.Time { return at }
-	}}, caught: []string{"FM38_CacheKnowsTheExpiry", "FM65_ClaimTookLongerThanTheLease", "FM65_ClaimLeftLessThanTheReserve"}},
+	}},
+	{name: "The clock does not advance", caught: "FM38_CacheKnowsTheExpiry FM65_ClaimTookLongerThanTheLease FM65_ClaimLeftLessThanTheReserve",
+		guard: options(func(o *idempotent.Options) {
+			at := o.Now()
+			o.Now = func() time.Time { return at }
+		})},
 
-	{name: "Every operation runs again", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "Every operation runs again", caught: `FM02_InsertGivenUp_NotReleased FM04_OwnRecordBecameUnknownMeanwhile FM09_CompletionRejected
+		FM10_CrashBeforeCompletion FM11_CrashAfterTheClaim FM12_CrashBetweenEffectAndReturn FM31_PanicAfterTheEffect
+		FM31_PanicProvesNothing FM32_LyingNotExecutedAfterAStep FM35_ChunksWrittenAndTheCompletionLost
+		FM37_TwinCrashes FM56_StoreDownAfterTheClaim FM59_CrashedNeverExpires`, guard: options(func(o *idempotent.Options) {
 		if o.Recovery == idempotent.Reconcile {
 			o.Recovery = idempotent.Rerun
 		}
-	}}, caught: []string{
-		"FM02_InsertGivenUp_NotReleased", "FM04_OwnRecordBecameUnknownMeanwhile", "FM09_CompletionRejected",
-		"FM10_CrashBeforeCompletion", "FM11_CrashAfterTheClaim", "FM12_CrashBetweenEffectAndReturn",
-		"FM31_PanicAfterTheEffect", "FM31_PanicProvesNothing", "FM32_LyingNotExecutedAfterAStep", "FM35_ChunksWrittenAndTheCompletionLost",
-		"FM37_TwinCrashes", "FM56_StoreDownAfterTheClaim", "FM59_CrashedNeverExpires",
-	}},
-	{name: "Every attempt has the same token", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		r.Owner = driver.Owner{1}
-		return nil
-	})}, caught: []string{"FM48_NotExecutedNamesAnAttempt", "FM68_WrongOutcomeForgotten"}},
-	{name: "Every outcome expires at the end of the lease", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		if r.Expires.Before(r.LeaseEnd) {
-			r.Expires = r.LeaseEnd
-		}
-		return nil
-	})}, caught: []string{"FM18_ShortRetentionIsHonoured"}},
-	{name: "NotExecuted is ignored", guard: &mutation{calls: writes(func(r *driver.Record) error {
+	})},
+	{name: "Every attempt has the same token", caught: "FM48_NotExecutedNamesAnAttempt FM68_WrongOutcomeForgotten",
+		guard: writes(func(r *driver.Record) { r.Owner = driver.Owner{1} })},
+	{name: "Every outcome expires at the end of the lease", caught: "FM18_ShortRetentionIsHonoured",
+		guard: writes(func(r *driver.Record) {
+			if r.Expires.Before(r.LeaseEnd) {
+				r.Expires = r.LeaseEnd
+			}
+		})},
+	{name: "NotExecuted is ignored", caught: "FM32_LyingNotExecuted FM33_SimultaneousTakeovers", guard: writes(func(r *driver.Record) {
 		if r.Reason == driver.ReasonNotExecuted {
 			r.State, r.Reason = driver.StateUnknown, driver.ReasonHandlerError
 		}
-		return nil
-	})}, caught: []string{"FM32_LyingNotExecuted", "FM33_SimultaneousTakeovers"}},
-	{name: "An abandoned claim is not released", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		if r.Reason == driver.ReasonReleased || r.Reason == driver.ReasonNoTime {
-			return ErrInjected
-		}
-		return nil
-	})}, caught: []string{"FM02_InsertGivenUp_Released", "FM65_ClaimTookLongerThanTheLease"}},
-	{name: "A claim is recognised by its request id", guard: &mutation{calls: owns(func(met *driver.Record, r driver.Record) bool {
-		return met.RequestID != "" && met.RequestID == r.RequestID
-	})}, caught: []string{"FM03_RetryUnderTheSameRequestID"}},
-	{name: "A claim is recognised by its owner", guard: &mutation{calls: owns(func(met *driver.Record, r driver.Record) bool {
-		return met.Owner == r.Owner
-	})}, caught: []string{"FM04_OwnRecordBecameUnknownMeanwhile"}},
-	{name: "Every request has the same fingerprint", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-		key.Fingerprint = idempotent.FingerprintBytes(nil)
-		return ctx, key, h
-	}}, caught: []string{"FM06_OtherRequestWhileInProgress", "FM07_OtherRequestAfterCompletion", "FM38_CacheBindsThePayload"}},
-	{name: "The expiry is checked after the insert", guard: &mutation{calls: judgesLate}, caught: []string{"FM66_ExpiryBetweenInsertAndJudgement"}},
+	})},
+	{name: "An abandoned claim is not released", caught: "FM02_InsertGivenUp_Released FM65_ClaimTookLongerThanTheLease",
+		guard: refuses(func(r *driver.Record) bool {
+			return r.Reason == driver.ReasonReleased || r.Reason == driver.ReasonNoTime
+		})},
+	{name: "A claim is recognised by its request id", caught: "FM03_RetryUnderTheSameRequestID",
+		guard: owns(func(met *driver.Record, r driver.Record) bool {
+			return met.RequestID != "" && met.RequestID == r.RequestID
+		})},
+	{name: "A claim is recognised by its owner", caught: "FM04_OwnRecordBecameUnknownMeanwhile",
+		guard: owns(func(met *driver.Record, r driver.Record) bool { return met.Owner == r.Owner })},
+	{name: "Every request has the same fingerprint", caught: "FM06_OtherRequestWhileInProgress FM07_OtherRequestAfterCompletion FM38_CacheBindsThePayload",
+		guard: asking(func(a *asked) { a.key.Fingerprint = idempotent.FingerprintBytes(nil) })},
+	{name: "The expiry is checked after the insert", caught: "FM66_ExpiryBetweenInsertAndJudgement",
+		guard: &mutation{calls: judgesLate}},
 
-	{name: "A panic or Goexit of the handler is swallowed", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-		return ctx, key, swallowing(h)
-	}}, caught: []string{
-		"FM31_PanicProvesNothing", "FM31_PanicAfterTheEffect", "FM31_PanicWithAFinalError", "FM31_PanicUnderRerun", "FM31_GoroutineEnds",
-	}},
-	{name: "A handler's context carries no execution", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
-		return ctx, key, func(ctx context.Context) (string, error) {
-			return idempotent.Do(ctx, unguarded, key, h)
-		}
-	}}, caught: []string{"FM28_ResumeAfterACrash", "FM32_LyingNotExecutedAfterAStep", "FM64_LeakedGoroutine"}},
-	{name: "Steps are not stored", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		r.Steps = nil
-		return nil
-	})}, caught: []string{"FM28_ResumeAfterACrash", "FM29_InterruptedAtMostOnce", "FM30_UnknownRecoveryPoint"}},
+	{name: "A panic or Goexit of the handler is swallowed", caught: `FM31_PanicProvesNothing FM31_PanicAfterTheEffect
+		FM31_PanicWithAFinalError FM31_PanicUnderRerun FM31_GoroutineEnds`, guard: asking(func(a *asked) { a.handler = swallowing(a.handler) })},
+	{name: "A handler's context carries no execution", caught: "FM28_ResumeAfterACrash FM32_LyingNotExecutedAfterAStep FM64_LeakedGoroutine",
+		guard: asking(func(a *asked) {
+			inner := a.handler
+			a.handler = func(ctx context.Context) (string, error) { return idempotent.Do(ctx, unguarded, a.key, inner) }
+		})},
+	{name: "Steps are not stored", caught: "FM28_ResumeAfterACrash FM29_InterruptedAtMostOnce FM30_UnknownRecoveryPoint",
+		guard: writes(func(r *driver.Record) { r.Steps = nil })},
 
-	{name: "Unresolved records expire", guard: &mutation{options: func(o *idempotent.Options) {
-		o.UnresolvedRetention = 24 * time.Hour
-	}}, caught: []string{"FM59_UnknownNeverExpires", "FM59_CrashedNeverExpires", "FM59_UnknownUnderRerunNeverExpires"}},
-	{name: "UnresolvedRetention is ignored", guard: &mutation{options: func(o *idempotent.Options) {
-		o.UnresolvedRetention = 0
-	}}, caught: []string{"FM59_UnlessItWasAskedFor"}},
+	{name: "Unresolved records expire", caught: "FM59_UnknownNeverExpires FM59_CrashedNeverExpires FM59_UnknownUnderRerunNeverExpires",
+		guard: options(func(o *idempotent.Options) { o.UnresolvedRetention = 24 * time.Hour })},
+	{name: "UnresolvedRetention is ignored", caught: "FM59_UnlessItWasAskedFor",
+		guard: options(func(o *idempotent.Options) { o.UnresolvedRetention = 0 })},
 
-	{name: "Contradictions are not reported", guard: &mutation{options: func(o *idempotent.Options) {
-		all := o.Observer
-		o.Observer = event.ObserverFunc(func(ctx context.Context, e event.Event) {
-			if e.Kind != event.Contradicted {
-				all.Observe(ctx, e)
+	{name: "Contradictions are not reported", caught: `FM46_TwoReconcilers_TwoResults FM46_TwoReconcilers_NothingThenResult
+		FM47_WebhookBeforeTheOwner_OtherResult FM47_WebhookBeforeTheOwner_OwnerFails FM61_NotExecutedButItWas FM61_NotExecutedButNobodyKnows`,
+		guard: options(func(o *idempotent.Options) {
+			all := o.Observer
+			o.Observer = event.ObserverFunc(func(ctx context.Context, e event.Event) {
+				if e.Kind != event.Contradicted {
+					all.Observe(ctx, e)
+				}
+			})
+		})},
+	{name: "Evidence overrides an outcome", caught: "FM46_TwoReconcilers_ResultThenNothing FM46_TheSameEvidenceTwice",
+		guard: reads(func(r *driver.Record) {
+			if r.State == driver.StateCompleted {
+				r.State = driver.StateUnknown
 			}
-		})
-	}}, caught: []string{
-		"FM46_TwoReconcilers_TwoResults", "FM46_TwoReconcilers_NothingThenResult", "FM47_WebhookBeforeTheOwner_OtherResult",
-		"FM47_WebhookBeforeTheOwner_OwnerFails", "FM61_NotExecutedButItWas", "FM61_NotExecutedButNobodyKnows",
-	}},
-	{name: "Evidence overrides an outcome", guard: &mutation{calls: reads(func(r *driver.Record) {
-		if r.State == driver.StateCompleted {
-			r.State = driver.StateUnknown
-		}
-	})}, caught: []string{"FM46_TwoReconcilers_ResultThenNothing", "FM46_TheSameEvidenceTwice"}},
+		})},
 
-	{name: "An outcome without its result is not stored", guard: &mutation{calls: writes(func(r *driver.Record) error {
-		if r.Encoding == driver.EncodingOmitted {
-			return ErrInjected
-		}
-		return nil
-	})}, caught: []string{"FM34_NoTimeForAllOfIt"}},
-	{name: "A large result is verified by its first 4 KB only", guard: &mutation{calls: always(checksPartly)}, caught: []string{"FM35_ChunkDeletedOrAltered"}},
-	{name: "A large result never expires", guard: &mutation{calls: puts(func(time.Time) time.Time { return time.Time{} })}, caught: []string{"FM35_PiecesOutliveTheRecord", "FM35_CommittedPiecesOutliveTheRecord", "FM35_ResolvedPiecesOutliveTheRecord"}},
-	{name: "A large result expires with the claim", guard: &mutation{calls: puts(func(t time.Time) time.Time { return t.Add(-24*time.Hour + lease + time.Minute) })}, caught: []string{"FM35_PiecesOutliveTheRecord", "FM35_CommittedPiecesOutliveTheRecord", "FM35_ResolvedPiecesOutliveTheRecord"}},
-	{name: "The codec's name is not checked", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "An outcome without its result is not stored", caught: "FM34_NoTimeForAllOfIt",
+		guard: refuses(func(r *driver.Record) bool { return r.Encoding == driver.EncodingOmitted })},
+	{name: "A large result is verified by its first 4 KB only", caught: "FM35_ChunkDeletedOrAltered",
+		guard: always(checksPartly)},
+	{name: "A large result never expires", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
+		guard: puts(func(time.Time) time.Time { return time.Time{} })},
+	{name: "A large result expires with the claim", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
+		guard: puts(func(t time.Time) time.Time { return t.Add(-24*time.Hour + lease + time.Minute) })},
+	{name: "The codec's name is not checked", caught: "FM36_OtherCodec", guard: options(func(o *idempotent.Options) {
 		if o.Codec == nil {
 			o.Codec = rawCodec{}
 		}
 		o.Codec = renamed{o.Codec}
-	}}, caught: []string{"FM36_OtherCodec"}},
-	{name: "ResultVersion is ignored", guard: &mutation{options: func(o *idempotent.Options) {
-		o.ResultVersion = ""
-	}}, caught: []string{"FM36_OtherResultVersion"}},
-	{name: "A Final error is stored as a result", guard: &mutation{calls: writes(func(r *driver.Record) error {
+	})},
+	{name: "ResultVersion is ignored", caught: "FM36_OtherResultVersion",
+		guard: options(func(o *idempotent.Options) { o.ResultVersion = "" })},
+	{name: "A Final error is stored as a result", caught: "FM36_FinalErrorsHaveNoVersion", guard: writes(func(r *driver.Record) {
 		if r.Encoding == driver.EncodingFinal {
 			r.Encoding = "json"
 		}
-		return nil
-	})}, caught: []string{"FM36_FinalErrorsHaveNoVersion"}},
+	})},
 
-	{name: "There is no cache", guard: &mutation{options: func(o *idempotent.Options) {
-		o.CacheEntries = 0
-	}}, caught: []string{"FM38_CacheKnowsTheExpiry"}},
-	{name: "Cached records do not expire", guard: &mutation{options: func(o *idempotent.Options) {
-		o.CacheAge = 24 * time.Hour
-	}}, caught: []string{"FM38_CacheAges"}},
-	{name: "Every record is cached", guard: &mutation{calls: remembers}, caught: []string{"FM38_OnlyCompletedRecordsAreCached"}},
-	{name: "WaitFor is ignored", guard: &mutation{options: func(o *idempotent.Options) {
-		o.WaitFor = 0
-	}}, caught: []string{"FM37_TwinCompletes", "FM37_TwinCrashes", "FM37_StoreFailsWhileWaiting"}},
+	{name: "There is no cache", caught: "FM38_CacheKnowsTheExpiry",
+		guard: options(func(o *idempotent.Options) { o.CacheEntries = 0 })},
+	{name: "Cached records do not expire", caught: "FM38_CacheAges",
+		guard: options(func(o *idempotent.Options) { o.CacheAge = 24 * time.Hour })},
+	{name: "Every record is cached", caught: "FM38_OnlyCompletedRecordsAreCached",
+		guard: &mutation{calls: remembers}},
+	{name: "WaitFor is ignored", caught: "FM37_TwinCompletes FM37_TwinCrashes FM37_StoreFailsWhileWaiting",
+		guard: options(func(o *idempotent.Options) { o.WaitFor = 0 })},
 }
 
 // unguarded runs every request without a record.
 var unguarded, _ = idempotent.New(newShelf(), func(o *idempotent.Options) { o.Disabled = true })
 
-// mutatesCalls is a mutation of the calls between a guard and its store.
-type mutatesCalls = func(now func() time.Time) func(context.Context, *StoreCall)
+func options(f func(*idempotent.Options)) *mutation { return &mutation{options: f} }
+func asking(f func(*asked)) *mutation               { return &mutation{request: f} }
 
-// writes changes a record before it is written, or refuses it.
-func writes(write func(*driver.Record) error) mutatesCalls {
+// always is a mutation of the calls between a guard and its store.
+func always(f func(context.Context, *StoreCall)) *mutation {
+	return &mutation{calls: func(func() time.Time) func(context.Context, *StoreCall) { return f }}
+}
+
+// writes changes a record before it is written.
+func writes(write func(*driver.Record)) *mutation {
+	return refuses(func(r *driver.Record) bool {
+		write(r)
+		return false
+	})
+}
+
+// refuses makes writes fail.
+func refuses(refuse func(*driver.Record) bool) *mutation {
 	return always(func(ctx context.Context, c *StoreCall) {
-		if c.Op == driver.OpInsert || c.Op == driver.OpReplace {
-			c.Err = write(&c.Record)
+		if (c.Op == driver.OpInsert || c.Op == driver.OpReplace) && refuse(&c.Record) {
+			c.Err = ErrInjected
+			return
 		}
-		if c.Err == nil {
-			c.Do(ctx)
-		}
+		c.Do(ctx)
 	})
 }
 
 // owns takes a record that a write met for its own.
-func owns(owns func(met *driver.Record, r driver.Record) bool) mutatesCalls {
+func owns(owns func(met *driver.Record, r driver.Record) bool) *mutation {
 	return always(func(ctx context.Context, c *StoreCall) {
 		c.Do(ctx)
 		if c.Op != driver.OpGet && c.Current != nil && owns(c.Current, c.Record) {
@@ -199,7 +184,7 @@ func owns(owns func(met *driver.Record, r driver.Record) bool) mutatesCalls {
 }
 
 // reads changes what the store returned.
-func reads(read func(*driver.Record)) mutatesCalls {
+func reads(read func(*driver.Record)) *mutation {
 	return always(func(ctx context.Context, c *StoreCall) {
 		if c.Do(ctx); c.Current != nil {
 			read(c.Current)
@@ -208,17 +193,13 @@ func reads(read func(*driver.Record)) mutatesCalls {
 }
 
 // puts changes when a large result expires.
-func puts(until func(time.Time) time.Time) mutatesCalls {
+func puts(until func(time.Time) time.Time) *mutation {
 	return always(func(ctx context.Context, c *StoreCall) {
 		if c.Op == driver.OpPutChunks {
 			c.Record.Expires = until(c.Record.Expires)
 		}
 		c.Do(ctx)
 	})
-}
-
-func always(f func(context.Context, *StoreCall)) mutatesCalls {
-	return func(func() time.Time) func(context.Context, *StoreCall) { return f }
 }
 
 // judgesLate replaces a record that expired while it was being read.

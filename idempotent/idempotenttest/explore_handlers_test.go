@@ -6,9 +6,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,107 +132,99 @@ func refer(ctx context.Context, _ string) (charge, error) {
 	return post(ctx, "1", "Reference", idempotent.DownstreamKey(ctx))
 }
 
-func asks(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-	return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?key="+r.ID.DownstreamKey(), nil)
+// resolves adds a reconciler that asks f about each charge.
+func resolves(w *idempotenttest.World, f idempotent.ResolveFunc) {
+	w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
+		return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": f})
+	})
+}
+
+// asks is a resolver that asks the bank.
+func asks(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bank.test/charges?key="+r.ID.DownstreamKey(), nil)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return idempotent.ProvenNotExecuted(r.Token), nil
+	case http.StatusOK:
+		var c charge
+		err := json.NewDecoder(answer.Body).Decode(&c)
+		return idempotent.Resolved(c), err
+	}
+	return idempotent.Resolution{}, fmt.Errorf("the bank answered %s", answer.Status)
+}
+
+// failing returns another error than that of a charge.
+func failing(as func(error) error) handler {
+	return func(ctx context.Context, s string) (charge, error) {
+		c, err := refer(ctx, s)
 		if err != nil {
-			return idempotent.Resolution{}, err
+			return c, as(err)
 		}
-		answer, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return idempotent.Resolution{}, err
-		}
-		defer answer.Body.Close()
-		switch answer.StatusCode {
-		case http.StatusNotFound:
-			return idempotent.ProvenNotExecuted(r.Token), nil
-		case http.StatusOK:
-			var c charge
-			err := json.NewDecoder(answer.Body).Decode(&c)
-			return idempotent.Resolved(c), err
-		}
-		return idempotent.Resolution{}, fmt.Errorf("the bank answered %s", answer.Status)
-	}})
+		return c, nil
+	}
+}
+
+// inStep makes a charge in a step.
+func inStep(f handler, optFns ...func(*idempotent.StepOptions)) handler {
+	return func(ctx context.Context, s string) (charge, error) {
+		return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return f(ctx, s) }, optFns...)
+	}
+}
+
+// counting sends another key with each charge of a world.
+func counting() handler {
+	n := 0
+	return func(ctx context.Context, _ string) (charge, error) {
+		n++
+		return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
+	}
 }
 
 // wrong are handlers with one mistake each.
 var wrong = map[string]func(w *idempotenttest.World){
-	"NotExecuted after sending": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			c, err := refer(ctx, s)
-			if err != nil {
-				return c, idempotent.NotExecuted(err)
-			}
-			return c, nil
-		})
-	},
-	"an effect outside a step": func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, refer)
-	},
+	"NotExecuted after sending": handling(idempotent.Reconcile, keyless, false, failing(idempotent.NotExecuted)),
+	"an effect outside a step":  handling(idempotent.Resume, keyless, false, refer),
 	"no downstream key under Rerun": func(w *idempotenttest.World) {
-		n := 0
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			n++
-			return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
-		})
+		handles(w, idempotent.Rerun, &bank{}, true, counting())
 	},
 	"no downstream key under Resume": func(w *idempotenttest.World) {
-		n := 0
-		handles(w, idempotent.Resume, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) {
-				n++
-				return post(ctx, "1", "Idempotency-Key", fmt.Sprint("key-", n))
-			})
-		})
+		handles(w, idempotent.Resume, &bank{}, true, inStep(counting()))
 	},
-	"another key": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, _ string) (charge, error) {
-			e, _ := idempotent.FromContext(ctx)
-			return post(ctx, "1", "Idempotency-Key", fmt.Sprint(idempotent.DownstreamKey(ctx), "-", e.Attempt()))
-		})
-	},
-	"another context": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, func(ctx context.Context, _ string) (charge, error) {
-			return post(context.Background(), "1", "Reference", idempotent.DownstreamKey(ctx))
-		})
-	},
-	"AtMostOnce forgotten": func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) })
-		})
-	},
+	"another key": handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (charge, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return post(ctx, "1", "Idempotency-Key", fmt.Sprint(idempotent.DownstreamKey(ctx), "-", e.Attempt()))
+	}),
+	"another context": handling(idempotent.Reconcile, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		return post(context.Background(), "1", "Reference", idempotent.DownstreamKey(ctx))
+	}),
+	"AtMostOnce forgotten": handling(idempotent.Resume, keyless, false, inStep(refer)),
 	"a row without a unique column": func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
 			_, err := db.ExecContext(ctx, "INSERT INTO charges VALUES (?)", id)
 			return err
 		})
 	},
-	"a key for a provider without keys": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, pay)
-	},
-	"a provider that forgets keys": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{memory: 30 * time.Second}, true, pay)
-	},
-	"a short retention": func(w *idempotenttest.World) {
-		b := &bank{noKeys: true}
-		w.Provider(b)
-		w.AtMostOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Reconcile, refer, func(o *idempotent.Options) { o.Retention = time.Hour }))
-	},
+	"a key for a provider without keys": handling(idempotent.Reconcile, keyless, false, pay),
+	"a provider that forgets keys":      handling(idempotent.Rerun, forgetful, true, pay),
+	"a short retention":                 handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Options) { o.Retention = time.Hour }),
 	"an amount that is not in the fingerprint": func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
 			return idempotent.Key{Operation: "charge", Scope: "acme", ID: o.ID, Fingerprint: idempotent.FingerprintBytes([]byte(o.ID))}, nil
 		})
 	},
-	"no resolver": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-	},
+	"no resolver": handling(idempotent.Reconcile, keyless, true, refer),
 	"proven too early": func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-				return idempotent.ProvenNotExecuted(r.Token), nil
-			}})
+		resolves(w, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.ProvenNotExecuted(r.Token), nil
 		})
 	},
 	"an effect outside every point": func(w *idempotenttest.World) {
@@ -242,26 +238,22 @@ var wrong = map[string]func(w *idempotenttest.World){
 	},
 	"a broken invariant": func(w *idempotenttest.World) {
 		b := &bank{noKeys: true}
-		w.Provider(b)
 		w.Check("charges", func() error {
 			if n := b.count(); n > 1 {
 				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
-		w.AtLeastOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+		repeats(w, b)
 	},
 	"a resolver with another value": func(w *idempotenttest.World) {
 		b := &bank{noKeys: true}
 		handles(w, idempotent.Reconcile, b, true, refer)
-		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
-			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-				if b.byKey[r.ID.DownstreamKey()] == "" {
-					return idempotent.ProvenNotExecuted(r.Token), nil
-				}
-				return idempotent.Resolved(charge{"settled"}), nil
-			}})
+		resolves(w, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if b.byKey[r.ID.DownstreamKey()] == "" {
+				return idempotent.ProvenNotExecuted(r.Token), nil
+			}
+			return idempotent.Resolved(charge{"settled"}), nil
 		})
 	},
 	"a step name that changes": func(w *idempotenttest.World) {
@@ -271,12 +263,10 @@ var wrong = map[string]func(w *idempotenttest.World){
 			return idempotent.Step(ctx, fmt.Sprint("charge-", n), func(ctx context.Context) (charge, error) { return pay(ctx, s) })
 		})
 	},
-	"a goroutine that goes on": func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, func(ctx context.Context, s string) (charge, error) {
-			go pay(ctx, s)
-			return charge{"ch_1"}, nil
-		})
-	},
+	"a goroutine that goes on": handling(idempotent.Rerun, honest, true, func(ctx context.Context, s string) (charge, error) {
+		go pay(ctx, s)
+		return charge{"ch_1"}, nil
+	}),
 	"an ignored error of Commit": func(w *idempotenttest.World) {
 		ordering(w, func(ctx context.Context, _ dynamostore.Client, id string) (string, error) {
 			_ = dynamostore.Commit(ctx, id, put("orders", id))
@@ -294,14 +284,8 @@ var wrong = map[string]func(w *idempotenttest.World){
 		})
 	},
 	"Final for a temporary failure": func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, func(ctx context.Context, s string) (charge, error) {
-			c, err := refer(ctx, s)
-			if err != nil {
-				return c, idempotent.Final("failed", "the bank failed")
-			}
-			return c, nil
-		})
-		w.Reconciler(asks)
+		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, failing(func(error) error { return idempotent.Final("failed", "the bank failed") }))
+		resolves(w, asks)
 	},
 }
 
@@ -340,14 +324,31 @@ func amounts(w *idempotenttest.World, key idempotent.KeyFunc[order]) {
 	}, order{"1", "99"})
 }
 
-func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler) {
+// repeats adds a handler that charges again in each run.
+func repeats(w *idempotenttest.World, b *bank) {
+	w.Provider(b)
+	w.AtLeastOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+}
+
+func honest() *bank    { return &bank{} }
+func keyless() *bank   { return &bank{noKeys: true} }
+func forgetful() *bank { return &bank{memory: 30 * time.Second} }
+
+// handling adds a handler to each world, with a new bank.
+func handling(recovery idempotent.Recovery, newBank func() *bank, exactly bool, f handler,
+	optFns ...func(*idempotent.Options)) func(*idempotenttest.World) {
+	return func(w *idempotenttest.World) { handles(w, recovery, newBank(), exactly, f, optFns...) }
+}
+
+func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler, optFns ...func(*idempotent.Options)) {
 	w.Provider(b)
 	if exactly {
 		w.ExactlyOnce("charge", b.count)
 	} else {
 		w.AtMostOnce("charge", b.count)
 	}
-	idempotenttest.Handle(w, "order-1", guarded(recovery, f))
+	idempotenttest.Handle(w, "order-1", guarded(recovery, f, optFns...))
 }
 
 // right are handlers without a mistake, and what their schedules have to show.
@@ -355,16 +356,12 @@ var right = map[string]struct {
 	body  func(w *idempotenttest.World)
 	facts []event.Kind
 }{
-	"at most once under Reconcile": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Reconcile, &bank{noKeys: true}, false, refer)
-	}, []event.Kind{event.MarkedUnknown, event.Unresolved, event.InProgress, event.Replayed}},
+	"at most once under Reconcile": {handling(idempotent.Reconcile, keyless, false, refer), []event.Kind{event.MarkedUnknown, event.Unresolved, event.InProgress, event.Replayed}},
 	"resolved under Reconcile": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, &bank{noKeys: true}, true, refer)
-		w.Reconciler(asks)
+		resolves(w, asks)
 	}, []event.Kind{event.Resolved, event.TakenOver, event.ReconcileFailed}},
-	"Rerun with a key": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{}, true, pay)
-	}, []event.Kind{event.TakenOver}},
+	"Rerun with a key": {handling(idempotent.Rerun, honest, true, pay), []event.Kind{event.TakenOver}},
 	"another amount": {func(w *idempotenttest.World) {
 		amounts(w, idempotent.KeyFrom("charge", func(o order) (string, string) { return "acme", o.ID }))
 	}, []event.Kind{event.TakenOver, event.Mismatch}},
@@ -389,14 +386,11 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a predecessor": {func(w *idempotenttest.World) {
-		b := &bank{charges: 1} // by the earlier program
-		w.Provider(b)
-		w.ExactlyOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, pay, func(o *idempotent.Options) {
+		handles(w, idempotent.Rerun, &bank{charges: 1}, true, pay, func(o *idempotent.Options) { // charged by the earlier program
 			o.Predecessor = func(ctx context.Context, _ idempotent.Key) (result any, found bool, err error) {
 				return charge{"ch_1"}, true, w.Do(ctx, "the earlier table", func() error { return nil })
 			}
-		}))
+		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a database": {func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
@@ -416,10 +410,7 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver}},
 	"at least once": {func(w *idempotenttest.World) {
-		b := &bank{noKeys: true}
-		w.Provider(b)
-		w.AtLeastOnce("charge", b.count)
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+		repeats(w, &bank{noKeys: true})
 	}, []event.Kind{event.TakenOver}},
 	"another effect": {func(w *idempotenttest.World) {
 		mails := map[string]bool{}
@@ -435,20 +426,13 @@ var right = map[string]struct {
 			}
 		})
 	}, []event.Kind{event.TakenOver, event.Retryable}},
-	"steps with keys": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{}, true, twice)
-	}, []event.Kind{event.TakenOver, event.StepReplayed}},
+	"steps with keys": {handling(idempotent.Resume, honest, true, twice), []event.Kind{event.TakenOver, event.StepReplayed}},
 	"a Commit": {func(w *idempotenttest.World) {
 		ordering(w, func(ctx context.Context, _ dynamostore.Client, id string) (string, error) {
 			return id, dynamostore.Commit(ctx, id, put("orders", id))
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
-	"a step without keys": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Resume, &bank{noKeys: true}, false, func(ctx context.Context, s string) (charge, error) {
-			return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) },
-				func(o *idempotent.StepOptions) { o.AtMostOnce = true })
-		})
-	}, []event.Kind{event.MarkedUnknown, event.StepReplayed}},
+	"a step without keys": {handling(idempotent.Resume, keyless, false, inStep(refer, func(o *idempotent.StepOptions) { o.AtMostOnce = true })), []event.Kind{event.MarkedUnknown, event.StepReplayed}},
 }
 
 const (
@@ -492,5 +476,85 @@ func twice(ctx context.Context, s string) (charge, error) {
 	if _, err := idempotent.Step(ctx, "charge-1", func(context.Context) (int, error) { return 1, nil }); err != nil {
 		return charge{}, err
 	}
-	return idempotent.Step(ctx, "charge", func(ctx context.Context) (charge, error) { return refer(ctx, s) })
+	return inStep(refer)(ctx, s)
+}
+
+// table is a database with one table, for [database/sql.OpenDB]. It knows INSERT, and counts
+// the rows with an ID. A transaction adds its rows when it commits.
+type table struct{ ids []string }
+
+func (t *table) Connect(context.Context) (driver.Conn, error) { return &session{table: t}, nil }
+func (t *table) Driver() driver.Driver                        { return nil }
+
+// session is a connection.
+type session struct {
+	table *table
+	open  bool // a transaction is
+	added []string
+}
+
+func (s *session) Prepare(query string) (driver.Stmt, error) { return statement{s, query}, nil }
+func (s *session) Close() error                              { return nil }
+
+func (s *session) Begin() (driver.Tx, error) {
+	s.open = true
+	return s, nil
+}
+
+func (s *session) Commit() error {
+	if !s.open {
+		return errors.New("no transaction")
+	}
+	s.table.ids, s.added, s.open = append(s.table.ids, s.added...), nil, false
+	return nil
+}
+
+func (s *session) Rollback() error {
+	s.added, s.open = nil, false
+	return nil
+}
+
+type statement struct {
+	session *session
+	query   string
+}
+
+func (s statement) Close() error  { return nil }
+func (s statement) NumInput() int { return strings.Count(s.query, "?") }
+
+func (s statement) Exec(args []driver.Value) (driver.Result, error) {
+	t := s.session
+	t.added = append(t.added, args[0].(string))
+	if !t.open {
+		t.open = true
+		return driver.RowsAffected(1), t.Commit()
+	}
+	return driver.RowsAffected(1), nil
+}
+
+func (s statement) Query(args []driver.Value) (driver.Rows, error) {
+	n := 0
+	for _, id := range slices.Concat(s.session.table.ids, s.session.added) {
+		if id == args[0] {
+			n++
+		}
+	}
+	return &counted{n: int64(n)}, nil
+}
+
+// counted is one row with a count.
+type counted struct {
+	n    int64
+	read bool
+}
+
+func (c *counted) Columns() []string { return []string{"count"} }
+func (c *counted) Close() error      { return nil }
+
+func (c *counted) Next(row []driver.Value) error {
+	if c.read {
+		return io.EOF
+	}
+	row[0], c.read = c.n, true
+	return nil
 }

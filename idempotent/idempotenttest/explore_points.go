@@ -160,51 +160,57 @@ func (w *World) meet(pt *pending) (h harm) {
 	if h = w.await(pt); pt.err != nil {
 		return h
 	}
-	switch h {
-	case killedBefore, inFlight:
-		pt.err = errKilled
-	case refusedCall:
-		pt.err = errRefused
-	case lostRequest:
-		pt.err = errReply
-	case unavailable:
-	case hangs:
-		select {
-		case <-pt.done:
-			if pt.kind != sqlPoint {
-				time.Sleep(time.Millisecond) // behind all that ends at the same moment
-			}
-			pt.err = context.DeadlineExceeded
-		case <-p.dead:
-			pt.err = errKilled
-		}
-	case sentTwice:
-		_ = pt.do()
-		pt.err = pt.do()
-	default:
-		pt.err = pt.do()
-		switch h {
-		case killedAfter:
-			pt.err = errKilled
-		case lostReply:
-			pt.err = errReply
-		case lateReply:
-			w.park(pt)
-		}
-	}
+	pt.err = w.fate(pt, h).meet(pt.do)
 	w.signal()
 	return h
 }
 
+// fate returns what a harm does to a call.
+func (w *World) fate(pt *pending, h harm) fate {
+	switch h {
+	case killedBefore, inFlight:
+		return fate{err: errKilled}
+	case killedAfter:
+		return fate{arrives: 1, err: errKilled}
+	case refusedCall:
+		return fate{err: errRefused}
+	case lostRequest:
+		return fate{err: errReply}
+	case lostReply:
+		return fate{arrives: 1, err: errReply}
+	case lateReply:
+		return fate{arrives: 1, after: func() error { return w.park(pt) }}
+	case sentTwice:
+		return fate{arrives: 2}
+	case unavailable:
+		return fate{}
+	case hangs:
+		return fate{before: pt.hang}
+	}
+	return fate{arrives: 1}
+}
+
+// hang waits until the context of a call ends, or its process.
+func (pt *pending) hang() error {
+	select {
+	case <-pt.done:
+		if pt.kind != sqlPoint {
+			time.Sleep(time.Millisecond) // behind all that ends at the same moment
+		}
+		return context.DeadlineExceeded
+	case <-pt.process.dead:
+		return errKilled
+	}
+}
+
 // park waits after a call until the driver lets the process continue.
-func (w *World) park(pt *pending) {
+func (w *World) park(pt *pending) error {
 	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), done: pt.done, late: true}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, after)
 	w.mu.Unlock()
-	if w.await(after); after.err != nil {
-		pt.err = after.err
-	}
+	w.await(after)
+	return after.err
 }
 
 // await waits until the driver lets a call go on, or its process is killed. A statement of

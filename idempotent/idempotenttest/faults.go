@@ -114,6 +114,42 @@ func (f *Faults) wait(ctx context.Context, c Call) {
 	}
 }
 
+// fate is what happens to a call at a point, of [Explore] or of [Faults].
+type fate struct {
+	arrives int          // how often the call is made
+	before  func() error // is called first; with an error, that is all that happens
+	after   func() error // is called before the reply arrives, and can replace it
+	err     error        // in place of the reply
+	// lose gets each reply that the caller does not get. It returns false if the call
+	// got none: then its error is the caller's.
+	lose func(error) bool
+}
+
+// meet makes a call with its fate, and returns what its caller gets.
+func (f fate) meet(call func() error) error {
+	if f.before != nil {
+		if err := f.before(); err != nil {
+			return err
+		}
+	}
+	var reply error
+	for n := range f.arrives {
+		reply = call()
+		if lost := n+1 < f.arrives || f.err != nil; lost && f.lose != nil && !f.lose(reply) {
+			return reply
+		}
+	}
+	if f.after != nil {
+		if err := f.after(); err != nil {
+			return err
+		}
+	}
+	if f.err != nil {
+		return f.err
+	}
+	return reply
+}
+
 // line describes how calls of one kind are made, and how they fail.
 type line[T any] struct {
 	make   func() (T, error)
@@ -123,39 +159,44 @@ type line[T any] struct {
 }
 
 // through makes one call of op, with its planned fault.
-func through[T any](ctx context.Context, f *Faults, op driver.Op, l line[T]) (T, error) {
+func through[T any](ctx context.Context, f *Faults, op driver.Op, l line[T]) (reply T, err error) {
 	c, fault := f.plan(op)
-	var none T
+	wait := func() error {
+		f.count(c, fault)
+		f.wait(ctx, c)
+		return nil
+	}
+	at := fate{arrives: 1, lose: func(err error) bool {
+		if err != nil && !l.heard(err) {
+			return false
+		}
+		l.lose(reply)
+		reply = *new(T)
+		f.count(c, fault)
+		return true
+	}}
 	switch fault {
 	case NoFault:
-		return l.make()
 	case LostRequest:
 		f.count(c, fault)
-		return none, ErrInjected
+		at.arrives, at.err = 0, ErrInjected
 	case SlowRequest:
-		f.count(c, fault)
-		f.wait(ctx, c)
-		return l.make()
+		at.before = wait
 	case SlowReply:
-		v, err := l.make()
-		f.count(c, fault)
-		f.wait(ctx, c)
-		return v, err
-	case LostReply, Repeated:
-		v, err := l.make()
-		if err != nil && !l.heard(err) {
-			return v, err // there is no reply to lose
-		}
-		l.lose(v)
-		f.count(c, fault)
-		if fault == Repeated {
-			return l.make()
-		}
-		return none, ErrInjected
+		at.after = wait
+	case LostReply:
+		at.err = ErrInjected
+	case Repeated:
+		at.arrives = 2
 	default:
 		f.count(c, fault)
 		return l.refuse(fault)
 	}
+	err = at.meet(func() (err error) {
+		reply, err = l.make()
+		return err
+	})
+	return reply, err
 }
 
 // refused returns the error of a call that a fault refused by its name.

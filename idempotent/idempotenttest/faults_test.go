@@ -84,94 +84,121 @@ func TestSeeded(t *testing.T) {
 	}
 }
 
-// What each fault does to a call that writes: what its caller gets, and how
-// often the call arrives.
-func TestFaultsOfAStore(t *testing.T) {
+// What each fault does to a write in a store, and to a request of the AWS SDK: what its
+// caller gets, and how often the call arrives.
+func TestFaults(t *testing.T) {
 	t.Parallel()
-	for fault, want := range map[Fault]struct {
-		fails   bool
-		arrives int
-		met     bool // the caller gets a record: its own
-	}{
-		NoFault:              {false, 1, false},
-		LostRequest:          {true, 0, false},
-		LostReply:            {true, 1, false},
-		Repeated:             {false, 2, true},
-		SlowRequest:          {false, 1, false},
-		SlowReply:            {false, 1, false},
-		Throttled:            {true, 0, false},
-		"SomeOtherException": {true, 0, false},
+	const reset = 0 // the connection
+	for fault, want := range map[Fault]struct{ status, arrives int }{
+		NoFault:                 {200, 1},
+		LostRequest:             {reset, 0},
+		LostReply:               {reset, 1},
+		Repeated:                {200, 2},
+		SlowRequest:             {200, 1},
+		SlowReply:               {200, 1},
+		ThroughputExceeded:      {400, 0},
+		Throttled:               {400, 0},
+		InternalError:           {500, 0},
+		TransactionConflict:     {400, 0},
+		ReplicatedWriteConflict: {400, 0},
+		"SomeOtherException":    {400, 0},
 	} {
-		t.Run(string(fault), func(t *testing.T) {
-			t.Parallel()
-			below := &Faults{} // counts the calls that arrive
+		// through makes a call of op that gets the fault, and counts what happens to it.
+		through := func(t *testing.T, op driver.Op, call func(*Faults) (arrived int)) {
 			slow := 0
-			f := &Faults{Plan: On(driver.OpInsert, fault), Slow: func(context.Context, Call) { slow++ }}
-			s := f.Store(below.Store(memstore.New()))
-			r := fullRecord()
-			met, err := s.Insert(t.Context(), r, now())
-			if (err != nil) != want.fails || want.fails && !errors.Is(err, ErrInjected) {
-				t.Errorf("the caller got error %v", err)
-			}
-			if got := below.Calls(driver.OpInsert); got != want.arrives {
+			f := &Faults{Plan: On(op, fault), Slow: func(context.Context, Call) { slow++ }}
+			if got := call(f); got != want.arrives {
 				t.Errorf("the call arrived %d times, want %d", got, want.arrives)
 			}
-			if (met != nil) != want.met || met != nil && met.Version != r.Version {
-				t.Errorf("the caller got %s", describe(met))
-			}
-			if got := f.Injected()[Injection{driver.OpInsert, fault}]; got != one(fault != NoFault) {
+			if got := f.Injected()[Injection{op, fault}]; got != one(fault != NoFault) {
 				t.Errorf("the fault was counted %d times", got)
 			}
 			if want := one(fault == SlowRequest || fault == SlowReply); slow != want {
 				t.Errorf("Slow was called %d times, want %d", slow, want)
 			}
-			_, err = s.Get(t.Context(), r.ID)
-			if there := !errors.Is(err, idempotent.ErrNoRecord); there != (want.arrives > 0) {
-				t.Errorf("Get after it: error %v", err)
-			}
-			if f.Calls(driver.OpInsert) != 1 || f.Calls(driver.OpGet) != 1 || f.Calls("") != 2 {
-				t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(driver.OpInsert), f.Calls(driver.OpGet), f.Calls(""))
-			}
+		}
+		t.Run("Store/"+string(fault), func(t *testing.T) {
+			t.Parallel()
+			through(t, driver.OpInsert, func(f *Faults) int {
+				below, r := &Faults{}, fullRecord()
+				s := f.Store(below.Store(memstore.New()))
+				met, err := s.Insert(t.Context(), r, now())
+				if fails := want.status != 200; (err != nil) != fails || fails && !errors.Is(err, ErrInjected) {
+					t.Errorf("the caller got error %v", err)
+				}
+				if own := met != nil && met.Version == r.Version; own != (fault == Repeated) || met != nil && !own {
+					t.Errorf("the caller got %s", describe(met))
+				}
+				_, err = s.Get(t.Context(), r.ID)
+				if there := !errors.Is(err, idempotent.ErrNoRecord); there != (want.arrives > 0) {
+					t.Errorf("Get after it: error %v", err)
+				}
+				if f.Calls(driver.OpInsert) != 1 || f.Calls(driver.OpGet) != 1 || f.Calls("") != 2 {
+					t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(driver.OpInsert), f.Calls(driver.OpGet), f.Calls(""))
+				}
+				return below.Calls(driver.OpInsert)
+			})
 		})
+		t.Run("Transport/"+string(fault), func(t *testing.T) {
+			t.Parallel()
+			through(t, "PutItem", func(f *Faults) int {
+				url, arrived := service(t)
+				resp, text, err := send(t.Context(), t, f, nil, url, "DynamoDB_20120810.PutItem", strings.NewReader("the item"))
+				switch {
+				case want.status == reset:
+					if !errors.Is(err, ErrInjected) {
+						t.Errorf("got error %v, want ErrInjected", err)
+					}
+				case err != nil:
+					t.Errorf("got error %v", err)
+				case resp.StatusCode != want.status:
+					t.Errorf("got status %s, want %d", resp.Status, want.status)
+				case want.status == 200 && text != "the item":
+					t.Errorf("got the reply %q", text)
+				case want.status != 200:
+					isException(t, resp, text, fault)
+				}
+				return int(arrived.Load())
+			})
+		})
+	}
+}
+
+// isException checks that a reply is one with which DynamoDB refuses a request.
+func isException(t *testing.T, resp *http.Response, text string, fault Fault) {
+	t.Helper()
+	var exception struct {
+		Type string `json:"__type"`
+	}
+	if err := json.Unmarshal([]byte(text), &exception); err != nil || !strings.HasSuffix(exception.Type, "#"+string(fault)) {
+		t.Errorf("got the reply %q, want the exception %s", text, fault)
+	}
+	if resp.ContentLength != int64(len(text)) || resp.Request == nil || resp.Header.Get("Content-Type") != "application/x-amz-json-1.0" {
+		t.Errorf("the reply is not one of DynamoDB: %+v", resp)
 	}
 }
 
 // Every method gets its faults under its own name.
 func TestFaultsOfEveryMethod(t *testing.T) {
 	t.Parallel()
-	for op, call := range map[driver.Op]func(context.Context, chunkStore, driver.Record) error{
-		driver.OpInsert: func(ctx context.Context, s chunkStore, r driver.Record) error {
-			_, err := s.Insert(ctx, r, now())
-			return err
-		},
-		driver.OpReplace: func(ctx context.Context, s chunkStore, r driver.Record) error {
-			_, err := s.Replace(ctx, r, r.Version)
-			return err
-		},
-		driver.OpGet: func(ctx context.Context, s chunkStore, r driver.Record) error {
-			_, err := s.Get(ctx, r.ID)
-			return err
-		},
-		driver.OpPutChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
-			_, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires)
-			return err
-		},
-		driver.OpGetChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
-			_, err := s.GetChunks(ctx, r.ID, r.Version, 1)
-			return err
-		},
+	ctx, r := t.Context(), fullRecord()
+	for op, call := range map[driver.Op]func(chunkStore) error{
+		driver.OpInsert:    func(s chunkStore) error { _, err := s.Insert(ctx, r, now()); return err },
+		driver.OpReplace:   func(s chunkStore) error { _, err := s.Replace(ctx, r, r.Version); return err },
+		driver.OpGet:       func(s chunkStore) error { _, err := s.Get(ctx, r.ID); return err },
+		driver.OpPutChunks: func(s chunkStore) error { _, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); return err },
+		driver.OpGetChunks: func(s chunkStore) error { _, err := s.GetChunks(ctx, r.ID, r.Version, 1); return err },
 	} {
 		below, f := &Faults{}, &Faults{Plan: On(op, LostReply, 2)}
-		s, r := f.Store(below.Store(newChunkShelf())).(chunkStore), fullRecord()
-		if _, err := s.PutChunks(t.Context(), r.ID, r.Version, r.Result, r.Expires); err != nil && op != driver.OpPutChunks {
+		shelf := newChunkShelf()
+		if _, err := shelf.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); err != nil {
 			t.Fatal(err)
 		}
-		if op != driver.OpPutChunks {
-			if err := call(t.Context(), s, r); errors.Is(err, ErrInjected) {
-				t.Errorf("%s: the first call met the fault of the second", op)
-			}
+		s := f.Store(below.Store(shelf)).(chunkStore)
+		if err := call(s); errors.Is(err, ErrInjected) {
+			t.Errorf("%s: the first call met the fault of the second", op)
 		}
-		if err := call(t.Context(), s, r); !errors.Is(err, ErrInjected) {
+		if err := call(s); !errors.Is(err, ErrInjected) {
 			t.Errorf("%s: got error %v, want ErrInjected", op, err)
 		}
 		if got := below.Calls(op); got != 2 {
@@ -254,65 +281,6 @@ func send(ctx context.Context, t *testing.T, f *Faults, base http.RoundTripper, 
 		t.Fatal(err)
 	}
 	return resp, string(text), nil
-}
-
-func TestFaultsOfATransport(t *testing.T) {
-	t.Parallel()
-	for fault, want := range map[Fault]struct {
-		status  int // 0: a reset connection
-		arrives int32
-	}{
-		NoFault:                 {200, 1},
-		LostRequest:             {0, 0},
-		LostReply:               {0, 1},
-		Repeated:                {200, 2},
-		SlowRequest:             {200, 1},
-		SlowReply:               {200, 1},
-		ThroughputExceeded:      {400, 0},
-		Throttled:               {400, 0},
-		InternalError:           {500, 0},
-		TransactionConflict:     {400, 0},
-		ReplicatedWriteConflict: {400, 0},
-	} {
-		t.Run(string(fault), func(t *testing.T) {
-			t.Parallel()
-			url, arrived := service(t)
-			slow := 0
-			f := &Faults{Plan: On("PutItem", fault), Slow: func(context.Context, Call) { slow++ }}
-			resp, text, err := send(t.Context(), t, f, nil, url, "DynamoDB_20120810.PutItem", strings.NewReader("the item"))
-			switch {
-			case want.status == 0:
-				if !errors.Is(err, ErrInjected) {
-					t.Errorf("got error %v, want ErrInjected", err)
-				}
-			case err != nil:
-				t.Errorf("got error %v", err)
-			case resp.StatusCode != want.status:
-				t.Errorf("got status %s, want %d", resp.Status, want.status)
-			case want.status == 200 && text != "the item":
-				t.Errorf("got the reply %q", text)
-			case want.status != 200:
-				var exception struct {
-					Type string `json:"__type"`
-				}
-				if err := json.Unmarshal([]byte(text), &exception); err != nil || !strings.HasSuffix(exception.Type, "#"+string(fault)) {
-					t.Errorf("got the reply %q, want the exception %s", text, fault)
-				}
-				if resp.ContentLength != int64(len(text)) || resp.Request == nil || resp.Header.Get("Content-Type") != "application/x-amz-json-1.0" {
-					t.Errorf("the reply is not one of DynamoDB: %+v", resp)
-				}
-			}
-			if got := arrived.Load(); got != want.arrives {
-				t.Errorf("the request arrived %d times, want %d", got, want.arrives)
-			}
-			if got := f.Injected()[Injection{"PutItem", fault}]; got != one(fault != NoFault) {
-				t.Errorf("the fault was counted %d times", got)
-			}
-			if want := one(fault == SlowRequest || fault == SlowReply); slow != want {
-				t.Errorf("Slow was called %d times, want %d", slow, want)
-			}
-		})
-	}
 }
 
 // The name of a request is its operation, or else its method.

@@ -59,7 +59,14 @@ type Fixture struct {
 type mutation struct {
 	options func(*idempotent.Options) // applied after those of the scenario
 	calls   func(now func() time.Time) func(context.Context, *StoreCall)
-	request func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler)
+	request func(*asked)
+}
+
+// asked is a request.
+type asked struct {
+	ctx     context.Context
+	key     idempotent.Key
+	handler handler
 }
 
 // newKey returns a key that no other test uses.

@@ -3,7 +3,6 @@
 package idempotenttest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 // history records what happened to the key of a lab: every write to its record,
@@ -292,26 +292,29 @@ func (l life) completion() *write {
 // record that exists at its end, or nil.
 //
 //   - INV-1: no handler is entered while another one's lease is live.
-//   - INV-2, INV-5, INV-8: the record changes only as the table of legal moves
-//     allows, see move. A handler is entered again only after its record became
-//     retryable, or under Rerun, and with the same key for the provider.
+//   - Each write may replace the record before it: see package invariant.
+//   - INV-2: the owner writes how its handler ended, and each run has the same key
+//     for the provider.
 //   - INV-3: all answers with a stored outcome, in one life of the record, are
 //     the same, and were reported by a handler or by evidence.
 //   - INV-4: a completed record is replaced only after its retention, or if an
 //     operator discards its outcome after its lease.
 //   - INV-6: another request under the key never gets its outcome.
 //   - INV-10: a handler is entered only under an acknowledged claim.
-//   - INV-12: a record begins with a claim and nothing else.
 //   - A handler's answer reaches its caller, whatever happens to the record.
 func (h *history) judge(final *driver.Record) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lives := h.lives(final)
 	for i, l := range lives {
+		var before *driver.Record
 		if i > 0 {
 			h.judgeSuccession(lives[i-1], l)
+			if !l[0].insert {
+				before = lives[i-1].last()
+			}
 		}
-		h.judgeLife(l)
+		h.judgeLife(before, l)
 	}
 	if len(lives) > 0 && final == nil {
 		if last := lives[len(lives)-1].last(); !h.removed[last.Version] {
@@ -391,32 +394,61 @@ func (h *history) lives(final *driver.Record) []life {
 // judgeSuccession checks that one life of the record may follow another.
 func (h *history) judgeSuccession(old, next life) {
 	last, at := old.last(), next[0].at
-	if !next[0].insert && last.State == driver.StateCompleted && ended(last, at) && h.forgot[last.Token()] {
+	if !next[0].insert && last.State == driver.StateCompleted && invariant.Ended(last, at) && h.forgot[last.Token()] {
 		return
 	}
-	expired := func(r *driver.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
-	if expired(last) || h.removed[last.Version] {
+	if invariant.Expired(last, at) || h.removed[last.Version] {
 		return
 	}
 	for _, w := range h.writes {
-		if w.open && w.was == last.Version && expired(&w.record) {
+		if w.open && w.was == last.Version && invariant.Expired(&w.record, at) {
 			return // its last write took effect, but the reply was lost
 		}
 	}
 	h.breaks("INV-4: a record that was %s was replaced by a new one before it expired", last.State)
 }
 
-// judgeLife checks how a record began, and each of its moves.
-func (h *history) judgeLife(l life) {
-	first := l[0].record
-	forgotten := first.State == driver.StateRetryable && first.Reason == driver.ReasonForgotten && first.Result == nil && !l[0].insert
-	if !forgotten && (first.State != driver.StateInProgress || first.Attempt != 1) {
-		h.breaks("INV-12: a record began as %s, attempt %d", first.State, first.Attempt)
-	}
-	for i, w := range l[1:] {
-		if err := h.move(&l[i].record, w); err != nil {
-			h.broken = append(h.broken, err)
+// judgeLife checks each write of a life. It began with a claim, or with a write that
+// discarded the outcome of the record before.
+func (h *history) judgeLife(before *driver.Record, l life) {
+	for _, w := range l {
+		r := &w.record
+		made := invariant.Write{Before: before, After: r, Insert: w.insert, Was: w.was, At: w.at, By: writerFor(r.Reason)}
+		var owner *run
+		if before != nil && made.By == invariant.Request {
+			owner = h.ownerOf(before.Owner)
+			made.Owner = owner != nil && owner.by == w.by
 		}
+		illegal := func(name, why string) {
+			if before == nil {
+				h.breaks("%s: %s", name, why)
+				return
+			}
+			h.breaks("%s: a record that was %s (%s) became %s (%s): %s", name, before.State, before.Reason, r.State, r.Reason, why)
+		}
+		for _, i := range invariant.Invariants {
+			if why := i.Broken(made); why != "" {
+				illegal(i.Name, why)
+			}
+		}
+		if made.Owner && r.State != driver.StateInProgress && !owner.reports(r) {
+			illegal("INV-2", "the handler ended differently")
+		}
+		before = r
+	}
+}
+
+// writerFor returns who writes for a reason.
+func writerFor(why driver.Reason) invariant.Writer {
+	switch why {
+	case driver.ReasonResolved:
+		return invariant.Evidence
+	case driver.ReasonLeaseEnded:
+		return invariant.Reconciler
+	case driver.ReasonForgotten:
+		return invariant.Forgetter
+	default:
+		return invariant.Request
 	}
 }
 
@@ -520,67 +552,6 @@ func (h *history) lifeOf(a *answer, lives []life) int {
 	return to - 1
 }
 
-// move checks that next may replace old within one life of a record. It
-// implements the table of states in the design for writes: which state may
-// follow which, written by which owner, and after which event.
-func (h *history) move(old *driver.Record, next *write) error {
-	r := &next.record
-	illegal := func(rule, why string) error {
-		return fmt.Errorf("%s: a record that was %s (%s) became %s (%s): %s", rule, old.State, old.Reason, r.State, r.Reason, why)
-	}
-	if r.ID != old.ID || r.Fingerprint != old.Fingerprint || !r.Created.Equal(old.Created) {
-		return illegal("INV-5", "it belongs to another request")
-	}
-	if old.State == driver.StateCompleted {
-		return illegal("INV-4", "completed is final")
-	}
-	if r.State != driver.StateCompleted {
-		if lost := lostStep(old.Steps, r.Steps); lost != "" {
-			return illegal("INV-11", "its step "+lost+" is missing or changed")
-		}
-	}
-	if r.State == driver.StateInProgress {
-		switch {
-		case old.State == driver.StateInProgress && r.Owner == old.Owner: // a step
-			if r.Attempt != old.Attempt || !r.LeaseEnd.Equal(old.LeaseEnd) || h.ownerOf(old.Owner) == nil || h.ownerOf(old.Owner).by != next.by {
-				return illegal("INV-5", "a step write is allowed to the owner only, and changes nothing else")
-			}
-			return nil
-		case old.State == driver.StateUnknown:
-			return illegal("INV-8", "a request does not change an unknown record")
-		case old.State == driver.StateInProgress && (!runsAgain(old) || !ended(old, next.at)):
-			return illegal("INV-1", "a takeover is not allowed")
-		case r.Owner == old.Owner || r.Attempt != old.Attempt+1:
-			return illegal("INV-5", "another attempt needs another owner")
-		}
-		return nil
-	}
-	if r.Owner != old.Owner || r.Attempt != old.Attempt {
-		return illegal("INV-5", "only a claim changes the owner")
-	}
-	switch r.Reason {
-	case driver.ReasonResolved:
-		if r.State == driver.StateUnknown || r.State == driver.StateRetryable && !ended(old, next.at) {
-			return illegal("INV-2", "evidence is not allowed yet")
-		}
-		return nil
-	case driver.ReasonLeaseEnded:
-		if r.State != driver.StateUnknown || old.State != driver.StateInProgress || !ended(old, next.at) {
-			return illegal("INV-9", "the lease has not ended")
-		}
-		return nil
-	default: // the owner reports
-	}
-	owner := h.ownerOf(old.Owner)
-	if owner == nil || owner.by != next.by {
-		return illegal("INV-5", "only the owner may write this")
-	}
-	if !owner.reports(r) {
-		return illegal("INV-2", "the handler ended differently")
-	}
-	return nil
-}
-
 // reports reports whether the ending of a run may be stored as the given
 // record.
 func (r *run) reports(as *driver.Record) bool {
@@ -602,35 +573,10 @@ func (r *run) reports(as *driver.Record) bool {
 	case driver.StateCompleted:
 		return r.end.err == nil || final
 	case driver.StateRetryable:
-		return notExecuted || r.end.err != nil && !unknown && !final && runsAgain(as)
+		return notExecuted || r.end.err != nil && !unknown && !final && invariant.RunsAgain(as)
 	case driver.StateUnknown:
 		return r.end.err != nil && (!notExecuted || len(as.Steps) > 0) && !final
 	case driver.StateInProgress: // no ending
 	}
 	return false
 }
-
-// runsAgain reports whether a request may take r over once its lease has ended.
-func runsAgain(r *driver.Record) bool {
-	for _, s := range r.Steps {
-		if !s.Finished && s.Mode == driver.AtMostOnce {
-			return false
-		}
-	}
-	return r.Recovery == idempotent.Rerun || r.Recovery == idempotent.Resume
-}
-
-// lostStep returns the name of a finished step that is missing or changed.
-func lostStep(old, next []driver.StepRecord) string {
-	for _, s := range old {
-		if s.Finished && !slices.ContainsFunc(next, func(n driver.StepRecord) bool {
-			return n.Name == s.Name && n.Finished && bytes.Equal(n.Result, s.Result)
-		}) {
-			return s.Name
-		}
-	}
-	return ""
-}
-
-// ended reports whether the lease of r has ended at now.
-func ended(r *driver.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }

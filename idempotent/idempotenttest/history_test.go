@@ -13,252 +13,65 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-var (
-	stored     = idempotent.Outcome[string]{Value: "ch_1", Stored: true}
-	replayed   = idempotent.Outcome[string]{Value: "ch_1", Stored: true, Replayed: true}
-	errSilence = errors.New("no reply")
-)
-
 // judge reports every history that breaks an invariant, by the name of that
 // invariant. The empty name marks a correct history.
 func TestHistoriesAreJudged(t *testing.T) {
 	t.Parallel()
-	for i, row := range []struct {
-		want, what string
-		tell       func(t *tale, a, b *process)
-	}{
-		{"", "nothing", func(*tale, *process, *process) {}},
-		{"", "a run and a replay", func(t *tale, a, b *process) {
-			t.told(a, t.completed(a), stored, nil)
-			t.told(b, nil, replayed, nil)
-		}},
-		{"", "a run, an error, evidence", func(t *tale, a, b *process) {
-			r := t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
-			t.told(a, r, idempotent.Outcome[string]{}, errSilence)
-			t.says("ch_1")
-			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResolved))
-			t.told(b, nil, replayed, nil)
-		}},
-		{"", "a claim that was released, and the next request", func(t *tale, a, b *process) {
-			t.writes(a, t.claim)
-			t.history.claims(a, *t.stand)
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
-			t.told(b, t.completed(b), stored, nil)
-		}},
-		{"", "an outcome whose reply was lost, and the next life", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			lost := write{by: a, was: t.stand.Version, at: t.at, record: t.next(func(r *driver.Record) {
-				r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
-			})}
-			t.wrote(lost, nil, errSilence)
-			t.at, t.stand = t.at.Add(2*time.Hour), nil
-			t.completed(b)
-		}},
-		{"", "an outcome that was written again over a sweeper's write", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			was := *t.stand
-			outcome := t.next(becomes(driver.StateCompleted, driver.ReasonResult))
-			t.at = t.at.Add(time.Hour)
-			t.writes(b, becomes(driver.StateUnknown, driver.ReasonLeaseEnded))
-			t.wrote(write{by: a, record: outcome, was: was.Version, at: t.at}, t.stand, nil)
-			t.wrote(write{by: a, record: outcome, was: t.stand.Version, at: t.at}, nil, nil)
-			t.stand = &outcome
-		}},
-		{"", "the record was deleted", func(t *tale, a, b *process) {
-			t.completed(a)
-			t.removes(t.stand.Version)
-			t.stand = nil
-			t.completed(b)
-		}},
-		{"", "Rerun: an ended lease and the next run", func(t *tale, a, b *process) {
-			t.writes(a, func(r *driver.Record) { t.claim(r); r.Recovery = idempotent.Rerun })
-			t.at = t.at.Add(time.Hour)
-			t.completed(b)
-		}},
+	for i, row := range []struct{ want, what, acts string }{
+		{"", "nothing", ""},
+		{"", "a run and a replay", "A completes, A gets it, B replays ch_1"},
+		{"", "a run, an error, evidence", "A runs and fails, A writes unknown handler_error, A gets the error, evidence says ch_1, B writes completed resolved, B replays ch_1"},
+		{"", "a claim that was released, and the next request", "A claims without a reply, A writes retryable released, B completes, B gets it"},
+		{"", "an outcome whose reply was lost, and the next life", "A runs, A completes without a reply, two hours pass, the record is gone, B completes"},
+		{"", "an outcome that was written again over a sweeper's write", "A runs, an hour passes, A completes over a sweep of B"},
+		{"", "the record was deleted", "A completes, the record is deleted, B completes"},
+		{"", "Rerun: an ended lease and the next run", "A claims under Rerun, an hour passes, B completes"},
+		{"", "the same key for the provider in the second run",
+			"A runs without effect, A sends key 1, A writes retryable not_executed, B runs and fails, B sends key 1"},
+		{"", "completed by a transaction of the handler, before it returned", "A claims, A enters, A writes completed committed, A fails"},
 
-		{"", "the same key for the provider in the second run", func(t *tale, a, b *process) {
-			first := t.runs(a, ending{err: idempotent.NotExecuted(errSilence)})
-			t.downstream(first, "key 1")
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
-			t.downstream(t.runs(b, ending{err: errSilence}), "key 1")
-		}},
-		{"", "completed by a transaction of the handler, before it returned", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			r := t.enters(a, 1)
-			t.writes(a, becomes(driver.StateCompleted, driver.ReasonCommitted))
-			t.leaves(r, ending{err: errSilence})
-		}},
-
-		{"INV-1", "a claim over a live one", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.claimsIt(b)
-		}},
-		{"INV-1", "a claim over an expired one, under Reconcile", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.at = t.at.Add(time.Hour)
-			t.claimsIt(b)
-		}},
-		{"INV-1", "two handlers at once", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.enters(a, 1)
-			t.writes(b, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
-			t.claimsIt(b)
-			t.enters(b, 2)
-		}},
-		{"INV-2", "released by a worker that had begun", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
-		}},
-		{"INV-2", "retryable after an error, under Reconcile", func(t *tale, a, b *process) {
-			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonHandlerError))
-		}},
-		{"INV-2", "completed after an error", func(t *tale, a, b *process) {
-			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
-		}},
-		{"INV-2", "completed by a panic with a Final error", func(t *tale, a, b *process) {
-			t.runs(a, ending{err: idempotent.Final("declined", ""), panicked: true})
-			t.writes(a, becomes(driver.StateCompleted, driver.ReasonFinal))
-		}},
-		{"INV-2", "completed before the handler returned", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.enters(a, 1)
-			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
-		}},
-		{"INV-2", "resolved as not executed while the lease is live", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.writes(b, becomes(driver.StateRetryable, driver.ReasonResolved))
-		}},
-		{"INV-2", "another key for the provider in the second run", func(t *tale, a, b *process) {
-			first := t.runs(a, ending{err: idempotent.NotExecuted(errSilence)})
-			t.downstream(first, "key 1")
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
-			t.downstream(t.runs(b, ending{err: errSilence}), "key 2")
-		}},
-		{"never expires", "a large result without an expiry", func(t *tale, a, b *process) {
-			t.putsChunks(t.at.Add(time.Hour))
-			t.putsChunks(time.Time{})
-		}},
-		{"INV-3", "a result that no handler returned", func(t *tale, a, b *process) {
-			t.told(a, t.completed(a), stored, nil)
-			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
-		}},
-		{"INV-3", "two results", func(t *tale, a, b *process) {
-			t.told(a, t.completed(a), stored, nil)
-			t.says("ch_2")
-			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
-		}},
-		{"INV-3", "Stored, but there is no stored result", func(t *tale, a, b *process) {
-			t.told(a, t.runs(a, ending{value: "ch_1"}), stored, nil)
-		}},
-		{"INV-3", "Stored, but the result was left out", func(t *tale, a, b *process) {
-			r := t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *driver.Record) {
-				r.State, r.Reason, r.Encoding = driver.StateCompleted, driver.ReasonOmitted, driver.EncodingOmitted
-			})
-			t.told(a, r, stored, nil)
-		}},
-		{"INV-4", "completed, and then unknown", func(t *tale, a, b *process) {
-			t.completed(a)
-			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
-		}},
-		{"INV-4", "replaced by a new record before it expired", func(t *tale, a, b *process) {
-			t.completed(a)
-			t.stand = nil
-			t.completed(b)
-		}},
-		{"INV-4", "gone", func(t *tale, a, b *process) {
-			t.completed(a)
-			t.stand = nil
-		}},
-		{"INV-5", "two writes replaced the same version", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			claimed := t.stand
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
-			t.stand = claimed
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
-		}},
-		{"INV-5", "the outcome of another owner", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResult))
-		}},
-		{"INV-5", "another owner without a claim", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *driver.Record) {
-				r.State, r.Reason, r.Owner = driver.StateCompleted, driver.ReasonResult, driver.Owner(newVersion())
-			})
-		}},
-		{"INV-5", "another attempt under the same number", func(t *tale, a, b *process) {
-			t.writes(a, t.claim)
-			t.history.claims(a, *t.stand)
-			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
-			t.writes(b, func(r *driver.Record) { t.claim(r); r.Attempt-- })
-		}},
-		{"INV-5", "another request's record", func(t *tale, a, b *process) {
-			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *driver.Record) {
-				r.State, r.Reason = driver.StateCompleted, driver.ReasonResult
-				r.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
-			})
-		}},
-		{"INV-6", "another request got the outcome", func(t *tale, a, b *process) {
-			t.told(a, t.completed(a), stored, nil)
-			t.key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
-			t.told(b, nil, replayed, nil)
-		}},
-		{"INV-6", "the same request was treated as another one", func(t *tale, a, b *process) {
-			t.told(a, t.completed(a), stored, nil)
-			t.told(b, nil, idempotent.Outcome[string]{}, new(idempotent.MismatchError))
-		}},
-		{"INV-8", "a request changed an unknown record", func(t *tale, a, b *process) {
-			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
-			t.claimsIt(b)
-		}},
-		{"INV-9", "unknown before the lease ended", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.writes(b, becomes(driver.StateUnknown, driver.ReasonLeaseEnded))
-		}},
-		{"INV-10", "entered without a claim", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.enters(b, 1)
-		}},
-		{"INV-10", "entered under a claim whose reply was lost", func(t *tale, a, b *process) {
-			t.writes(a, t.claim)
-			t.history.claims(a, *t.stand)
-			t.enters(a, 1)
-		}},
-		{"INV-10", "entered twice under one claim", func(t *tale, a, b *process) {
-			t.claimsIt(a)
-			t.leaves(t.enters(a, 1), ending{value: "ch_1"})
-			t.enters(a, 1)
-		}},
-		{"INV-10", "a result without a source", func(t *tale, a, b *process) {
-			t.told(a, nil, idempotent.Outcome[string]{Value: "ch_1"}, nil)
-		}},
-		{"INV-12", "a record that began as completed", func(t *tale, a, b *process) {
-			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
-		}},
-		{"INV-12", "a version without a writer", func(t *tale, a, b *process) {
-			t.completed(a)
-			t.stand.Version = newVersion()
-		}},
-		{"a handler returned", "a result that did not reach its caller", func(t *tale, a, b *process) {
-			t.told(a, t.runs(a, ending{value: "ch_1"}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
-		}},
-		{"a handler returned", "an error that did not reach its caller", func(t *tale, a, b *process) {
-			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
-		}},
-		{"an unknown error", "a refusal with an unknown error", func(t *tale, a, b *process) {
-			t.told(a, nil, idempotent.Outcome[string]{}, errSilence)
-		}},
+		{"INV-1", "a claim over a live one", "A claims, B claims"},
+		{"INV-1", "a claim over an expired one, under Reconcile", "A claims, an hour passes, B claims"},
+		{"INV-1", "two handlers at once", "A claims, A enters, B writes retryable not_executed, B claims, B enters"},
+		{"INV-2", "released by a worker that had begun", "A runs, A writes retryable released"},
+		{"INV-2", "retryable after an error, under Reconcile", "A runs and fails, A writes retryable handler_error"},
+		{"INV-2", "completed after an error", "A runs and fails, A writes completed result"},
+		{"INV-2", "completed by a panic with a Final error", "A runs and panics, A writes completed final"},
+		{"INV-2", "completed before the handler returned", "A claims, A enters, A writes completed result"},
+		{"FM48", "resolved as not executed while the lease is live", "A claims, B writes retryable resolved"},
+		{"INV-2", "another key for the provider in the second run",
+			"A runs without effect, A sends key 1, A writes retryable not_executed, B runs and fails, B sends key 2"},
+		{"never expires", "a large result without an expiry", "a result is put, a result is put without an expiry"},
+		{"INV-3", "a result that no handler returned", "A completes, A gets it, B replays ch_2"},
+		{"INV-3", "two results", "A completes, A gets it, evidence says ch_2, B replays ch_2"},
+		{"INV-3", "Stored, but there is no stored result", "A runs, A gets it"},
+		{"INV-3", "Stored, but the result was left out", "A runs, A omits its result, A gets it"},
+		{"INV-4", "completed, and then unknown", "A completes, A writes unknown handler_error"},
+		{"INV-4", "replaced by a new record before it expired", "A completes, the record is gone, B completes"},
+		{"INV-4", "gone", "A completes, the record is gone"},
+		{"INV-5", "two writes replaced the same version", "A claims, A releases it twice"},
+		{"INV-5", "the outcome of another owner", "A runs, B writes completed result"},
+		{"INV-5", "another owner without a claim", "A runs, A completes as another owner"},
+		{"INV-11", "another attempt under the same number", "A claims without a reply, A writes retryable released, B claims under its number"},
+		{"INV-6", "another request's record", "A runs, A completes another request"},
+		{"INV-6", "another request got the outcome", "A completes, A gets it, another request comes, B replays ch_1"},
+		{"INV-6", "the same request was treated as another one", "A completes, A gets it, B gets a mismatch"},
+		{"INV-8", "a request changed an unknown record", "A runs and fails, A writes unknown handler_error, B claims"},
+		{"INV-5", "unknown before the lease ended", "A claims, B writes unknown lease_ended"},
+		{"INV-10", "entered without a claim", "A claims, B enters"},
+		{"INV-10", "entered under a claim whose reply was lost", "A claims without a reply, A enters"},
+		{"INV-10", "entered twice under one claim", "A claims, A enters, A returns, A enters"},
+		{"INV-10", "a result without a source", "A gets a result at once"},
+		{"INV-12", "a record that began as completed", "A writes completed result"},
+		{"INV-12", "a version without a writer", "A completes, the record has another version"},
+		{"a handler returned", "a result that did not reach its caller", "A runs, A gets a store error"},
+		{"a handler returned", "an error that did not reach its caller", "A runs and fails, A gets a store error"},
+		{"an unknown error", "a refusal with an unknown error", "A is refused for no reason"},
 	} {
 		t.Run(fmt.Sprintf("%02d_%s", i, row.what), func(t *testing.T) {
 			t.Parallel()
 			tale := newTale()
-			row.tell(tale, tale.process(), tale.process())
+			tale.play(row.acts)
 			broken := errors.Join(tale.judge(tale.stand)...)
 			switch {
 			case row.want == "" && broken != nil:
@@ -274,14 +87,164 @@ func TestHistoriesAreJudged(t *testing.T) {
 // ones, and broken ones of every kind.
 type tale struct {
 	*history
-	key   idempotent.Key
-	at    time.Time
-	stand *driver.Record // the current record
+	key    idempotent.Key
+	at     time.Time
+	stand  *driver.Record // the current record
+	actors map[string]*actor
 }
 
-func newTale() *tale { return &tale{history: newHistory(), key: newKey(), at: now()} }
+// actor is a process, and its last run.
+type actor struct {
+	process
+	run *run
+}
 
-func (t *tale) process() *process { return &process{now: func() time.Time { return t.at }} }
+func newTale() *tale {
+	t := &tale{history: newHistory(), key: newKey(), at: now()}
+	clock := process{now: func() time.Time { return t.at }}
+	t.actors = map[string]*actor{"A": {process: clock}, "B": {process: clock}}
+	return t
+}
+
+// play makes a history of acts, which are separated by commas.
+func (t *tale) play(acts string) {
+	for act := range strings.SplitSeq(acts, ", ") {
+		subject, what, _ := strings.Cut(act, " ")
+		if a := t.actors[subject]; a != nil {
+			t.does(a, what)
+		} else if act != "" {
+			t.happens(act)
+		}
+	}
+}
+
+// happens plays an act of no process.
+func (t *tale) happens(act string) {
+	switch act {
+	case "the record is gone":
+		t.stand = nil
+	case "the record is deleted":
+		t.removes(t.stand.Version)
+		t.stand = nil
+	case "the record has another version":
+		t.stand.Version = newVersion()
+	case "another request comes":
+		t.key.Fingerprint = otherRequests
+	case "a result is put":
+		t.putsChunks(t.at.Add(time.Hour))
+	case "a result is put without an expiry":
+		t.putsChunks(time.Time{})
+	case "evidence says ch_1", "evidence says ch_2":
+		t.says(act[len("evidence says "):])
+	case "an hour passes":
+		t.at = t.at.Add(time.Hour)
+	case "two hours pass":
+		t.at = t.at.Add(2 * time.Hour)
+	default:
+		panic("no such act: " + act)
+	}
+}
+
+var (
+	errSilence    = errors.New("no reply")
+	otherRequests = idempotent.FingerprintBytes([]byte("other"))
+
+	// endings are how a handler ends.
+	endings = map[string]ending{
+		"runs": {value: "ch_1"}, "returns": {value: "ch_1"}, "runs and fails": {err: errSilence}, "fails": {err: errSilence},
+		"runs without effect": {err: idempotent.NotExecuted(errSilence)},
+		"runs and panics":     {err: idempotent.Final("declined", ""), panicked: true},
+	}
+)
+
+// does plays an act of a process.
+func (t *tale) does(a *actor, what string) {
+	if end, ok := endings[what]; ok {
+		if strings.HasPrefix(what, "runs") {
+			t.does(a, "claims")
+			t.does(a, "enters")
+		}
+		t.leaves(a.run, end)
+		return
+	}
+	switch what {
+	case "claims":
+		t.writes(a, t.claim)
+		t.claims(&a.process, *t.stand)()
+	case "claims without a reply":
+		t.writes(a, t.claim)
+		t.claims(&a.process, *t.stand)
+	case "claims under Rerun":
+		t.writes(a, func(r *driver.Record) { t.claim(r); r.Recovery = idempotent.Rerun })
+	case "claims under its number":
+		t.writes(a, func(r *driver.Record) { t.claim(r); r.Attempt-- })
+	case "enters":
+		a.run = t.enters(&a.process, t.stand.Attempt)
+	case "sends key 1", "sends key 2":
+		t.downstream(a.run, what)
+	case "completes":
+		t.does(a, "runs")
+		t.writes(a, t.complete)
+	case "completes without a reply":
+		t.wrote(write{by: &a.process, was: t.stand.Version, at: t.at, record: t.next(t.complete)}, nil, errSilence)
+	case "completes over a sweep of B":
+		claimed, outcome := t.stand.Version, t.next(t.complete)
+		t.does(t.actors["B"], "writes unknown lease_ended")
+		t.wrote(write{by: &a.process, record: outcome, was: claimed, at: t.at}, t.stand, nil)
+		t.wrote(write{by: &a.process, record: outcome, was: t.stand.Version, at: t.at}, nil, nil)
+		t.stand = &outcome
+	case "completes as another owner":
+		t.writes(a, func(r *driver.Record) { t.complete(r); r.Owner = driver.Owner(newVersion()) })
+	case "completes another request":
+		t.writes(a, func(r *driver.Record) { t.complete(r); r.Fingerprint = otherRequests })
+	case "omits its result":
+		t.writes(a, func(r *driver.Record) { t.complete(r); r.Encoding = driver.EncodingOmitted })
+	case "releases it twice":
+		claimed := t.stand
+		t.does(a, "writes retryable released")
+		t.stand = claimed
+		t.does(a, "writes retryable released")
+	case "gets it":
+		t.told(a, a.run, idempotent.Outcome[string]{Value: "ch_1", Stored: true}, nil)
+	case "replays ch_1", "replays ch_2":
+		t.told(a, nil, idempotent.Outcome[string]{Value: what[len("replays "):], Stored: true, Replayed: true}, nil)
+	case "gets the error":
+		t.told(a, a.run, idempotent.Outcome[string]{}, errSilence)
+	case "gets a store error":
+		t.told(a, a.run, idempotent.Outcome[string]{}, new(idempotent.StoreError))
+	case "gets a mismatch":
+		t.told(a, nil, idempotent.Outcome[string]{}, new(idempotent.MismatchError))
+	case "gets a result at once":
+		t.told(a, nil, idempotent.Outcome[string]{Value: "ch_1"}, nil)
+	case "is refused for no reason":
+		t.told(a, nil, idempotent.Outcome[string]{}, errSilence)
+	default: // writes a state for a reason
+		var state, reason string
+		if _, err := fmt.Sscanf(what, "writes %s %s", &state, &reason); err != nil {
+			panic("no such act: " + what)
+		}
+		t.writes(a, func(r *driver.Record) {
+			if r.State, r.Reason = stateNamed[state], driver.Reason(reason); state == "unknown" {
+				r.Due = t.at
+			}
+		})
+	}
+}
+
+var stateNamed = map[string]driver.State{
+	"completed": driver.StateCompleted, "retryable": driver.StateRetryable, "unknown": driver.StateUnknown,
+}
+
+// claim makes r the claim of another attempt.
+func (t *tale) claim(r *driver.Record) {
+	r.State, r.Reason, r.Expires = driver.StateInProgress, driver.ReasonClaimed, time.Time{}
+	r.Owner, r.LeaseEnd, r.Attempt = driver.Owner(newVersion()), t.at.Add(lease), r.Attempt+1
+}
+
+// complete makes r an outcome that expires an hour later.
+func (t *tale) complete(r *driver.Record) {
+	r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
+}
 
 // next returns the current record, or a new one, with another version.
 func (t *tale) next(change func(*driver.Record)) driver.Record {
@@ -295,54 +258,19 @@ func (t *tale) next(change func(*driver.Record)) driver.Record {
 }
 
 // writes records a write that took effect.
-func (t *tale) writes(by *process, change func(*driver.Record)) {
+func (t *tale) writes(a *actor, change func(*driver.Record)) {
 	r := t.next(change)
-	w := write{by: by, record: r, at: t.at}
-	if t.stand == nil {
-		w.insert = true
-	} else {
+	w := write{by: &a.process, record: r, at: t.at, insert: t.stand == nil}
+	if !w.insert {
 		w.was = t.stand.Version
 	}
 	t.wrote(w, nil, nil)
 	t.stand = &r
 }
 
-// claim makes r the claim of another attempt.
-func (t *tale) claim(r *driver.Record) {
-	r.State, r.Reason, r.Expires = driver.StateInProgress, driver.ReasonClaimed, time.Time{}
-	r.Owner, r.LeaseEnd, r.Attempt = driver.Owner(newVersion()), t.at.Add(lease), r.Attempt+1
-}
-
-// claimsIt records a claim that took effect and was acknowledged to its guard.
-func (t *tale) claimsIt(by *process) {
-	t.writes(by, t.claim)
-	t.history.claims(by, *t.stand)()
-}
-
-// runs records a whole run: claim, handler, outcome.
-func (t *tale) runs(by *process, end ending) *run {
-	t.claimsIt(by)
-	r := t.enters(by, t.stand.Attempt)
-	t.leaves(r, end)
-	return r
-}
-
-func becomes(s driver.State, why driver.Reason) func(*driver.Record) {
-	return func(r *driver.Record) { r.State, r.Reason = s, why }
-}
-
-// completed records a whole run with an outcome that expires an hour later.
-func (t *tale) completed(by *process) *run {
-	r := t.runs(by, ending{value: "ch_1"})
-	t.writes(by, func(r *driver.Record) {
-		r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
-	})
-	return r
-}
-
 // Records a request and its answer.
-func (t *tale) told(by *process, r *run, out idempotent.Outcome[string], err error) {
-	a := t.asks(by, t.key)
-	a.run = r
-	t.answered(a, out, err)
+func (t *tale) told(a *actor, r *run, out idempotent.Outcome[string], err error) {
+	asked := t.asks(&a.process, t.key)
+	asked.run = r
+	t.answered(asked, out, err)
 }

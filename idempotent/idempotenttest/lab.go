@@ -123,11 +123,11 @@ func (w *worker) doKey(key idempotent.Key, h handler) (idempotent.Outcome[string
 
 func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
 	a := w.history.asks(&w.process, key)
-	watched := w.history.watch(a, h)
+	r := asked{ctx, key, w.history.watch(a, h)}
 	if mutation := w.fixture.mutation; mutation.request != nil {
-		ctx, key, watched = mutation.request(ctx, key, watched)
+		mutation.request(&r)
 	}
-	out, err := idempotent.DoOutcome(ctx, w.guard, key, watched)
+	out, err := idempotent.DoOutcome(r.ctx, w.guard, r.key, r.handler)
 	w.history.answered(a, out, err)
 	return out, err
 }

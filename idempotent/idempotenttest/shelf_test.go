@@ -31,20 +31,29 @@ type shelf struct {
 	tell func(err error, r *driver.Record) error
 	// admit refuses a record that cannot be stored.
 	admit func(r driver.Record) error
-	// stands and fits are the conditions of Insert and Replace.
-	stands func(old *driver.Record, r driver.Record, now time.Time) bool
-	fits   func(old *driver.Record, r driver.Record, was driver.Version) bool
+	// stands is the condition under which an Insert is refused, and fits the one
+	// under which a Replace is made.
+	stands, fits func(put) bool
 	// creates lets Replace write a missing record.
 	creates bool
 	// gap is called between a condition and the write.
-	gap func(op driver.Op, old, r *driver.Record)
+	gap func(put)
 	// write returns the record to store, loser what a refused writer gets, and
 	// read what Get makes of a record, or of nil.
-	write func(op driver.Op, old *driver.Record, r driver.Record) *driver.Record
-	loser func(op driver.Op, old *driver.Record, r driver.Record) (*driver.Record, error)
+	write func(put) *driver.Record
+	loser func(put) (*driver.Record, error)
 	read  func(r *driver.Record) (*driver.Record, error)
 	// reopen returns the store that the next process opens.
 	reopen func() *shelf
+}
+
+// put is a write, and the record that it meets.
+type put struct {
+	inserts bool           // or it replaces
+	old     *driver.Record // nil: no record
+	r       driver.Record
+	now     time.Time      // of an Insert
+	was     driver.Version // of a Replace
 }
 
 func newShelf() *shelf {
@@ -55,17 +64,11 @@ func newShelf() *shelf {
 		end:     func(context.Context, driver.Op) error { return nil },
 		tell:    func(err error, _ *driver.Record) error { return err },
 		admit:   func(driver.Record) error { return nil },
-		stands: func(old *driver.Record, _ driver.Record, now time.Time) bool {
-			return old != nil && (old.Expires.IsZero() || old.Expires.After(now))
-		},
-		fits: func(old *driver.Record, _ driver.Record, was driver.Version) bool {
-			return old.Version == was
-		},
-		gap:   func(driver.Op, *driver.Record, *driver.Record) {},
-		write: func(_ driver.Op, _ *driver.Record, r driver.Record) *driver.Record { return r.Clone() },
-		loser: func(_ driver.Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
-			return old.Clone(), nil
-		},
+		stands:  func(p put) bool { return p.old != nil && (p.old.Expires.IsZero() || p.old.Expires.After(p.now)) },
+		fits:    func(p put) bool { return p.old.Version == p.was },
+		gap:     func(put) {},
+		write:   func(p put) *driver.Record { return p.r.Clone() },
+		loser:   func(p put) (*driver.Record, error) { return p.old.Clone(), nil },
 		read: func(r *driver.Record) (*driver.Record, error) {
 			if r == nil {
 				return nil, idempotent.ErrNoRecord
@@ -78,20 +81,11 @@ func newShelf() *shelf {
 }
 
 func (s *shelf) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return s.put(ctx, driver.OpInsert, r, func(old *driver.Record) (bool, error) { return !s.stands(old, r, now), nil })
+	return s.put(ctx, driver.OpInsert, put{inserts: true, r: r, now: now})
 }
 
 func (s *shelf) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return s.put(ctx, driver.OpReplace, r, func(old *driver.Record) (bool, error) {
-		switch {
-		case old != nil:
-			return s.fits(old, r, was), nil
-		case s.creates:
-			return true, nil
-		default:
-			return false, idempotent.ErrNoRecord
-		}
-	})
+	return s.put(ctx, driver.OpReplace, put{r: r, was: was})
 }
 
 func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
@@ -103,11 +97,11 @@ func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record
 	return s.read(s.records[s.name(id)])
 }
 
-// put writes r if the condition holds.
-func (s *shelf) put(ctx context.Context, op driver.Op, r driver.Record, condition func(old *driver.Record) (bool, error)) (met *driver.Record, err error) {
+// put makes a write if its condition holds.
+func (s *shelf) put(ctx context.Context, op driver.Op, p put) (met *driver.Record, err error) {
 	defer func() {
 		if err != nil {
-			err = s.tell(err, &r)
+			err = s.tell(err, &p.r)
 		}
 	}()
 	if err := s.begin(ctx, op); err != nil {
@@ -116,18 +110,18 @@ func (s *shelf) put(ctx context.Context, op driver.Op, r driver.Record, conditio
 	defer func() { err = errors.Join(err, s.end(ctx, op)) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.admit(r); err != nil {
+	if err := s.admit(p.r); err != nil {
 		return nil, err
 	}
-	old := s.records[s.name(r.ID)]
-	switch ok, err := condition(old); {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return s.loser(op, old, r)
+	p.old = s.records[s.name(p.r.ID)]
+	switch {
+	case p.inserts && s.stands(p), !p.inserts && p.old != nil && !s.fits(p):
+		return s.loser(p)
+	case !p.inserts && p.old == nil && !s.creates:
+		return nil, idempotent.ErrNoRecord
 	}
-	s.gap(op, old, &r)
-	s.records[s.name(r.ID)] = s.write(op, old, r)
+	s.gap(p)
+	s.records[s.name(p.r.ID)] = s.write(p)
 	return nil, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 )
@@ -57,10 +58,7 @@ type guardState struct {
 // ofKey returns the search for an order of h that Key allows. Time passes in h:
 // the model is nondeterministic in the time that was read.
 func ofKey(h *history) puzzle {
-	operations, readers := inTurns(h, func(o porcupine.Operation) (v driver.Version, wrote, met bool) {
-		out := o.Output.(guardReply)
-		return out.stood.version, out.wrote, out.asked
-	})
+	operations, readers := inTurns(h)
 	tries := &atomic.Int64{}
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{guardState{}} },
@@ -151,7 +149,7 @@ func TestGuardIsLinearizable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			seen := &kit.Tally{}
-			c.load.searchAll(t, ofKey, c.want, func(round int) []*history {
+			c.load.searchAll(t, c.want, func(round int) []*history {
 				crowd := newCrowd(t, c.open(t), c.load, c.cached, seen)
 				histories := crowd.run(round)
 				for _, wrong := range crowd.wrong {
@@ -203,7 +201,7 @@ func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *kit.Ta
 		o.Retention = span(crowdPolicy.Retention)
 		o.ReconcileAfter = span(crowdPolicy.ReconcileAfter)
 		o.CacheEntries = cached
-		o.Observer, o.Logger = event.ObserverFunc(observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(func(ctx context.Context, e event.Event) { memberOf(ctx).watch(e) }), discard
 		o.Now = func() time.Time { return time.UnixMilli(c.clock.now.Load()) }
 	})
 	if err != nil {
@@ -222,7 +220,6 @@ func (c *crowd) run(round int) []*history {
 			c.clock.jump(shortJump)
 		}
 		m := &member{crowd: c, client: client, r: r, key: key, history: h}
-		m.caller = caller{delays: sometimes(r, 2), loses: sometimes(r, 16), watch: m.watch, announces: m.announce}
 		if r.IntN(6) == 0 {
 			m.giveEvidence()
 		} else {
@@ -270,7 +267,7 @@ func (c *crowd) complain(format string, args ...any) {
 // evidence.
 type member struct {
 	*crowd
-	caller
+	trace
 	client  int
 	r       *rand.Rand
 	key     int
@@ -284,6 +281,9 @@ type member struct {
 
 	claimed trace  // what the claim saw
 	refused *sight // the record that an announcement met
+
+	lost      int     // how many replies got lost
+	overtaken []sight // of unreported writes: the reply was lost, and the second try found another owner's record
 }
 
 // instant is when something began or ended: a stamp, and a time that was read
@@ -330,7 +330,7 @@ func (m *member) request() {
 		return
 	}
 	settlement := m.claim
-	settlement.kind, settlement.outcome = "settle", e.outcome()
+	settlement.kind, settlement.outcome = "settle", e.Outcome
 	if out.Verdict == model.NoTime { // too late to enter its handler
 		settlement.outcome, leaving = model.Outcome{Kind: model.NotExecuted}, *m.entered
 	}
@@ -374,7 +374,7 @@ func (m *member) work(request model.Request) ending {
 	if o.Kind == model.Result || o.Kind == model.Final {
 		o.Value = fmt.Sprintf("v%d", request.Owner)
 	}
-	return newEnding(o, []wrapping{asItIs, asItIs, wrapped, inAJoin}[m.r.IntN(4)])
+	return newEnding(o)
 }
 
 func (m *member) giveEvidence() {
@@ -395,7 +395,11 @@ func (m *member) giveEvidence() {
 	err := m.guard.Resolve(m.invocation(moment(m.from.now).Add(requestTimeout)), id, resolution(in.outcome, about.Token()))
 	yield(m.r)
 	to := m.instant()
-	out := m.reply(resolved(err))
+	verdict := model.Done
+	if err != nil {
+		verdict = verdictOf(err)
+	}
+	out := m.reply(model.Answer{Verdict: verdict})
 	out.stale = m.stood.owner != about.Owner
 	out.gaveUp = errors.As(err, new(*idempotent.StoreError))
 	m.note(in, m.from, out, to)
@@ -489,22 +493,12 @@ func (c *jumpingClock) between(before, after int64) *[]int64 {
 
 // ending is how a handler ends.
 type ending struct {
-	model.Outcome // what the error that it returns would declare by itself
-	wrapping      wrapping
-	raised        error // what it returns
+	model.Outcome
+	raised error // what it returns
 }
 
-// wrapping is what a handler does with an error before it returns it.
-type wrapping string
-
-const (
-	asItIs  wrapping = "as it is"
-	wrapped wrapping = "wrapped"
-	inAJoin wrapping = "joined with another"
-)
-
-func newEnding(o model.Outcome, w wrapping) ending {
-	e := ending{Outcome: o, wrapping: w}
+func newEnding(o model.Outcome) ending {
+	e := ending{Outcome: o}
 	switch o.Kind {
 	case model.Final:
 		e.raised = idempotent.Final("declined", o.Value)
@@ -515,12 +509,6 @@ func newEnding(o model.Outcome, w wrapping) ending {
 	default:
 		e.raised = errors.New("the handler failed")
 	}
-	switch w {
-	case wrapped:
-		e.raised = fmt.Errorf("charge: %w", e.raised)
-	case inAJoin:
-		e.raised = errors.Join(e.raised, errors.New("and the connection did not close"))
-	}
 	return e
 }
 
@@ -530,18 +518,6 @@ func (e ending) end() (string, error) {
 		return e.Value, nil
 	}
 	return "", e.raised
-}
-
-// outcome returns what the ending declares: Unknown counts anywhere, Final in a
-// returned error that is not joined, NotExecuted only by itself.
-func (e ending) outcome() model.Outcome {
-	switch {
-	case e.Kind == model.Maybe:
-	case e.Kind == model.Final && e.wrapping == inAJoin,
-		e.Kind == model.NotExecuted && e.wrapping != asItIs:
-		return model.Outcome{Kind: model.Failed}
-	}
-	return e.Outcome
 }
 
 // reply is the result of a request, as its caller sees it.
@@ -565,27 +541,37 @@ func (r reply) answer(e ending) model.Answer {
 	case r.err == nil:
 		a.Outcome = model.Outcome{Kind: model.Result, Value: r.value.Value}
 	case r.err == e.raised:
-		a.Outcome = e.outcome()
+		a.Outcome = e.Outcome
 	case errors.As(r.err, new(*idempotent.LeaseLostError)): // may wrap the handler's error, so it comes first
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):
 		a.Outcome = model.Outcome{Kind: model.Final, Value: final.Message}
-	case errors.As(r.err, new(*idempotent.InProgressError)):
-		a.Verdict = model.Running
-	case errors.As(r.err, new(*idempotent.UnresolvedError)):
-		a.Verdict = model.Unresolved
-	case errors.As(r.err, new(*idempotent.MismatchError)):
-		a.Verdict = model.Mismatch
-	case errors.As(r.err, new(*idempotent.NoTimeError)):
-		a.Verdict = model.NoTime
 	default:
-		a.Verdict = unforeseen(r.err)
+		a.Verdict = verdictOf(r.err)
 	}
 	return a
 }
 
-// unforeseen is the verdict on an error that the model does not have.
-func unforeseen(err error) model.Verdict { return model.Verdict(fmt.Sprintf("%T", err)) }
+// verdicts are the errors that refuse a request or evidence.
+var verdicts = []struct {
+	err     error
+	verdict model.Verdict
+}{
+	{new(idempotent.InProgressError), model.Running}, {new(idempotent.UnresolvedError), model.Unresolved},
+	{new(idempotent.MismatchError), model.Mismatch}, {new(idempotent.NoTimeError), model.NoTime},
+	{new(idempotent.SettledError), model.Settled}, {new(idempotent.StaleEvidenceError), model.Stale}, {idempotent.ErrNoRecord, model.Gone},
+}
+
+// verdictOf returns the verdict of the model for an error, or one that the model does not
+// have.
+func verdictOf(err error) model.Verdict {
+	for _, v := range verdicts {
+		if errtype.Matches(err, v.err) {
+			return v.verdict
+		}
+	}
+	return model.Verdict(fmt.Sprintf("%T", err))
+}
 
 // resolution returns evidence in the guard's form; token names the attempt that
 // it is about.
@@ -595,23 +581,5 @@ func resolution(o model.Outcome, token string) idempotent.Resolution {
 		return idempotent.Resolved(o.Value)
 	default:
 		return idempotent.ProvenNotExecuted(token)
-	}
-}
-
-// resolved returns the result of Resolve as an answer of the model.
-func resolved(err error) model.Answer {
-	switch {
-	case err == nil:
-		return model.Answer{Verdict: model.Done}
-	case errors.As(err, new(*idempotent.InProgressError)):
-		return model.Answer{Verdict: model.Running}
-	case errors.As(err, new(*idempotent.SettledError)):
-		return model.Answer{Verdict: model.Settled}
-	case errors.As(err, new(*idempotent.StaleEvidenceError)):
-		return model.Answer{Verdict: model.Stale}
-	case errors.Is(err, idempotent.ErrNoRecord):
-		return model.Answer{Verdict: model.Gone}
-	default:
-		return model.Answer{Verdict: unforeseen(err)}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Histories of many goroutines, and the search for an order of each in which a
@@ -46,16 +48,16 @@ func (l load) run(round int, do func(client int, r *rand.Rand, key int, h *histo
 	return histories
 }
 
-// searchAll runs the rounds of l and searches every history for an order, as
-// asked. It requires the wanted number of operations, and that most of them
-// overlap with another one on the same key.
-func (l load) searchAll(t *testing.T, asked func(*history) puzzle, want int, round func(int) []*history) {
+// searchAll runs the rounds of l and searches every history for an order. It
+// requires the wanted number of operations, and that most of them overlap with another
+// one on the same key.
+func (l load) searchAll(t *testing.T, want int, round func(int) []*history) {
 	t.Helper()
 	var operations, overlapping, longest int
 	var tries int64
 	for n := range l.rounds {
 		for key, h := range round(n) {
-			p := asked(h)
+			p := ofKey(h)
 			if err := p.search(patience); err != nil {
 				t.Fatalf("round %d, key %d: %v", n, key, err)
 			}
@@ -72,13 +74,13 @@ func (l load) searchAll(t *testing.T, asked func(*history) puzzle, want int, rou
 	}
 }
 
-// wantsNoOrder runs the rounds of l until a history has no order as asked, and
+// wantsNoOrder runs the rounds of l until a history has no order, and
 // fails t if all have one.
-func (l load) wantsNoOrder(t *testing.T, asked func(*history) puzzle, round func(int) []*history) {
+func (l load) wantsNoOrder(t *testing.T, round func(int) []*history) {
 	t.Helper()
 	for n := range l.rounds {
 		for _, h := range round(n) {
-			switch err := asked(h).search(patience); {
+			switch err := ofKey(h).search(patience); {
 			case errors.Is(err, errNoOrder):
 				t.Logf("found in round %d", n)
 				return
@@ -95,11 +97,6 @@ func yield(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		runtime.Gosched()
 	}
-}
-
-// sometimes returns true once in n times.
-func sometimes(r *rand.Rand, n int) func() bool {
-	return func() bool { return r.IntN(n) == 0 }
 }
 
 // history collects what many goroutines did with one key, and when: each
@@ -213,15 +210,14 @@ type turn struct {
 const anyTurn = -1
 
 // inTurns returns the operations of h with their turns, and the number of turns
-// at each version. The function seen returns the version that an operation
-// wrote, or found and did not change.
-func inTurns[V comparable](h *history, seen func(porcupine.Operation) (v V, wrote, met bool)) (operations []porcupine.Operation, readers map[V]int) {
-	operations, readers = slices.Clone(h.operations), map[V]int{}
-	writes := map[V]int{}
+// at each version.
+func inTurns(h *history) (operations []porcupine.Operation, readers map[driver.Version]int) {
+	operations, readers = slices.Clone(h.operations), map[driver.Version]int{}
+	writes := map[driver.Version]int{}
 	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	for _, o := range operations {
-		if v, wrote, _ := seen(o); wrote {
-			writes[v]++
+		if out := o.Output.(guardReply); out.wrote {
+			writes[out.stood.version]++
 		}
 	}
 	for i := range operations {
@@ -229,9 +225,9 @@ func inTurns[V comparable](h *history, seen func(porcupine.Operation) (v V, wrot
 		n := anyTurn
 		// A version that was written twice, because a reply was lost, may have
 		// been current twice.
-		if v, wrote, met := seen(*o); met && !wrote && writes[v] < 2 {
-			n = readers[v]
-			readers[v]++
+		if out := o.Output.(guardReply); out.asked && !out.wrote && writes[out.stood.version] < 2 {
+			n = readers[out.stood.version]
+			readers[out.stood.version]++
 		}
 		o.Input = turn{o.Input, n}
 	}

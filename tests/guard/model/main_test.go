@@ -27,15 +27,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
 func runAll(m *testing.M) int {
-	// The default flags of these tests.
-	for name, value := range map[string]string{
-		"test.parallel":    "4",    // most of them wait for an engine
-		"rapid.nofailfile": "true", // the seed of a failure is printed, without a file
-	} {
-		if err := flag.Set(name, value); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err := flag.Set("test.parallel", "4"); err != nil { // most tests wait for an engine
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer func() {
 		if stopDatabase != nil {

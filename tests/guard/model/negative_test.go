@@ -4,8 +4,12 @@ package model_test
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
@@ -13,53 +17,23 @@ import (
 	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
-// brokenStores are stores that the histories of calls, or those of requests,
-// must reject. The guard never notices some of the faults, and the model of a
-// store has no owners.
-var brokenStores = []struct {
-	name            string
-	breaks          func(driver.Store) driver.Store
-	calls, requests bool
-}{
-	{"Blind", func(s driver.Store) driver.Store { return broken.Blind{Store: s} }, true, true},
-	{"Overwriting", func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }, true, true},
-	{"Hasty", func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }, true, true},
-	{"Upserting", func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }, true, false},
-	{"Familiar", func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }, false, true},
-	{"Forgetful", func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }, true, true},
-	{"Racy", func(s driver.Store) driver.Store { return broken.Racy{Store: s} }, true, true},
-	{"Stale", func(s driver.Store) driver.Store { return &broken.Stale{Store: s} }, true, true},
-}
-
-// Their calls have no order that the model allows.
+// The answers of a guard over a broken store have no order that the model allows.
 func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 	t.Parallel()
-	few := load{rounds: 50, goroutines: 8, each: 100, keys: 2}
-	for _, b := range brokenStores {
-		if !b.calls {
-			continue
-		}
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			few.wantsNoOrder(t, ofSlot, func(round int) []*history {
-				return newClients(b.breaks(newMemory()), few, &kit.Tally{}).run(round)
-			})
-		})
-	}
-}
-
-// The answers of a guard over such a store have no order either.
-func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
-	t.Parallel()
 	few := load{rounds: 100, goroutines: 8, each: 40, keys: 2}
-	for _, b := range brokenStores {
-		if !b.requests {
-			continue
-		}
-		t.Run(b.name, func(t *testing.T) {
+	for name, breaks := range map[string]func(driver.Store) driver.Store{
+		"Blind":       broken.Blind,
+		"Overwriting": broken.Overwriting,
+		"Hasty":       broken.Hasty,
+		"Familiar":    broken.Familiar,
+		"Forgetful":   broken.Forgetful,
+		"Racy":        broken.Racy,
+		"Stale":       broken.Stale,
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			few.wantsNoOrder(t, ofKey, func(round int) []*history {
-				return newCrowd(t, b.breaks(newMemory()), few, 0, &kit.Tally{}).run(round)
+			few.wantsNoOrder(t, func(round int) []*history {
+				return newCrowd(t, breaks(newMemory()), few, 0, &kit.Tally{}).run(round)
 			})
 		})
 	}
@@ -70,7 +44,7 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 func TestBrokenStoreBreaksExclusion(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
-	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &kit.Tally{})
+	c := newCrowd(t, broken.Overwriting(newMemory()), few, 0, &kit.Tally{})
 	c.run(0)
 	if len(c.wrong) == 0 {
 		t.Error("no handler was entered during the lease of another")
@@ -248,17 +222,24 @@ func TestMadeUpHistories(t *testing.T) {
 	}
 }
 
-// A search that does not end is no proof: 40 overlapping writes over expired
-// records have too many orders to try before the one read that is impossible.
+// A search that does not end is no proof: 40 overlapping writes have too many orders to
+// try before the one read that is impossible.
 func TestEndlessSearchFails(t *testing.T) {
 	t.Parallel()
 	h := &history{}
-	for client := range int64(40) {
-		expired := model.Slot{Version: 1 + int(client), Expires: 1}
-		h.add(int(client), storeCall{kind: "insert", slot: expired, now: 2}, client, storeReply{}, 100+client)
+	for client := range 40 {
+		h.add(client, client, int64(client), nil, int64(100+client))
 	}
-	h.add(40, storeCall{kind: "get"}, 50, storeReply{met: 99}, 90)
-	if err := ofSlot(h).search(10 * time.Millisecond); !errors.Is(err, errNoAnswer) {
+	h.add(40, "read", 50, nil, 90)
+	p := puzzle{operations: h.operations, tries: &atomic.Int64{}, model: porcupine.Model{
+		Init: func() any { return 0 },
+		Step: func(state, input, _ any) (bool, any) {
+			client, writes := input.(int)
+			return writes, state.(int) | 1<<client
+		},
+		DescribeOperation: func(input, _ any) string { return fmt.Sprint(input) },
+	}}
+	if err := p.search(10 * time.Millisecond); !errors.Is(err, errNoAnswer) {
 		t.Error(err)
 	}
 }

@@ -8,27 +8,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/tests/guard/model"
 )
 
-// caller is a request, or evidence, as the network and the observer see it. It
-// is in the context of every call that is made for it.
-type caller struct {
-	delays func() bool       // decides for each call whether others come first; nil: never
-	loses  func() bool       // decides for each write whether its reply is lost; nil: never
-	watch  func(event.Event) // gets the events of the observer
-	// announces makes the write of an announcement, on the goroutine of a timer. It gets
-	// the record after it, and whether it was written.
-	announces func(write func() (sight, bool))
-
-	trace
-	lost      int     // how many replies got lost
-	overtaken []sight // of unreported writes: the reply was lost, and the second try found another owner's record
-}
-
-// trace is the result of a caller's calls.
+// trace is the result of a member's calls.
 type trace struct {
 	asked bool  // whether there was one
 	wrote bool  // whether the last one was a write, and done
@@ -50,12 +34,15 @@ func sightOf(r *driver.Record) sight {
 	return sight{r.Version, r.Owner, model.Of(r, "")}
 }
 
-type callerKey struct{}
+type memberKey struct{}
 
-// invocation returns the context of the caller's request, with a deadline in
-// the test's time, at which the context does not end.
-func (c *caller) invocation(deadline time.Time) context.Context {
-	return invocation{context.WithValue(context.Background(), callerKey{}, c), deadline}
+// memberOf returns who makes a call with this context.
+func memberOf(ctx context.Context) *member { return ctx.Value(memberKey{}).(*member) }
+
+// invocation returns the context of a request, with a deadline in the test's time, at
+// which the context does not end.
+func (m *member) invocation(deadline time.Time) context.Context {
+	return invocation{context.WithValue(context.Background(), memberKey{}, m), deadline}
 }
 
 type invocation struct {
@@ -64,11 +51,6 @@ type invocation struct {
 }
 
 func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
-
-// observe is the observer of all guards here.
-func observe(ctx context.Context, e event.Event) { callerOf(ctx).watch(e) }
-
-func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
 // network returns the connection to a store. The reply to a write may get lost
 // there. The caller then sends the write again, as the client of a real store
@@ -79,8 +61,8 @@ func network(s driver.Store) driver.Store {
 	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
 		switch c.Op {
 		case driver.OpInsert, driver.OpReplace:
-			if by := callerOf(ctx); c.Record.Announced && by.announces != nil {
-				by.announces(func() (sight, bool) {
+			if c.Record.Announced {
+				memberOf(ctx).announce(func() (sight, bool) {
 					if c.Do(context.WithoutCancel(ctx)); c.Current != nil {
 						return sightOf(c.Current), false
 					}
@@ -93,10 +75,10 @@ func network(s driver.Store) driver.Store {
 				return c.Current, c.Err
 			})
 		case driver.OpGet:
-			by := callerOf(ctx)
-			by.waits()
+			m := memberOf(ctx)
+			yield(m.r)
 			c.Do(context.WithoutCancel(ctx))
-			by.hears(sightOf(c.Current), false)
+			m.hears(sightOf(c.Current), false)
 		default:
 			c.Do(ctx)
 		}
@@ -105,11 +87,11 @@ func network(s driver.Store) driver.Store {
 
 // send makes the write of r until its reply arrives.
 func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
-	c := callerOf(ctx)
-	c.waits()
+	m := memberOf(ctx)
+	yield(m.r)
 	before := false
-	if c.loses != nil && c.loses() {
-		c.lost++
+	if m.r.IntN(16) == 0 {
+		m.lost++
 		met, err := write() // the reply is lost
 		before = met == nil && err == nil
 		runtime.Gosched() // other goroutines do not wait for the second try
@@ -117,24 +99,17 @@ func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, e
 	met, err := write()
 	switch now := met == nil && err == nil; {
 	case now || before && met != nil && met.Version == r.Version:
-		c.hears(sightOf(r), true)
+		m.hears(sightOf(r), true)
 		before = before && now // two writes, with another owner's in between
 	default:
-		c.hears(sightOf(met), false)
+		m.hears(sightOf(met), false)
 	}
 	if before {
-		c.overtaken = append(c.overtaken, sightOf(r))
+		m.overtaken = append(m.overtaken, sightOf(r))
 	}
 	return met, err
 }
 
-// waits lets other goroutines run first, sometimes.
-func (c *caller) waits() {
-	if c.delays != nil && c.delays() {
-		runtime.Gosched()
-	}
-}
-
-func (c *caller) hears(s sight, wrote bool) {
-	c.trace = trace{asked: true, wrote: wrote, stood: s}
+func (m *member) hears(s sight, wrote bool) {
+	m.trace = trace{asked: true, wrote: wrote, stood: s}
 }

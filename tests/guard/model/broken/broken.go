@@ -14,146 +14,120 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// Blind replaces the current record without checking its version.
-type Blind struct{ driver.Store }
+type call = idempotenttest.StoreCall
 
-// Replace writes r over any record.
-func (s Blind) Replace(ctx context.Context, r driver.Record, _ driver.Version) (*driver.Record, error) {
-	return replace(ctx, s.Store, r)
+// on replaces one method of a store.
+func on(op driver.Op, s driver.Store, f func(context.Context, *call)) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *call) {
+		if c.Op == op {
+			f(ctx, c)
+		} else {
+			c.Do(ctx)
+		}
+	})
 }
 
-// replace writes r over the current record.
-func replace(ctx context.Context, s driver.Store, r driver.Record) (*driver.Record, error) {
-	for {
-		stands, err := s.Get(ctx, r.ID)
-		if err != nil {
-			return nil, err
+// overwrite writes over the current record.
+func overwrite(ctx context.Context, s driver.Store, c *call) {
+	for c.Current = nil; ; {
+		stands, err := s.Get(ctx, c.Record.ID)
+		if c.Err = err; err != nil {
+			return
 		}
-		if met, err := s.Replace(ctx, r, stands.Version); met == nil || err != nil {
-			return nil, err
+		if met, err := s.Replace(ctx, c.Record, stands.Version); met == nil || err != nil {
+			c.Err = err
+			return
 		}
 	}
+}
+
+// Blind replaces the current record without checking its version.
+func Blind(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *call) { overwrite(ctx, s, c) })
 }
 
 // Overwriting inserts over a record that has not expired.
-type Overwriting struct{ driver.Store }
-
-// Insert writes r over any record.
-func (s Overwriting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	met, err := s.Store.Insert(ctx, r, now)
-	if met == nil || err != nil {
-		return nil, err
-	}
-	return replace(ctx, s.Store, r)
+func Overwriting(s driver.Store) driver.Store {
+	return on(driver.OpInsert, s, func(ctx context.Context, c *call) {
+		if c.Do(ctx); c.Current != nil {
+			overwrite(ctx, s, c)
+		}
+	})
 }
 
 // Hasty treats a record as expired as soon as its lease has ended.
-type Hasty struct{ driver.Store }
-
-// Insert writes r over a record whose lease has ended.
-func (s Hasty) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	met, err := s.Store.Insert(ctx, r, now)
-	if met == nil || err != nil || now.Before(met.LeaseEnd) {
-		return met, err
-	}
-	return replace(ctx, s.Store, r)
+func Hasty(s driver.Store) driver.Store {
+	return on(driver.OpInsert, s, func(ctx context.Context, c *call) {
+		if c.Do(ctx); c.Current != nil && !c.Now.Before(c.Current.LeaseEnd) {
+			overwrite(ctx, s, c)
+		}
+	})
 }
 
 // Upserting creates the record that Replace did not find.
-type Upserting struct{ driver.Store }
-
-// Replace writes r even if there is no record.
-func (s Upserting) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	met, err := s.Store.Replace(ctx, r, was)
-	if errors.Is(err, idempotent.ErrNoRecord) {
-		return s.Insert(ctx, r, time.Time{})
-	}
-	return met, err
+func Upserting(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *call) {
+		if c.Do(ctx); errors.Is(c.Err, idempotent.ErrNoRecord) {
+			c.Current, c.Err = s.Insert(ctx, c.Record, time.Time{})
+		}
+	})
 }
 
 // Familiar treats every record with the writer's owner token as the writer's
 // own write, and returns it with the writer's version.
-type Familiar struct{ driver.Store }
-
-// Insert returns a record with the caller's token as the caller's own write.
-func (s Familiar) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return familiar(r)(s.Store.Insert(ctx, r, now))
-}
-
-// Replace returns a record with the caller's token as the caller's own write.
-func (s Familiar) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return familiar(r)(s.Store.Replace(ctx, r, was))
-}
-
-func familiar(r driver.Record) func(*driver.Record, error) (*driver.Record, error) {
-	return func(met *driver.Record, err error) (*driver.Record, error) {
-		if met != nil && met.Owner == r.Owner {
-			met.Version = r.Version
+func Familiar(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *call) {
+		if c.Do(ctx); c.Op != driver.OpGet && c.Current != nil && c.Current.Owner == c.Record.Owner {
+			c.Current.Version = c.Record.Version
 		}
-		return met, err
-	}
+	})
 }
 
 // Forgetful acknowledges the outcome of a handler and does not store it.
-type Forgetful struct{ driver.Store }
-
-// Replace drops completed records.
-func (s Forgetful) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	stands, err := s.Get(ctx, r.ID)
-	if err == nil && r.State == driver.StateCompleted && stands.Version == was {
-		return nil, nil
-	}
-	return s.Store.Replace(ctx, r, was)
+func Forgetful(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *call) {
+		stands, err := s.Get(ctx, c.Record.ID)
+		if dropped := err == nil && c.Record.State == driver.StateCompleted && stands.Version == c.Was; !dropped {
+			c.Do(ctx)
+		}
+	})
 }
 
 // Racy decides about an insert by an earlier read.
-type Racy struct{ driver.Store }
-
-// Insert reads whether there is a record, and then writes.
-func (s Racy) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	stands, err := s.Get(ctx, r.ID)
-	runtime.Gosched()
-	switch {
-	case errors.Is(err, idempotent.ErrNoRecord):
-		return Overwriting(s).Insert(ctx, r, now)
-	case err != nil:
-		return nil, err
-	case stands.Expires.IsZero() || stands.Expires.After(now):
-		return stands, nil
-	}
-	return s.Store.Insert(ctx, r, now)
+func Racy(s driver.Store) driver.Store {
+	return on(driver.OpInsert, s, func(ctx context.Context, c *call) {
+		stands, err := s.Get(ctx, c.Record.ID)
+		runtime.Gosched()
+		switch {
+		case errors.Is(err, idempotent.ErrNoRecord):
+			c.Current, c.Err = Overwriting(s).Insert(ctx, c.Record, c.Now)
+		case err != nil:
+			c.Err = err
+		case stands.Expires.IsZero() || stands.Expires.After(c.Now):
+			c.Current = stands
+		default:
+			c.Do(ctx)
+		}
+	})
 }
 
 // Stale returns the state before the last write.
-type Stale struct {
-	driver.Store
-	mu     sync.Mutex
-	before map[idempotent.RecordID]*driver.Record
-}
-
-// Replace remembers what it replaced.
-func (s *Stale) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	old, _ := s.Store.Get(ctx, r.ID)
-	met, err := s.Store.Replace(ctx, r, was)
-	if met == nil && err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.before == nil {
-			s.before = map[idempotent.RecordID]*driver.Record{}
+func Stale(s driver.Store) driver.Store {
+	var mu sync.Mutex
+	before := map[idempotent.RecordID]*driver.Record{}
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *call) {
+		old, _ := s.Get(ctx, c.Record.ID)
+		c.Do(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case c.Op == driver.OpReplace && c.Current == nil && c.Err == nil:
+			before[c.Record.ID] = old
+		case c.Op == driver.OpGet && before[c.Record.ID] != nil:
+			c.Current, c.Err = before[c.Record.ID].Clone(), nil
 		}
-		s.before[r.ID] = old
-	}
-	return met, err
-}
-
-// Get returns the record before the last one.
-func (s *Stale) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := s.before[id]; old != nil {
-		return old.Clone(), nil
-	}
-	return s.Store.Get(ctx, id)
+	})
 }

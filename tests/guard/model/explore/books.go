@@ -4,11 +4,13 @@ package explore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 // books are the facts for the invariants: what has happened to the record so
@@ -49,10 +51,44 @@ type life struct {
 
 // change is one write that was applied. by is nil for the time to live.
 type change struct {
-	by            *actor
-	call          *call
-	before, after *driver.Record
-	recurs        bool // the record had this write id before
+	invariant.Write
+	by     *actor
+	call   *call
+	recurs bool // the record had this write id before
+}
+
+// newChange returns the change that a call of an actor made.
+func (w *world) newChange(by *actor, c *call, before, after *driver.Record) *change {
+	return &change{by: by, call: c, Write: invariant.Write{
+		Before: before, After: after, Insert: c.kind == insert, Was: c.was, At: w.now, By: by.writer(),
+		Owner: before != nil && by.owner == before.Owner,
+	}}
+}
+
+// writer returns what the actor is to the invariants.
+func (a *actor) writer() invariant.Writer {
+	switch a.role {
+	case resolver, courier:
+		return invariant.Evidence
+	case witness:
+		return invariant.StepEvidence
+	case reaper:
+		return invariant.Reconciler
+	case forgetter:
+		return invariant.Forgetter
+	case requeuer:
+		return invariant.Requeuer
+	default:
+		return invariant.Request
+	}
+}
+
+// writer names who wrote.
+func (c *change) writer() string {
+	if c.by == nil {
+		return "the time to live"
+	}
+	return c.by.name
 }
 
 // forgets reports whether an operator has discarded a stored outcome.
@@ -61,16 +97,16 @@ func (c *change) forgets() bool { return c.by != nil && c.by.role == forgetter }
 // changed books a write.
 func (w *world) changed(c *change) {
 	w.change = c
-	r := c.after
+	r := c.After
 	if r == nil {
 		return
 	}
-	if w.expired(c.before) {
-		if c.before != nil {
+	if w.expired(c.Before) {
+		if c.Before != nil {
 			w.facts |= factExpired
 		}
 		next := generation{}
-		if c.before != nil && c.call.kind != insert { // its owner writes it once more
+		if c.Before != nil && c.call.kind != insert { // its owner writes it once more
 			next.recovery, next.retention, next.open = w.generation().recovery, w.generation().retention, w.generation().open
 		}
 		w.generations = append(w.generations, next)
@@ -79,7 +115,7 @@ func (w *world) changed(c *change) {
 		// The operator has undone the effect. So the work begins anew, in the same record.
 		w.facts |= factForgotten
 		before := w.generation()
-		w.generations = append(w.generations, generation{recovery: before.recovery, retention: before.retention, discarded: outcome(c.before)})
+		w.generations = append(w.generations, generation{recovery: before.recovery, retention: before.retention, discarded: outcome(c.Before)})
 		for _, a := range w.actors {
 			a.promised = ""
 		}
@@ -91,9 +127,9 @@ func (w *world) changed(c *change) {
 		if !c.by.requests() {
 			break // evidence about a step
 		}
-		if claims(c) {
-			if c.by.openSince = (time.Time{}); !w.expired(c.before) {
-				c.by.openSince = c.before.OpenSince
+		if c.Claims() {
+			if c.by.openSince = (time.Time{}); !w.expired(c.Before) {
+				c.by.openSince = c.Before.OpenSince
 			}
 			c.by.open, g.open = g.open, g.open || r.Recovery == idempotent.Resume
 			g.recovery, g.retention = c.by.recovery(), c.by.retention()
@@ -106,6 +142,8 @@ func (w *world) changed(c *change) {
 		}
 		g.retryable++
 		switch {
+		case c.By == invariant.Reconciler, c.By == invariant.Requeuer && c.Before.State == driver.StateInProgress:
+			w.facts |= factReleased
 		case c.by.role == resolver || c.by.role == courier:
 			g.open = false
 		case own && len(r.Steps) == 0: // nothing was begun, or it was undone
@@ -124,9 +162,9 @@ func (w *world) changed(c *change) {
 	if r.Announced {
 		w.facts |= factAnnounced
 	}
-	if c.before != nil && c.before.Announced && r.State != driver.StateInProgress && c.by.owner == c.before.Owner {
+	if c.Before != nil && c.Before.Announced && r.State != driver.StateInProgress && c.by.owner == c.Before.Owner {
 		w.facts |= factAnnouncedSettled
-	} else if c.before != nil && c.before.Announced && c.by.owner != c.before.Owner {
+	} else if c.Before != nil && c.Before.Announced && c.by.owner != c.Before.Owner {
 		w.facts |= factAnnouncedFound
 	}
 	_, c.recurs = w.lives[r.Version]
@@ -192,9 +230,9 @@ func (w *world) meet(a *actor) {
 	}
 }
 
-// answer books what the caller of a got.
-func (w *world) answer(a *actor) {
-	w.answered = a
+// answers books what the caller of a got.
+func (w *world) answers(a *actor) {
+	w.answered, w.answer = a, fmt.Sprintf("%s %q %t %v", a.name, a.value, a.stored, a.err)
 	if l, written := w.lives[a.source()]; a.stored && written && w.generations[l.gen-1].acked == "" {
 		w.generations[l.gen-1].acked = a.value
 	}

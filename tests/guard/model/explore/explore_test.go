@@ -5,6 +5,8 @@ package explore
 import (
 	"flag"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -195,7 +197,7 @@ var scenarios = []struct {
 		announcedFacts | factWaited | factCommitted | factReleased},
 }
 
-const announcedFacts = factAnnounced | factAnnouncementRefused | factAnnouncedTooLate | factAnnouncedSettled | factAnnouncedFound
+var announcedFacts = factAnnounced | factAnnouncementRefused | factAnnouncedTooLate | factAnnouncedSettled | factAnnouncedFound
 
 // INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-7, INV-8, INV-9, INV-10,
 // INV-11, INV-12: every schedule of every scenario satisfies every invariant.
@@ -209,18 +211,9 @@ func TestInvariants(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				s.Faults += *moreFaults
-				start := time.Now()
-				r, err := searchIn(t, s.Scenario)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Violation != nil {
-					t.Fatal(r.Violation)
-				}
-				t.Logf("%d schedules, %d steps, %d states, %d records in the end, %d answers, in %s\n%s",
-					r.Schedules, r.Steps, r.States, r.Ends, r.Answers, time.Since(start).Round(time.Millisecond), r.shown())
-				for f := facts(1); f < 1<<factCount; f <<= 1 {
-					if n := r.Shown[f.String()]; s.shows&f != 0 && n < often {
+				r := explored(t, s.Announce, func() (Report, error) { return Search(s.Scenario, limit) })
+				for f := range s.shows.names() {
+					if n := r.Shown[f]; n < often {
 						t.Errorf("%d schedules show %q, want %d", n, f, often)
 					}
 				}
@@ -240,48 +233,105 @@ func TestInvariants(t *testing.T) {
 		}
 	}
 	for _, i := range invariants {
-		t.Run(i.name, func(t *testing.T) {
-			n := all.Shown[i.premise.String()]
-			t.Logf("%s: checked after %d steps; %d schedules show %q", i.says, all.Steps, n, i.premise)
+		for premise := range i.premise.names() {
+			n := all.Shown[premise]
+			t.Logf("%s, %s: checked after %d steps; %d schedules show %q", i.name, i.says, all.Steps, n, premise)
 			if n < often {
-				t.Errorf("want %d schedules", often)
+				t.Errorf("%s: want %d schedules", i.name, often)
 			}
-		})
+		}
 	}
 }
 
-// searchIn searches a scenario, in a bubble if it needs one.
-func searchIn(t *testing.T, s Scenario) (r Report, err error) {
-	inBubble(t, s, func() { r, err = Search(s, limit) })
-	return r, err
+// explored returns the report of a search without a violation.
+func explored(t *testing.T, bubble bool, search func() (Report, error)) (r Report) {
+	t.Helper()
+	start := time.Now()
+	var err error
+	if inBubble(t, bubble, func() { r, err = search() }); err != nil {
+		t.Fatal(err)
+	}
+	if r.Violation != nil {
+		t.Fatal(r.Violation)
+	}
+	t.Logf("%d schedules, %d steps, %d states, %d records in the end, %d answers, in %s\n%s",
+		r.Schedules, r.Steps, r.States, r.Ends, r.Answers, time.Since(start).Round(time.Millisecond), r.shown())
+	return r
 }
 
-func inBubble(t *testing.T, s Scenario, f func()) {
-	if s.Announce {
+func inBubble(t *testing.T, needed bool, f func()) {
+	if needed {
 		synctest.Test(t, func(*testing.T) { f() })
 	} else {
 		f()
 	}
 }
 
+var pairs = []struct {
+	name string
+	Pair
+	shows string
+}{
+	{"a run of ReconcileDue for one operation, a handler for the other",
+		Pair{actors: []pairRole{due("charge"), handler("refund")}, last: []pairRole{due("charge"), handler("refund")}},
+		`found by the scan, marked unknown, processed for the other operation, position replaced, position taken by another,
+		position lost while it read, killed with the position, record written by another, asked again after the pause, two read at the same time`},
+	{"two handlers for one operation",
+		Pair{done: true, actors: []pairRole{handler("refund"), handler("refund")}, last: []pairRole{due("charge"), handler("refund")}},
+		`found by the scan, marked unknown, released, position replaced, position taken by another,
+		position lost while it read, killed with the position, record written by another, asked again after the pause, two read at the same time`},
+	{"a run that announced itself",
+		Pair{herald: stored, actors: []pairRole{due("charge"), due("charge")}, last: []pairRole{due("charge"), handler("refund")}},
+		"listed in progress, found by the scan, marked unknown, processed for the other operation, record written by another"},
+	{"an announcement in transit",
+		Pair{herald: inTransit, actors: []pairRole{due("charge"), requeue("charge"), arrives}, last: []pairRole{due("charge"), handler("refund")}},
+		"announced, announced too late, listed in progress, found by the scan, marked unknown, record written by another"},
+	{"an operator",
+		Pair{actors: []pairRole{due("refund"), requeue("refund")}, last: []pairRole{due("charge"), due("refund")}},
+		`found by the scan, marked unknown, requeued, requeued after its lease, position replaced, killed with the position,
+		record written by another, asked again after the pause`},
+}
+
+// After one fault in any order of the calls, the end of each lease is processed,
+// each record is asked about by the reconciler that has its resolver and by one at a
+// time, and the evidence is written once.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	for _, s := range pairs {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			r := explored(t, true, func() (Report, error) { return SearchPair(s.Pair, limit) })
+			if r.Schedules < 1000 {
+				t.Errorf("%d schedules, want at least 1000", r.Schedules)
+			}
+			for fact := range strings.SplitSeq(s.shows, ",") {
+				if n := r.Shown[strings.TrimSpace(fact)]; n < 3 {
+					t.Errorf("%d schedules show %q", n, fact)
+				}
+			}
+		})
+	}
+}
+
 // The same search runs the same schedules.
 func TestSearchIsDeterministic(t *testing.T) {
 	t.Parallel()
-	for _, s := range []Scenario{
-		{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}},
-		{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed}, Clock: clock{PastContext, RestOfLease}},
+	resume := Scenario{Announce: true, Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed}, Clock: clock{PastContext, RestOfLease}}
+	for name, search := range map[string]func() (Report, error){
+		"one record": func() (Report, error) {
+			return Search(Scenario{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}}, limit)
+		},
+		"announced": func() (Report, error) { return Search(resume, limit) },
+		"two records": func() (Report, error) {
+			return SearchPair(Pair{actors: []pairRole{handler("refund")}, last: []pairRole{due("charge"), handler("refund")}}, limit)
+		},
 	} {
-		first, err := searchIn(t, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := searchIn(t, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := fmt.Sprint(second), fmt.Sprint(first); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			bubble := name != "one record"
+			if got, want := explored(t, bubble, search), explored(t, bubble, search); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
 	}
 }
 
@@ -313,11 +363,8 @@ func (r *Report) add(other Report) {
 // shown lists the facts and the number of schedules that showed each.
 func (r *Report) shown() string {
 	var lines []string
-	for _, name := range factNames {
-		if n := r.Shown[name]; n > 0 {
-			lines = append(lines, fmt.Sprintf("%s %d", name, n))
-		}
+	for _, fact := range slices.Sorted(maps.Keys(r.Shown)) {
+		lines = append(lines, fmt.Sprintf("%s %d", fact, r.Shown[fact]))
 	}
-	slices.Sort(lines)
 	return strings.Join(lines, ", ")
 }

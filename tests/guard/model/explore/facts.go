@@ -3,7 +3,7 @@
 package explore
 
 import (
-	"math/bits"
+	"iter"
 
 	"github.com/once-lambda/once/idempotent/event"
 )
@@ -12,102 +12,91 @@ import (
 // was not vacuous.
 type facts uint64
 
-const (
-	factReserved facts = 1 << iota
-	factTakenOver
-	factReplayed
-	factInProgress
-	factMismatch
-	factUnresolved
-	factMarkedUnknown
-	factCompleted
-	factNotStored
-	factLate
-	factContradicted
-	factLeaseLost
-	factRetryable
-	factResolved
-	factStoreFailed
-	factCrashed
-	factGaveUp
-	factReplyLost
-	factSentTwice
-	factClaimRecognised
-	factOutcomeRecognised
-	factUncertain
-	factLateWrite
-	factLateEffect
-	factRefused
-	factMetCompleted
-	factNoRecord
-	factNoTime
-	factTooEarly
-	factSettled
-	factExpired
-	factDeleted
-	factSecondRun
-	factOverlap
-	factPromised
-	factNeighbour
-	factLeftOpen
-	factStepDone
-	factStepReplayed
-	factReleased
-	factCommitted
-	factStale
-	factStepProven
-	factStepProvenAtWork
-	factForeign
-	factKeysForgotten
-	factForgotten
-	factRequeued
-	factDenied
-	factSecondCommit
-	factEarlier
-	factStepEnding
-	factAnnounced
-	factAnnouncementRefused
-	factAnnouncedTooLate
-	factWaited
-	factAnnouncedSettled
-	factAnnouncedFound
-	factCount = iota
+var (
+	factNames []string
+	factOf    = map[event.Kind]facts{}
 )
 
-var factNames = [factCount]string{
-	"reserved", "taken over", "replayed", "in progress", "mismatch", "unresolved", "marked unknown",
-	"completed", "answer not stored", "late completion", "contradicted", "lease lost", "retryable", "resolved",
-	"store failed", "crash", "request given up", "reply lost", "call sent twice",
-	"own claim recognised", "own outcome recognised", "claim without reply", "write served late", "effect after its handler",
-	"write refused", "write met a completed record", "write met no record", "no time left", "evidence too early", "evidence came second",
-	"expired record replaced", "deleted", "second run", "two in their handlers", "came after an acknowledged outcome",
-	"neighbour ran", "left open", "step done", "step replayed", "released by a reconciler",
-	"committed", "evidence about an earlier attempt", "step recorded by evidence", "step recorded by evidence during its run",
-	"written by another guard", "downstream key forgotten",
-	"outcome forgotten", "requeued", "transaction refused", "first Commit found by a later write", "outcome of the predecessor",
-	"settled in the end by evidence about the step",
-	"announced", "announcement refused", "announcement after the handler returned", "the announcement or a write waited for the other",
-	"announced record settled by its run", "announced record changed by others",
+// fact returns another fact.
+func fact(name string) facts {
+	factNames = append(factNames, name)
+	return 1 << (len(factNames) - 1)
 }
 
-// String returns the fact's name.
-func (f facts) String() string { return factNames[bits.TrailingZeros64(uint64(f))] }
+// reported returns the fact that a guard reports an event.
+func reported(kind event.Kind) facts {
+	factOf[kind] = fact(string(kind))
+	return factOf[kind]
+}
 
-var factOf = map[event.Kind]facts{
-	event.Reserved:         factReserved,
-	event.TakenOver:        factTakenOver,
-	event.Replayed:         factReplayed,
-	event.InProgress:       factInProgress,
-	event.Mismatch:         factMismatch,
-	event.Unresolved:       factUnresolved,
-	event.MarkedUnknown:    factMarkedUnknown,
-	event.Completed:        factCompleted,
-	event.CompletionFailed: factNotStored,
-	event.LateCompletion:   factLate,
-	event.Contradicted:     factContradicted,
-	event.LeaseLost:        factLeaseLost,
-	event.Retryable:        factRetryable,
-	event.Resolved:         factResolved,
-	event.StepDone:         factStepDone,
-	event.StepReplayed:     factStepReplayed,
+var (
+	_                       = reported(event.Reserved)
+	factTakenOver           = reported(event.TakenOver)
+	factReplayed            = reported(event.Replayed)
+	factInProgress          = reported(event.InProgress)
+	factMismatch            = reported(event.Mismatch)
+	factUnresolved          = reported(event.Unresolved)
+	factMarkedUnknown       = reported(event.MarkedUnknown)
+	_                       = reported(event.Completed)
+	factNotStored           = reported(event.CompletionFailed)
+	factLate                = reported(event.LateCompletion)
+	factContradicted        = reported(event.Contradicted)
+	factLeaseLost           = reported(event.LeaseLost)
+	factRetryable           = reported(event.Retryable)
+	factResolved            = reported(event.Resolved)
+	factStoreFailed         = fact("store failed")
+	factCrashed             = fact("crash")
+	factGaveUp              = fact("request given up")
+	factReplyLost           = fact("reply lost")
+	factSentTwice           = fact("call sent twice")
+	factClaimRecognised     = fact("own claim recognised")
+	factOutcomeRecognised   = fact("own outcome recognised")
+	factUncertain           = fact("claim without reply")
+	factLateWrite           = fact("write served late")
+	factLateEffect          = fact("effect after its handler")
+	factRefused             = fact("write refused")
+	factMetCompleted        = fact("write met a completed record")
+	factNoRecord            = fact("write met no record")
+	factNoTime              = fact("no time left")
+	factTooEarly            = fact("evidence too early")
+	factSettled             = fact("evidence came second")
+	factExpired             = fact("expired record replaced")
+	factDeleted             = fact("deleted")
+	factSecondRun           = fact("second run")
+	factOverlap             = fact("two in their handlers")
+	factPromised            = fact("came after an acknowledged outcome")
+	factNeighbour           = fact("neighbour ran")
+	factLeftOpen            = fact("left open")
+	factStepDone            = reported(event.StepDone)
+	factStepReplayed        = reported(event.StepReplayed)
+	factReleased            = fact("released by a reconciler")
+	factCommitted           = fact("committed")
+	factStale               = fact("evidence about an earlier attempt")
+	factStepProven          = fact("step recorded by evidence")
+	factStepProvenAtWork    = fact("step recorded by evidence during its run")
+	factForeign             = fact("written by another guard")
+	factKeysForgotten       = fact("downstream key forgotten")
+	factForgotten           = fact("outcome forgotten")
+	factRequeued            = fact("requeued")
+	factDenied              = fact("transaction refused")
+	factSecondCommit        = fact("first Commit found by a later write")
+	factEarlier             = fact("outcome of the predecessor")
+	factStepEnding          = fact("settled in the end by evidence about the step")
+	factAnnounced           = fact("announced")
+	factAnnouncementRefused = fact("announcement refused")
+	factAnnouncedTooLate    = fact("announcement after the handler returned")
+	factWaited              = fact("the announcement or a write waited for the other")
+	factAnnouncedSettled    = fact("announced record settled by its run")
+	factAnnouncedFound      = fact("announced record changed by others")
+)
+
+// names returns the names of facts.
+func (f facts) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, name := range factNames {
+			if f&(1<<i) != 0 && !yield(name) {
+				return
+			}
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 var (
@@ -99,9 +100,9 @@ type party struct {
 	dead    bool
 	request bool
 	last    bool // it is alone, at the end: nothing may refuse it
-	// frees reports whether it may release a record that was declared unknown, given
-	// the record before.
-	frees func(*driver.Record) bool
+	by      invariant.Writer
+	owner   driver.Owner // of its claim
+	about   string       // the attempt that its evidence names
 }
 
 var historySteps = []string{"charge", "ship", "mail"}
@@ -270,7 +271,7 @@ func (p *party) pause() bool {
 }
 
 func (h *history) party(name string, job func(*party)) *party {
-	p := &party{h: h, name: name, frees: func(*driver.Record) bool { return false }}
+	p := &party{h: h, name: name}
 	p.job = h.fibers.take(func() { job(p) })
 	return p
 }
@@ -306,7 +307,6 @@ func (h *history) request() *party {
 		}
 	})
 	p.request = true
-	p.frees = func(r *driver.Record) bool { return true } // the owner, or see the check of other owners
 	return p
 }
 
@@ -432,7 +432,7 @@ func (h *history) provenNotExecuted(r *driver.Record) bool {
 	})
 }
 
-func (h *history) resolves(what string, r idempotent.Resolution, frees func(*driver.Record) bool) *party {
+func (h *history) resolves(what string, by invariant.Writer, r idempotent.Resolution) *party {
 	p := h.party(what, func(p *party) {
 		times := 1
 		if h.faults && h.rng.IntN(3) == 0 {
@@ -465,36 +465,33 @@ func (h *history) resolves(what string, r idempotent.Resolution, frees func(*dri
 			}
 		}
 	})
-	p.frees = frees
+	p.by = by
 	return p
 }
 
 func (h *history) stepEvidence(name string) *party {
-	return h.resolves("resolved step", idempotent.ResolvedStep(name, h.ledger[name]), func(r *driver.Record) bool {
-		s, begun := r.Step(name)
-		return begun && !s.Finished
-	})
+	return h.resolves("resolved step", invariant.StepEvidence, idempotent.ResolvedStep(name, h.ledger[name]))
 }
 
 // correction says that the provider's result is another one than it said before.
 func (h *history) correction(name string) *party {
 	h.ledger[name] += "'"
-	return h.resolves("corrected step", idempotent.CorrectedStep(name, h.ledger[name]), func(r *driver.Record) bool {
-		s, begun := r.Step(name)
-		return begun && !s.Finished
-	})
+	return h.resolves("corrected step", invariant.Correction, idempotent.CorrectedStep(name, h.ledger[name]))
 }
 
 func (h *history) outcomeEvidence() *party {
-	return h.resolves("resolved", idempotent.Resolved("found"), func(*driver.Record) bool { return true })
+	return h.resolves("resolved", invariant.Evidence, idempotent.Resolved("found"))
 }
 
 func (h *history) notExecuted(token string) *party {
-	return h.resolves("not executed", idempotent.ProvenNotExecuted(token), func(r *driver.Record) bool { return r.Token() == token })
+	p := h.resolves("not executed", invariant.Evidence, idempotent.ProvenNotExecuted(token))
+	p.about = token
+	return p
 }
 
 func (h *history) reconciler() *party {
 	return h.party("reconciler", func(p *party) {
+		p.by = invariant.Reconciler
 		_, err := idempotent.ReconcileDue(context.Background(), h.guard(p), nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, 1 })
 		if err == nil && !p.dead {
 			h.note("reconciled")
@@ -514,7 +511,7 @@ func (h *history) forgetter() *party {
 		defer func() { h.faults = faults }()
 		// Undone before: no other party acts until the outcome is discarded.
 		h.ledger, h.outcome = map[string]string{}, ""
-		p.frees = func(*driver.Record) bool { return true }
+		p.by = invariant.Forgetter
 		if err := h.guard(p).Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: "operator", Reason: "undone"}); err != nil {
 			h.fail("%s: %v", p.name, err)
 		}
@@ -531,7 +528,7 @@ func (h *history) record() *driver.Record {
 }
 
 // wrote checks a write of p.
-func (h *history) wrote(p *party) {
+func (h *history) wrote(p *party, c *idempotenttest.StoreCall) {
 	before, r := h.last, h.record()
 	if h.last = r; before != nil && before.Version == r.Version {
 		return
@@ -542,12 +539,20 @@ func (h *history) wrote(p *party) {
 	}
 	if r.State == driver.StateUnknown {
 		h.note("unknown: " + string(r.Reason))
-		if h.recovery != idempotent.Reconcile && (r.Reason == driver.ReasonInterrupted || r.Reason == driver.ReasonLeaseEnded) && !h.opens(r) {
-			h.fail("the record is unknown (%s), and no step of it is open", r.Reason)
+	}
+	made := invariant.Write{
+		Before: before, After: r, Insert: c.Op == driver.OpInsert, Was: c.Was, At: h.now, By: p.by, Owner: before != nil && p.owner == before.Owner,
+	}
+	for _, i := range invariant.Invariants {
+		if why := i.Broken(made); why != "" {
+			h.fail("%s: %s wrote: %s", i.Name, p.name, why)
 		}
-		if r.Due.IsZero() || !r.Expires.IsZero() {
-			h.fail("the unknown record is due %s and expires %s", r.Due, r.Expires)
-		}
+	}
+	if made.Claims() {
+		p.owner = r.Owner
+	}
+	if p.about != "" && before.Token() != p.about {
+		h.fail("%s is about another attempt", p.name)
 	}
 	if r.State == driver.StateCompleted {
 		value := outcome(r)
@@ -555,12 +560,6 @@ func (h *history) wrote(p *party) {
 			h.fail("the outcome %q becomes %q", h.outcome, value)
 		}
 		h.outcome = value
-	}
-	if before == nil || before.State != driver.StateUnknown || r.State == driver.StateUnknown {
-		return
-	}
-	if owner := p.request && before.Owner == r.Owner && r.State != driver.StateInProgress; !owner && (p.request || !p.frees(before)) {
-		h.fail("%s makes the unknown record (%s) %s", p.name, before.Reason, r.State)
 	}
 }
 
@@ -602,7 +601,7 @@ func (p *party) storeCall(ctx context.Context, c *idempotenttest.StoreCall) {
 		return
 	}
 	c.Do(ctx)
-	h.wrote(p)
+	h.wrote(p, c)
 	switch {
 	case h.faults && !p.pause():
 		c.Err = errCrashed

@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,23 +11,24 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
-// invariant is one rule of the design, checked after every step. It returns the
-// violation, or the empty string. A schedule that shows the premise is one to
-// which the rule applies.
-type invariant struct {
+// A rule is one invariant of the design, checked after every step. It is broken by what
+// check returns, or if package invariant says so of a write. A schedule that shows the
+// premise is one to which the rule applies.
+type rule struct {
 	name    string
 	says    string
 	premise facts // one
 	check   func(w *world) string
 }
 
-var invariants = []invariant{
+var invariants = []rule{
 	{"INV-1", "of the requests whose leases are live at most one is in its handler", factInProgress, exclusion},
 	{"INV-2", "under Reconcile and by Commit there is at most one effect, and under Reconcile one run more than were proven not executed", factSecondRun, atMostOnce},
 	{"INV-3", "once a caller got an outcome, every caller gets it and no handler runs", factPromised, durableReplay},
-	{"INV-4", "a completed record does not change until it expires", factMetCompleted, completedIsFinal},
+	{"INV-4", "a completed record does not change until it expires", factMetCompleted, nil},
 	{"INV-5", "a write replaces only the version that was read, and only a record that the writer may change", factRefused, fencing},
 	{"INV-6", "another request under the key neither runs nor learns anything", factMismatch, fingerprint},
 	{"INV-7", "requests of different scopes have different records", factNeighbour, scopes},
@@ -34,8 +36,8 @@ var invariants = []invariant{
 	{"INV-9", "every record is listed or expires, and in the end has an outcome", factLeftOpen, liveness},
 	{"INV-10", "a handler runs only under an acknowledged claim", factUncertain, failClosed},
 	{"INV-11", "attempts increase by one, a finished step is stored and not run again, and no outcome skips it or its transaction", factStepReplayed, monotone},
-	{"INV-12", "only a claim creates a record", factNoRecord, noResurrection},
-	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, notExecutedOfTheDead},
+	{"INV-12", "only a claim creates a record", factNoRecord, nil},
+	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, nil},
 	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
 	{"model", "a write makes of the record what the model of a key makes of it", factTakenOver, asTheModel},
 	{"announced", "a run that is late announces itself with one write, which overlaps no other and stays until the record is settled", factAnnounced, announcement},
@@ -45,11 +47,11 @@ var invariants = []invariant{
 }
 
 // asked returns the invariants of these names, or all.
-func asked(names []string) []invariant {
+func asked(names []string) []rule {
 	if names == nil {
 		return invariants
 	}
-	return slices.DeleteFunc(slices.Clone(invariants), func(i invariant) bool { return !slices.Contains(names, i.name) })
+	return slices.DeleteFunc(slices.Clone(invariants), func(i rule) bool { return !slices.Contains(names, i.name) })
 }
 
 // check checks every invariant and records the first that is broken.
@@ -58,16 +60,28 @@ func (w *world) check() {
 		if w.broken != nil {
 			return
 		}
-		if wrong := w.asked[i].check(w); wrong != "" {
+		if wrong := w.asked[i].broken(w); wrong != "" {
 			w.broken = &Violation{Invariant: w.asked[i].name, Wrong: wrong}
 		}
 	}
 }
 
+func (r rule) broken(w *world) string {
+	if w.change != nil {
+		if why := w.change.Broken(r.name); why != "" {
+			return w.change.writer() + " wrote: " + why
+		}
+	}
+	if r.check == nil {
+		return ""
+	}
+	return r.check(w)
+}
+
 // fail records that the end of a schedule breaks an invariant.
-func (w *world) fail(rule, wrong string) {
-	if w.broken == nil && slices.ContainsFunc(w.asked, func(i invariant) bool { return i.name == rule }) {
-		w.broken = &Violation{Invariant: rule, Wrong: wrong}
+func (w *world) fail(name, wrong string) {
+	if w.broken == nil && slices.ContainsFunc(w.asked, func(i rule) bool { return i.name == name }) {
+		w.broken = &Violation{Invariant: name, Wrong: wrong}
 	}
 }
 
@@ -101,75 +115,17 @@ func atMostOnce(w *world) string {
 	return ""
 }
 
-func completedIsFinal(w *world) string {
-	c := w.change
-	if c == nil || c.before == nil || c.before.State != driver.StateCompleted || w.expired(c.before) {
-		return ""
-	}
-	if c.forgets() && c.after.State == driver.StateRetryable && !w.now.Before(c.before.LeaseEnd) {
-		return ""
-	}
-	return fmt.Sprintf("the completed record became %s", stateOf(c.after))
-}
-
-// fencing: a write that replaces a record names the current version, and is one
-// of five: the owner's own report, evidence, a claim of a free record, a claim
-// of a record whose lease has ended under Rerun, or a sweep of a record whose
-// lease has ended under Reconcile.
+// fencing: no write comes twice, and no claim after the deadline of its request.
 func fencing(w *world) string {
 	c := w.change
 	switch {
-	case c == nil || c.after == nil:
-		return ""
+	case c == nil || c.After == nil:
 	case c.recurs:
 		return fmt.Sprintf("the write id of %s was used before", c.by.name)
-	}
-	if claims(c) && !c.call.sent.Before(c.by.deadline) {
+	case c.Claims() && !c.call.sent.Before(c.by.deadline):
 		return fmt.Sprintf("%s claimed the record after its own deadline", c.by.name)
 	}
-	if c.before == nil {
-		return ""
-	}
-	before, after := c.before, c.after
-	ended := before.State == driver.StateInProgress && !w.now.Before(before.LeaseEnd)
-	switch {
-	case c.call.kind == insert:
-		if !w.expired(before) {
-			return fmt.Sprintf("%s inserted over a record that is %s", c.by.name, before.State)
-		}
-	case c.call.was != before.Version:
-		return fmt.Sprintf("%s replaced a version that it has not read", c.by.name)
-	case claims(c):
-		if before.State != driver.StateRetryable && !(ended && runsAgain(before)) {
-			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
-		}
-	case c.by.role == witness:
-		if after.State != before.State && (before.State != driver.StateUnknown || after.State != driver.StateRetryable || !runsAgain(after)) {
-			return fmt.Sprintf("evidence about a step made a record that is %s %s", before.State, after.State)
-		}
-	case c.forgets(): // see INV-4
-	case c.by.role == requeuer && after.State == before.State:
-	case c.by.owner == before.Owner, c.by.testifies():
-	case after.State == driver.StateInProgress:
-		return fmt.Sprintf("%s wrote a step of another owner", c.by.name)
-	case ended && (c.by.role == reaper || c.by.role == requeuer) && after.State == driver.StateRetryable && runsAgain(before):
-		w.facts |= factReleased
-	case !ended || after.State != driver.StateUnknown || runsAgain(before): // a sweep
-		return fmt.Sprintf("%s changed another owner's %s record to %s", c.by.name, before.State, after.State)
-	}
 	return ""
-}
-
-// claims reports whether a write changes the owner of the record. Any other
-// write that leaves it in progress is a step of its owner.
-func claims(c *change) bool {
-	return c.after.State == driver.StateInProgress && (c.before == nil || c.call.kind == insert || c.before.Owner != c.after.Owner)
-}
-
-// runsAgain reports whether the record may run again without evidence.
-func runsAgain(r *driver.Record) bool {
-	s, begun := r.Step(stepName)
-	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == driver.AtMostOnce)
 }
 
 // hadEffect reports whether the effect of the actor of that name has happened,
@@ -190,27 +146,13 @@ func scopes(w *world) string {
 }
 
 func unknownAbsorbs(w *world) string {
-	if r := w.record; r != nil && r.State == driver.StateUnknown && !r.Expires.IsZero() {
-		return "an unknown record expires"
-	}
 	c := w.change
-	if c == nil || c.before == nil {
-		return ""
-	}
-	if s, begun := c.before.Step(stepName); c.before.State == driver.StateUnknown && c.after != nil && c.after.State != driver.StateUnknown &&
-		c.by.role == witness && (!begun || s.Finished) {
-		return fmt.Sprintf("evidence about a step that was not open made the unknown record %s", c.after.State)
-	}
-	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == driver.StateUnknown {
+	switch {
+	case c == nil || c.Before == nil || c.After == nil || !c.Owner:
+	case !c.by.entered && c.After.State == driver.StateUnknown:
 		return fmt.Sprintf("%s made its record unknown but has never run", c.by.name)
-	} else if own && c.by.plan == unsure && c.after.State == driver.StateRetryable {
+	case c.by.plan == unsure && c.After.State == driver.StateRetryable:
 		return fmt.Sprintf("%s made its record retryable but does not know what happened", c.by.name)
-	}
-	if c.before.State != driver.StateUnknown {
-		return ""
-	}
-	if c.after == nil || !c.by.testifies() && c.by.owner != c.before.Owner && c.after.State != driver.StateUnknown {
-		return fmt.Sprintf("the unknown record became %s without evidence", stateOf(c.after))
 	}
 	return ""
 }
@@ -221,7 +163,7 @@ func unknownAbsorbs(w *world) string {
 func liveness(w *world) string {
 	if r := w.record; r != nil {
 		waits := r.State == driver.StateUnknown ||
-			r.State == driver.StateInProgress && (r.Recovery != idempotent.Rerun || !runsAgain(r)) ||
+			r.State == driver.StateInProgress && (r.Recovery != idempotent.Rerun || !invariant.RunsAgain(r)) ||
 			r.State == driver.StateRetryable && r.Recovery == idempotent.Resume && (len(r.Steps) > 0 || w.generation().open)
 		if waits == r.Due.IsZero() || waits != r.Expires.IsZero() {
 			return fmt.Sprintf("the record is %s, due at %v, and expires at %v", r.State, r.Due, r.Expires)
@@ -229,10 +171,6 @@ func liveness(w *world) string {
 		if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
 			return "the record expires before its lease ends"
 		}
-	}
-	if r := w.record; r != nil && r.State == driver.StateUnknown && r.Recovery != idempotent.Reconcile &&
-		(r.Reason == driver.ReasonInterrupted || r.Reason == driver.ReasonLeaseEnded) && runsAgain(r) {
-		return fmt.Sprintf("the record is unknown (%s), and no step of it is open", r.Reason)
 	}
 	if a := w.answered; a != nil && a.role == requeuer && a.err == nil {
 		if r := w.record; r != nil && r.State == driver.StateInProgress && !r.Due.IsZero() && !w.now.Before(r.LeaseEnd) {
@@ -274,52 +212,14 @@ func monotone(w *world) string {
 		}
 	}
 	c := w.change
-	if c == nil || c.before == nil || c.after == nil || c.call.kind == insert {
+	if c == nil || c.Before == nil || c.After == nil || c.Insert || c.After.State != driver.StateCompleted || c.by.testifies() {
 		return ""
 	}
-	want := c.before.Attempt
-	if claims(c) {
-		want++
-	}
-	done, _ := c.before.Step(stepName)
-	switch kept, _ := c.after.Step(stepName); {
-	case c.after.State == driver.StateCompleted:
-		by := outcome(c.after)
-		switch {
-		case c.by.testifies():
-		case (w.stepped() || w.scenario.Commit) && !w.hadEffect(by):
-			return fmt.Sprintf("%s completed the record with %q, but no handler returned it", c.by.name, by)
-		case w.scenario.CommitStep && w.generation().orders == 0:
-			return fmt.Sprintf("%s completed the record with %q, but its transaction was never applied", c.by.name, by)
-		}
-	case done.Finished && (!kept.Finished || string(kept.Result) != string(done.Result)):
-		return fmt.Sprintf("the write of %s dropped a finished step", c.by.name)
-	}
-	if c.after.Attempt != want {
-		return fmt.Sprintf("the write of %s changed the attempt to %d from %d", c.by.name, c.after.Attempt, c.before.Attempt)
-	}
-	return ""
-}
-
-func noResurrection(w *world) string {
-	c := w.change
-	if c == nil || c.before != nil || c.after == nil {
-		return ""
-	}
-	if c.call.kind != insert || c.after.State != driver.StateInProgress || c.after.Attempt != 1 {
-		return fmt.Sprintf("%s created a record by its %s", c.by.name, c.call.describe())
-	}
-	return ""
-}
-
-func notExecutedOfTheDead(w *world) string {
-	c := w.change
-	if c == nil || c.after == nil || !c.by.testifies() || !w.now.Before(c.before.LeaseEnd) {
-		return ""
-	}
-	released := c.after.State == driver.StateRetryable && c.before.State != driver.StateRetryable && c.by.role != witness
-	if released || c.after.State == driver.StateCompleted && c.before.State == driver.StateInProgress {
-		return fmt.Sprintf("evidence made the record %s while the lease is live", c.after.State)
+	switch by := outcome(c.After); {
+	case (w.stepped() || w.scenario.Commit) && !w.hadEffect(by):
+		return fmt.Sprintf("%s completed the record with %q, but no handler returned it", c.by.name, by)
+	case w.scenario.CommitStep && w.generation().orders == 0:
+		return fmt.Sprintf("%s completed the record with %q, but its transaction was never applied", c.by.name, by)
 	}
 	return ""
 }
@@ -327,15 +227,15 @@ func notExecutedOfTheDead(w *world) string {
 // asDeclared: only a claim declares.
 func asDeclared(w *world) string {
 	c := w.change
-	if c == nil || c.after == nil {
+	if c == nil || c.After == nil {
 		return ""
 	}
 	g := w.generation()
-	if c.after.Recovery != g.recovery {
-		return fmt.Sprintf("the write of %s made the recovery %s, but the last run declared %s", c.by.name, c.after.Recovery, g.recovery)
+	if c.After.Recovery != g.recovery {
+		return fmt.Sprintf("the write of %s made the recovery %s, but the last run declared %s", c.by.name, c.After.Recovery, g.recovery)
 	}
-	settled := c.after.State == driver.StateCompleted || c.after.State == driver.StateRetryable
-	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Since.Add(g.retention)) {
+	settled := c.After.State == driver.StateCompleted || c.After.State == driver.StateRetryable
+	if until := c.After.Expires; settled && !until.IsZero() && until.Before(c.After.Since.Add(g.retention)) {
 		return fmt.Sprintf("the write of %s stores the record until %v, but the last run declared %s", c.by.name, until, g.retention)
 	}
 	return ""
@@ -372,10 +272,10 @@ func announcement(w *world) string {
 		}
 	}
 	c := w.change
-	if c == nil || c.after == nil {
+	if c == nil || c.After == nil {
 		return ""
 	}
-	before, after, due := c.before, c.after, !c.after.Due.IsZero() && c.after.State == driver.StateInProgress
+	before, after, due := c.Before, c.After, !c.After.Due.IsZero() && c.After.State == driver.StateInProgress
 	was := before != nil && before.Announced && before.Owner == after.Owner
 	switch {
 	case after.Announced && (!due || !after.Due.Equal(after.LeaseEnd) || after.Exhausted):
@@ -392,10 +292,10 @@ func announcement(w *world) string {
 // it again. (The late owner of that outcome may: that is an event.)
 func discardedStays(w *world) string {
 	c := w.change
-	if c == nil || c.after == nil || c.after.State != driver.StateCompleted || c.by.gen != len(w.generations) {
+	if c == nil || c.After == nil || c.After.State != driver.StateCompleted || c.by.gen != len(w.generations) {
 		return ""
 	}
-	if outcome(c.after) == earlier && w.generation().discarded == earlier {
+	if outcome(c.After) == earlier && w.generation().discarded == earlier {
 		return "the outcome of the predecessor is stored again, although it was discarded"
 	}
 	return ""
@@ -406,4 +306,95 @@ func stateOf(r *driver.Record) string {
 		return "deleted"
 	}
 	return r.State.String()
+}
+
+// The invariants about the answers that callers get.
+
+// durableReplay (INV-3).
+func durableReplay(w *world) string {
+	if c := w.change; c != nil && c.After != nil && c.After.State == driver.StateInProgress {
+		if acked := w.generation().acked; acked != "" {
+			return fmt.Sprintf("%s claimed the key after a caller got %q", c.by.name, acked)
+		}
+	}
+	a := w.answered
+	if a == nil || a.role == neighbour || !a.requests() && a.role != resolver && a.role != courier {
+		return ""
+	}
+	// A request that was refused before it ran may be repeated. Every other
+	// caller gets the outcome that was acknowledged when it came, and the one
+	// that it found at last.
+	if a.requests() && !errors.As(a.err, new(*idempotent.StoreError)) && !errors.As(a.err, new(*idempotent.NoTimeError)) {
+		stands := a.promised
+		if met := a.reply.record; met != nil && met.State == driver.StateCompleted &&
+			met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
+			stands = outcome(met)
+		}
+		if stands != "" && (a.value != stands || !a.replayed && a.applied != stands) {
+			return fmt.Sprintf("%s got %q and %v, but the outcome is %q", a.name, a.value, a.err, stands)
+		}
+	}
+	if !a.stored {
+		return ""
+	}
+	l, written := w.lives[a.source()]
+	if !written || l.value != a.value {
+		return fmt.Sprintf("%s got %q as stored, but it never was", a.name, a.value)
+	}
+	if acked := w.generations[l.gen-1].acked; acked != a.value {
+		return fmt.Sprintf("%s got %q after another caller got %q", a.name, a.value, acked)
+	}
+	if l.gen == len(w.generations) && !w.expired(w.record) && (w.record.State != driver.StateCompleted || outcome(w.record) != a.value) {
+		return fmt.Sprintf("%s got %q, but the record is %s %s", a.name, a.value, w.record.State, w.record.Result)
+	}
+	return ""
+}
+
+// fingerprint (INV-6). A request that finds the record of another request
+// learns only that, and neither its state nor its outcome.
+func fingerprint(w *world) string {
+	a := w.answered
+	if a == nil || !a.requests() {
+		return ""
+	}
+	if teller := strings.TrimPrefix(a.value, found); a.replayed && strings.HasPrefix(teller, "X") != (a.role == stranger) {
+		return fmt.Sprintf("%s got %q, the outcome of another request", a.name, a.value)
+	}
+	if met := a.reply.record; met != nil && met.Fingerprint != a.fingerprint() &&
+		(a.err == nil || errors.As(a.err, new(*idempotent.InProgressError)) || errors.As(a.err, new(*idempotent.UnresolvedError))) {
+		return fmt.Sprintf("%s found the record of another request and got %v", a.name, a.err)
+	}
+	return ""
+}
+
+// trueAnswers (FM01, and the reverse): a caller that gets a result as its own
+// has had its effect, and no other owner is on its record. No caller is refused
+// or loses its lease because of its own record.
+func trueAnswers(w *world) string {
+	a := w.answered
+	if a == nil || !a.requests() {
+		return ""
+	}
+	met := a.reply.record
+	switch {
+	case a.err == nil && !a.replayed && w.stepped() && !w.hadEffect(a.value):
+		return fmt.Sprintf("%s got %q as its own, but no handler returned it", a.name, a.value)
+	case a.err == nil && !a.replayed && w.scenario.Commit && (a.value != a.applied || a.effect != landed):
+		return fmt.Sprintf("%s got %q as its own, and its transaction stored %q", a.name, a.value, a.applied)
+	case a.err == nil && !a.replayed && !w.stepped() && !w.scenario.Commit && (a.value != a.name || a.effect != landed):
+		return fmt.Sprintf("%s got %q as its own", a.name, a.value)
+	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
+		return fmt.Sprintf("%s got %q as its own, but the record has another owner", a.name, a.value)
+	case errors.As(a.err, new(*idempotent.LeaseLostError)) && w.stepped():
+		// Work does not continue in a record that has been resolved: its next
+		// step is refused, even without a takeover.
+		if r := w.record; r != nil && r.Owner == a.owner && r.State == driver.StateInProgress {
+			return fmt.Sprintf("%s lost its lease, but no other write changed its record", a.name)
+		}
+	case errors.As(a.err, new(*idempotent.LeaseLostError)) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
+		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
+	case errors.As(a.err, new(*idempotent.InProgressError)) && w.record != nil && w.record.Owner == a.owner && w.names[w.record.Version].actor == a.index:
+		return fmt.Sprintf("%s was refused because of its own record", a.name)
+	}
+	return ""
 }

@@ -14,12 +14,12 @@ import (
 // with its expiry, its due time, its step and everything else.
 func asTheModel(w *world) string {
 	c := w.change
-	if c == nil || c.after == nil || c.by.role == neighbour || c.recurs {
+	if c == nil || c.After == nil || c.by.role == neighbour || c.recurs {
 		return ""
 	}
-	got, want := model.Of(c.after, stepName), c.modelled()
+	got, want := model.Of(c.After, stepName), c.modelled()
 	if got != want {
-		return fmt.Sprintf("the write of %s made the record\n%+v, in the model it is\n%+v; before, it was\n%+v", c.by.name, got, want, model.Of(c.before, stepName))
+		return fmt.Sprintf("the write of %s made the record\n%+v, in the model it is\n%+v; before, it was\n%+v", c.by.name, got, want, model.Of(c.Before, stepName))
 	}
 	return ""
 }
@@ -30,15 +30,15 @@ func (c *change) modelled() model.Key {
 	a := c.by
 	p := model.Policy{Margin: margin.Milliseconds(), Retention: a.retention().Milliseconds(), ReconcileAfter: reconcileAfter.Milliseconds()}
 	now := c.call.sent.UnixMilli()
-	k, r := model.Of(c.before, stepName), model.Request{
+	k, r := model.Of(c.Before, stepName), model.Request{
 		Owner: self, Recovery: model.Recovery(a.recovery()), Retention: a.retention().Milliseconds(), Deadline: a.deadline.UnixMilli(),
 		OpenBefore: model.Millis(a.openSince), Step: c.call.known, Forgotten: c.call.forgotten,
 	}
 	k.Owner = other
-	if c.before != nil && c.before.Fingerprint != c.after.Fingerprint {
+	if c.Before != nil && c.Before.Fingerprint != c.After.Fingerprint {
 		r.Fingerprint++
 	}
-	own := !claims(c) && c.before != nil && c.before.Owner == a.owner
+	own := c.Owner && !c.Claims()
 	if own {
 		k.Owner = self
 	}
@@ -52,17 +52,17 @@ func (c *change) modelled() model.Key {
 	case a.role == requeuer:
 		k = p.Requeue(k, now)
 	case !own:
-		if !claims(c) { // it marks the record of another owner unknown, however late
+		if !c.Claims() { // it marks the record of another owner unknown, however late
 			r.Deadline = now + 1
 		}
 		k, _ = p.Claim(k, r, c.call.judged.UnixMilli())
-	case !c.call.entered && c.after.State == driver.StateCompleted: // with the predecessor's outcome
+	case !c.call.entered && c.After.State == driver.StateCompleted: // with the predecessor's outcome
 		k, _ = p.Settle(k, r, model.Outcome{Kind: model.Result}, now)
 	case !c.call.entered:
 		k = p.Release(k, r, now)
 	case c.call.announces:
 		k = p.Announce(k, r, now)
-	case c.after.State == driver.StateInProgress:
+	case c.After.State == driver.StateInProgress:
 		k = p.Mark(k, r, now)
 	default:
 		k, _ = p.Settle(k, r, a.outcome(c.call.kind == commit), now)

@@ -23,19 +23,19 @@ var mutants = []struct {
 	caughtBy []string
 }{
 	{"an insert does not check for a record",
-		Scenario{Attempts: 2, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }},
+		Scenario{Attempts: 2, Store: broken.Overwriting},
 		[]string{"INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-8", "INV-9"}},
 	{"a record expires with its lease",
-		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }},
+		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: broken.Hasty},
 		[]string{"INV-2", "INV-3", "INV-4", "INV-5", "INV-8"}},
 	{"a write does not check the write id",
-		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }},
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: broken.Blind},
 		[]string{"INV-3", "INV-4", "INV-5"}},
 	{"a write creates the record",
-		Scenario{Attempts: 1, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }},
+		Scenario{Attempts: 1, Faults: 1, Store: broken.Upserting},
 		[]string{"INV-12"}},
 	{"a write with the own token is taken for the own write (FM62)",
-		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }},
+		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: broken.Familiar},
 		[]string{"INV-3"}},
 	{"the own write is not recognised",
 		Scenario{Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, asked driver.Record) {
@@ -45,7 +45,7 @@ var mutants = []struct {
 		})},
 		[]string{"FM01", "INV-3"}},
 	{"an outcome is acknowledged but not stored",
-		Scenario{Attempts: 1, Store: func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }},
+		Scenario{Attempts: 1, Store: broken.Forgetful},
 		[]string{"INV-3", "INV-9"}},
 	{"a handler is entered without a claim",
 		Scenario{Attempts: 2, Store: generous},
@@ -202,8 +202,9 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 			t.Run(name+", "+m.name, func(t *testing.T) {
 				t.Parallel()
 				m.Ask = []string{name}
-				r, err := searchIn(t, m.Scenario)
-				if err != nil {
+				var r Report
+				var err error
+				if inBubble(t, m.Announce, func() { r, err = Search(m.Scenario, limit) }); err != nil {
 					t.Fatal(err)
 				}
 				if r.Violation == nil {
@@ -231,19 +232,21 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 func TestShortenedSchedules(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {
-		inBubble(t, m.Scenario, func() {
-			r, err := Search(m.Scenario, limit)
+		inBubble(t, m.Announce, func() {
+			x := &search{setUp: m.setUp, limit: limit, merge: true}
+			r, err := x.run()
 			if err != nil || r.Violation == nil {
 				t.Error(m.name, err)
 				return
 			}
-			v, f := r.Violation, &fibers{}
-			defer f.end()
-			if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
+			v := r.Violation
+			x.fibers = fibers{}
+			defer x.fibers.end()
+			if again := x.retry(v.steps); again == nil || again.Wrong != v.Wrong {
 				t.Errorf("%s: a second run gives %v, want %v", m.name, again, v)
 			}
 			for i := range v.steps {
-				if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
+				if x.retry(slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
 					t.Errorf("%s: step %d can be left out of %v", m.name, i+1, v)
 				}
 			}

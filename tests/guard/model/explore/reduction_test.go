@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
@@ -29,16 +28,16 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"an announcement", Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed}, Reapers: 1, Clock: clock{PastContext, RestOfLease}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
-		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
-		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
+		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: broken.Overwriting}},
+		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: broken.Blind}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			row.Ask = []string{} // no invariant may end a search early; the twins are checked instead
-			merged := search{scenario: &row.Scenario, limit: limit, allOrders: true, merge: true}
-			all := search{scenario: &row.Scenario, limit: limit, allOrders: true}
+			merged := search{setUp: row.setUp, limit: limit, allOrders: true, merge: true}
+			all := search{setUp: row.setUp, limit: limit, allOrders: true}
 			seen := watchTwins(t, &all)
-			inBubble(t, row.Scenario, func() {
+			inBubble(t, row.Announce, func() {
 				run(t, &merged)
 				run(t, &all)
 			})
@@ -67,7 +66,8 @@ func watchTwins(t *testing.T, s *search) *twins {
 	}
 	type to struct{ state, steps, broken string }
 	leads, seen := map[from]to{}, &twins{}
-	s.saw = func(before state, faults int, next step, w *world) {
+	s.saw = func(before state, faults int, next step, at stage) {
+		w := at.(*world)
 		after := to{steps: fmt.Sprint(w.steps())}
 		if !w.ended {
 			after.state = fmt.Sprint(w.state())
@@ -116,9 +116,9 @@ func TestTurnsLoseNothing(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			turns := search{scenario: &row.Scenario, limit: limit, merge: true}
-			all := search{scenario: &row.Scenario, limit: limit, merge: true, allOrders: true}
-			inBubble(t, row.Scenario, func() {
+			turns := search{setUp: row.setUp, limit: limit, merge: true}
+			all := search{setUp: row.setUp, limit: limit, merge: true, allOrders: true}
+			inBubble(t, row.Announce, func() {
 				run(t, &turns)
 				run(t, &all)
 			})

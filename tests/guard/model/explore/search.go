@@ -4,6 +4,7 @@ package explore
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -36,23 +37,55 @@ func (v *Violation) Error() string {
 	return b.String()
 }
 
+// stage is what a search plays on: a few actors and what they share, at one moment
+// of a schedule.
+type stage interface {
+	steps() []step  // what may happen next
+	perform(s step) // and checks the rules
+	do(s step)      // performs a step that was checked before
+	state() state   // all that the future depends on
+	ending() string // what is left in the end
+	shown() iter.Seq[string]
+	abandon() // ends the actors that are still running
+	so() *progress
+}
+
+// progress is what a search reads of a stage.
+type progress struct {
+	faults int
+	ended  bool
+	answer string // that a caller got by the last step
+	broken *Violation
+
+	allOrders bool // also offer the orders of steps that commute; see step.go
+	tracing   bool
+	trace     []string // what happened, in words
+}
+
+func (p *progress) so() *progress { return p }
+
 // Search runs all schedules of a scenario, or those up to the first that breaks
 // an invariant, which it returns shortened. It is an error if a scenario has
 // more than limit schedules.
 func Search(s Scenario, limit int) (Report, error) {
-	return (&search{scenario: &s, limit: limit, merge: true}).run()
+	return (&search{setUp: s.setUp, limit: limit, merge: true}).run()
+}
+
+// SearchPair is [Search] for two records. It must run in a bubble of synctest.
+func SearchPair(s Pair, limit int) (Report, error) {
+	return (&search{setUp: s.setUp(), limit: limit, merge: true}).run()
 }
 
 // search is one search, with switches for tests that it loses nothing.
 type search struct {
-	scenario  *Scenario
+	setUp     func(*fibers) stage
 	limit     int
 	merge     bool // a schedule ends in a state that another one has reached
 	allOrders bool // also those of steps that commute
 
 	// saw, if set, is called for every step that is performed for the first
 	// time.
-	saw func(before state, faults int, s step, w *world)
+	saw func(before state, faults int, s step, after stage)
 
 	report  Report
 	fewest  map[state]int // the fewest faults with which a state was reached
@@ -83,8 +116,8 @@ func (s *search) run() (Report, error) {
 // runOne runs the schedule with this beginning, and then takes the first step
 // at every turn. It leaves the other steps for later runs.
 func (s *search) runOne(schedule []step) {
-	w := newWorld(s.scenario, &s.fibers)
-	w.allOrders = s.allOrders
+	w := s.setUp(&s.fibers)
+	w.so().allOrders = s.allOrders
 	defer w.abandon()
 	s.report.Schedules++
 	if n := len(schedule); n > 0 {
@@ -103,51 +136,80 @@ func (s *search) runOne(schedule []step) {
 		schedule = append(slices.Clip(schedule), next[0])
 		s.perform(w, next[0])
 	}
-	for i, name := range factNames {
-		if w.facts&(1<<i) != 0 {
-			s.report.Shown[name]++
-		}
+	for fact := range w.shown() {
+		s.report.Shown[fact]++
 	}
 }
 
-func (s *search) perform(w *world, next step) {
+func (s *search) perform(w stage, next step) {
 	if s.saw == nil {
 		w.perform(next)
 	} else {
-		before, faults := w.state(), w.faults
+		before, faults := w.state(), w.so().faults
 		w.perform(next)
 		s.saw(before, faults, next, w)
 	}
 	s.report.Steps++
-	if a := w.answered; a != nil {
-		s.answers[fmt.Sprintf("%s %q %t %v", a.name, a.value, a.stored, a.err)] = true
+	if answer := w.so().answer; answer != "" {
+		s.answers[answer] = true
 	}
 }
 
 // goesOn reports whether to follow the schedule that led to w.
-func (s *search) goesOn(w *world, schedule []step) bool {
+func (s *search) goesOn(w stage, schedule []step) bool {
+	so := w.so()
 	switch {
-	case w.broken != nil:
-		s.report.Violation = shorten(s.scenario, &s.fibers, schedule)
+	case so.broken != nil:
+		s.report.Violation = s.shorten(schedule)
 		return false
-	case w.ended:
-		s.ends[fmt.Sprintf("%s %s %d", w.record.State, w.record.Result, w.record.Attempt)] = true
+	case so.ended:
+		s.ends[w.ending()] = true
 		return false
 	}
 	state := w.state()
-	if fewest, seen := s.fewest[state]; !seen || w.faults < fewest {
-		s.fewest[state] = w.faults
+	if fewest, seen := s.fewest[state]; !seen || so.faults < fewest {
+		s.fewest[state] = so.faults
 	} else if s.merge {
 		return false
 	}
 	return true
 }
 
-// abandon ends the actors that are still running.
-func (w *world) abandon() {
-	for _, a := range w.actors {
-		if a.active() || !a.fired.IsZero() && !a.gone() {
-			a.crash()
+// shorten removes steps from a schedule that are not needed to break an
+// invariant, until no run of steps can be removed. It works without turns.
+func (s *search) shorten(schedule []step) *Violation {
+	v := s.retry(slices.DeleteFunc(slices.Clone(schedule), func(s step) bool { return s.what == stay }))
+	for size := len(v.steps) / 2; size > 0; {
+		shorter := (*Violation)(nil)
+		for i := 0; i+size <= len(v.steps) && shorter == nil; i++ {
+			shorter = s.retry(slices.Delete(slices.Clone(v.steps), i, i+size))
+		}
+		if shorter == nil {
+			size /= 2
+			continue
+		}
+		v = shorter
+		size = min(size, len(v.steps)/2)
+	}
+	return v
+}
+
+// retry runs a schedule that may no longer be valid, up to where it breaks an
+// invariant. It returns nil if it does not.
+func (s *search) retry(schedule []step) *Violation {
+	w := s.setUp(&s.fibers)
+	so := w.so()
+	so.allOrders, so.tracing = true, true
+	defer w.abandon()
+	for i, next := range schedule {
+		if !slices.Contains(w.steps(), next) {
+			return nil
+		}
+		w.perform(next)
+		if v := so.broken; v != nil {
+			v.Schedule, v.steps = so.trace, schedule[:i+1]
+			return v
 		}
 	}
+	return nil
 }

@@ -38,6 +38,10 @@ const (
 	resend // the reply is lost and the client sends the call again
 	deny   // the store refuses a transaction for good
 	crash  // the process dies; what it sent may still be served
+
+	// Faults of the position of a scan.
+	damage
+	predate
 )
 
 func (s step) fault() bool { return s.what >= giveUp || s.what == work && s.plan == interrupted }

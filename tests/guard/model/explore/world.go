@@ -5,6 +5,8 @@ package explore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 var (
@@ -41,31 +44,23 @@ func keyOf(scope, content string) idempotent.Key {
 // world is one key and everything around it, at one moment of a schedule.
 type world struct {
 	scenario *Scenario
-	asked    []invariant
+	asked    []rule
 	fibers   *fibers
 	store    driver.Store // as the actors see it
 	kept     driver.Store // the real content
 
 	now     time.Time
 	ticks   int // number of movements of the clock so far
-	faults  int
 	actors  []*actor
 	flights []flight // writes whose senders no longer wait for them
 	names   map[driver.Version]name
 
-	// allOrders also offers the orders of steps that commute; see step.go.
-	allOrders bool
-	ended     bool // the end of the schedule was played
-
 	born    time.Time // by the clock of the bubble
 	passing bool      // the clock is moving
 
-	tracing bool
-	trace   []string // what happened, in words
-
+	progress
 	books
-	facts  facts
-	broken *Violation
+	facts facts
 }
 
 // flight is a write that the store may still serve late.
@@ -77,7 +72,7 @@ type flight struct {
 // name represents a write id in states that are compared across schedules.
 type name struct{ actor, n byte }
 
-func newWorld(s *Scenario, f *fibers) *world {
+func (s *Scenario) setUp(f *fibers) stage {
 	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, born: time.Now(), names: map[driver.Version]name{}}
 	w.lives, f.threads = map[driver.Version]life{}, s.Announce
 	w.newStore()
@@ -128,6 +123,22 @@ func newWorld(s *Scenario, f *fibers) *world {
 	return w
 }
 
+// abandon ends the actors that are still running.
+func (w *world) abandon() {
+	for _, a := range w.actors {
+		if a.active() || !a.fired.IsZero() && !a.gone() {
+			a.crash()
+		}
+	}
+}
+
+func (w *world) shown() iter.Seq[string] { return w.facts.names() }
+
+// ending returns the record in the end.
+func (w *world) ending() string {
+	return fmt.Sprintf("%s %s %d", w.record.State, w.record.Result, w.record.Attempt)
+}
+
 func digit(i int) string { return string(rune('1' + i)) }
 
 func (w *world) newStore() {
@@ -169,7 +180,7 @@ func (w *world) serve(a *actor, c *call) reply {
 	before := w.record
 	w.record, _ = w.kept.Get(ctx, keyID)
 	if version(before) != version(w.record) {
-		w.changed(&change{by: a.process(), call: c, before: before, after: w.record})
+		w.changed(w.newChange(a.process(), c, before, w.record))
 		if c.kind == commit {
 			w.facts |= factCommitted
 			w.transacted(a)
@@ -224,9 +235,7 @@ func (w *world) pass() {
 }
 
 // expired reports whether r counts as missing.
-func (w *world) expired(r *driver.Record) bool {
-	return r == nil || !r.Expires.IsZero() && !w.now.Before(r.Expires)
-}
+func (w *world) expired(r *driver.Record) bool { return invariant.Expired(r, w.now) }
 
 // deletable reports whether the time to live may delete the record by now.
 func (w *world) deletable() bool {
@@ -243,7 +252,7 @@ func (w *world) delete() {
 		w.kept.Insert(context.Background(), *other, w.now)
 	}
 	w.record = nil
-	w.changed(&change{before: before})
+	w.changed(&change{Write: invariant.Write{Before: before, At: w.now}})
 }
 
 // forget drops the writes in transit that the store would refuse at any time:
