@@ -5,6 +5,7 @@ package charge_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
 )
 
 func TestCharge(t *testing.T) {
@@ -285,17 +287,24 @@ func TestNobodyKnows(t *testing.T) {
 	}
 }
 
-// The time runs out while the provider processes the charge.
-func TestOutOfTime(t *testing.T) {
+// While the handler runs, only the handler reports its outcome. A charge in the
+// ledger is not evidence yet.
+func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, 3*time.Second) // the handler's context ends 500 ms earlier
-	w.wantProblem(w.post(key, slow), http.StatusGatewayTimeout, "not known whether the customer was charged")
-	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
-	w.wantCharges(1)
-	if got, err := w.resolve(key); got != charge.Completed || err != nil {
-		t.Fatalf("got resolution %q, %v", got, err)
+	w := newFixture(t, time.Minute)
+	first := make(chan reply)
+	go func() { first <- w.post(key, slow) }()
+	<-w.booked
+	if got, err := w.resolve(key); !errors.As(err, new(*idempotent.InProgressError)) {
+		t.Fatalf("got %q, %v, want InProgressError", got, err)
 	}
-	w.want(w.post(key, slow), http.StatusCreated)
+	close(w.release)
+	answer := <-first
+	w.want(answer, http.StatusCreated)
+	if got, err := w.resolve(key); got != charge.Completed || err != nil { // it agrees
+		t.Errorf("got %q, %v", got, err)
+	}
+	w.wantReplay(w.post(key, slow), answer)
 	w.wantCharges(1)
 }
 

@@ -21,19 +21,6 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// tables is the shop's database. Transactions fail on request.
-type tables struct {
-	*dynamotest.DB
-	fail error
-}
-
-func (d *tables) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	if d.fail != nil {
-		return nil, d.fail
-	}
-	return d.DB.TransactWriteItems(ctx, in, optFns...)
-}
-
 func byKey(id string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
 }
@@ -44,8 +31,7 @@ type services struct {
 	mails   map[string]string
 	before  error // fails before the effect
 	after   error // fails after the effect
-	mail    error
-	forgets bool // does not recognise earlier keys
+	forgets bool  // does not recognise earlier keys
 }
 
 func (b *services) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
@@ -72,9 +58,6 @@ func (b *services) Find(_ context.Context, key string) (charge.Charge, error) {
 }
 
 func (b *services) Mail(_ context.Context, key, id string) (string, error) {
-	if b.mail != nil {
-		return "", b.mail
-	}
 	b.mails[key] = id
 	return "rc_1", nil
 }
@@ -83,7 +66,7 @@ func (b *services) Mail(_ context.Context, key, id string) (string, error) {
 type fixture struct {
 	*order.Shop
 	store    *dynamostore.Store
-	tables   *tables
+	tables   *dynamotest.DB
 	services *services
 	clock    *idempotenttest.Clock
 }
@@ -91,7 +74,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{
-		tables: &tables{DB: dynamotest.New("records", "orders", "outbox")}, clock: &idempotenttest.Clock{},
+		tables: dynamotest.New("records", "orders", "outbox"), clock: &idempotenttest.Clock{},
 		services: &services{charges: map[string]charge.Charge{}, mails: map[string]string{}},
 	}
 	store, err := dynamostore.New(w.tables, "records")

@@ -51,9 +51,9 @@ func TestDeclined(t *testing.T) {
 	}
 }
 
-// Without an answer of the provider, the outcome is unknown until the resolver
-// gets one.
-func TestResolve(t *testing.T) {
+// If the provider got no request, the next one runs. TestEveryCrash loses requests and
+// replies of the provider and of the table.
+func TestNotSent(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	h := w.AtOnce()
@@ -61,56 +61,30 @@ func TestResolve(t *testing.T) {
 	if _, err := w.send(t, h); !errors.Is(err, charge.ErrNotSent) {
 		t.Fatal(err)
 	}
-	w.services.before, w.services.after = nil, errBroken
-	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
-		t.Fatal(err)
-	}
-	w.services.after = nil
-	if _, err := w.send(t, h); !errors.As(err, new(*idempotent.UnresolvedError)) {
-		t.Fatalf("a retry got %v", err)
-	}
-	w.clock.Advance(time.Minute)
-	w.services.before = errBroken
-	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
-		t.Errorf("without the provider: %v", err)
-	}
-	w.services.before, w.tables.fail = nil, errBroken
-	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
-		t.Errorf("without the table: %v", err)
-	}
-	w.tables.fail = nil
-	for range 2 { // the second time everything exists
-		if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
-			t.Error(err)
-		}
-	}
+	w.services.before = nil
 	w.wantDone(t, order.AtOnce, h)
 }
 
-// If the provider has no charge, the next request runs.
-func TestResolveNotExecuted(t *testing.T) {
+// An attempt in steps died before the payment, so the resolver releases it. Another one
+// died after the payment, before the step was recorded. The resolver records it: the
+// next request uses that payment, although the provider has forgotten the key by now,
+// and continues with the order.
+func TestResolveSteps(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	h := w.AtOnce()
+	h := w.InSteps()
 	w.services.before = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
 	w.services.before = nil
 	w.clock.Advance(time.Minute)
-	if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
+	if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
 		t.Fatal(err)
 	}
-	w.wantDone(t, order.AtOnce, h)
-}
-
-// An attempt in steps died after the payment, before the step was recorded. The
-// resolver records it: the next request uses that payment, although the provider
-// has forgotten the key by now, and continues with the order.
-func TestResolveSteps(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := w.InSteps()
+	if r, err := w.store.Get(t.Context(), record(order.InSteps)); err != nil || !r.Due.IsZero() || r.Expires.IsZero() {
+		t.Errorf("it is due %s and expires %s, %v", r.Due, r.Expires, err)
+	}
 	w.services.after = errBroken
 	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
 		t.Fatal(err)
@@ -133,48 +107,6 @@ func TestResolveSteps(t *testing.T) {
 	}
 	w.clock.Advance(48 * time.Hour)
 	w.services.forgets = true
-	w.wantDone(t, order.InSteps, h)
-}
-
-// After the order, the state of the receipt is unknown: the resolver has no
-// evidence.
-func TestResolveStepsLater(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := w.InSteps()
-	w.services.mail = errBroken
-	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
-		t.Fatal(err)
-	}
-	r, err := w.store.Get(t.Context(), record(order.InSteps))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer, err := w.ResolveSteps(t.Context(), w.Guard.Pending(*r)); err != nil || answer != idempotent.Later(0) {
-		t.Errorf("got %+v, %v", answer, err)
-	}
-	w.services.mail = nil
-	w.wantDone(t, order.InSteps, h)
-}
-
-// An attempt in steps died before the payment. The next request pays, although an
-// old key could not be used any more.
-func TestResolveStepsNotExecuted(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := w.InSteps()
-	w.services.before = errBroken
-	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
-		t.Fatal(err)
-	}
-	w.services.before = nil
-	w.clock.Advance(time.Minute)
-	if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := w.store.Get(t.Context(), record(order.InSteps)); err != nil || !r.Due.IsZero() || r.Expires.IsZero() {
-		t.Errorf("it is due %s and expires %s, %v", r.Due, r.Expires, err)
-	}
 	w.wantDone(t, order.InSteps, h)
 }
 
