@@ -110,8 +110,8 @@ func TestResolveSteps(t *testing.T) {
 	w.wantDone(t, order.InSteps, h)
 }
 
-// The payment was made, but an order of another origin has its number: only a
-// person can decide what to do.
+// The payment was made, but an order of another origin has its number: the resolver
+// has no evidence, and only a person can decide what to do.
 func TestForeignOrder(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -125,5 +125,12 @@ func TestForeignOrder(t *testing.T) {
 	}
 	if _, err := w.send(t, h); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Errorf("a retry got %v", err)
+	}
+	r, err := w.store.Get(t.Context(), record(order.InSteps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := w.ResolveSteps(t.Context(), w.Guard.Pending(*r)); err != nil || answer != idempotent.Later(0) {
+		t.Errorf("the resolver returns %+v, %v", answer, err)
 	}
 }

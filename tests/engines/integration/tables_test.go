@@ -164,22 +164,11 @@ func TestDue(t *testing.T) {
 	if found != due || entries != waiting || gets > 0 {
 		t.Errorf("%d records were listed as due, %d entries and %d records were read; want %d, %d and none", found, entries, gets, due, waiting)
 	}
-	n := 0
-	for e, err := range s.Exhausted(t.Context()) {
-		if err != nil || e.State != driver.StateUnknown {
-			t.Fatal(e, err)
-		}
-		n++
-	}
-	if n != exhausted {
-		t.Errorf("%d exhausted records were listed, want %d", n, exhausted)
-	}
 	var progress dynamostore.ScanProgress
-	pages := 0
+	pages, n := 0, 0
 	scanning := s.WithoutIndex(func(o *dynamostore.ScanOptions) {
 		o.Progress = func(p dynamostore.ScanProgress) { progress = p; pages++ }
 	})
-	n = 0
 	for e, err := range scanning.Due(t.Context()) {
 		if err != nil {
 			t.Fatal(e, err)
@@ -189,25 +178,6 @@ func TestDue(t *testing.T) {
 	t.Logf("by a scan: %d waiting, %d items and %.1f read units in %d pages", n, progress.Items, progress.ReadUnits, pages)
 	if n != waiting || progress.Items != records || progress.ReadUnits == 0 || pages < 4 {
 		t.Errorf("the scan found %d records, read %d items for %v units in %d pages", n, progress.Items, progress.ReadUnits, pages)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, list := range map[string]driver.DueLister{"index": s, "scan": scanning} {
-		for _, err := range list.Due(ended) {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: a cancelled list yields %v", name, err)
-			}
-		}
-	}
-	n = 0
-	for _, err := range scanning.Exhausted(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
-	}
-	if n != exhausted {
-		t.Errorf("the scan found %d exhausted records, want %d", n, exhausted)
 	}
 }
 
