@@ -59,9 +59,9 @@ func TestDeclined(t *testing.T) {
 	}
 }
 
-// If the provider got no request, the next one runs. TestEveryCrash loses requests and
-// replies of the provider and of the table.
-func TestNotSent(t *testing.T) {
+// If the provider got no request, the next one runs. Without an answer of the provider,
+// the outcome is unknown until the resolver gets one. TestEveryCrash loses the others.
+func TestResolve(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	h := w.AtOnce()
@@ -69,7 +69,19 @@ func TestNotSent(t *testing.T) {
 	if _, err := w.send(t, h); !errors.Is(err, charge.ErrNotSent) {
 		t.Fatal(err)
 	}
+	w.services.before, w.services.after = nil, errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	w.clock.Advance(time.Minute)
+	w.services.before, w.services.after = errBroken, nil
+	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
+		t.Errorf("without the provider: %v", err)
+	}
 	w.services.before = nil
+	if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
+		t.Error(err)
+	}
 	w.wantDone(t, order.AtOnce, h)
 }
 
