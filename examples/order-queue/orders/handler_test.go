@@ -4,7 +4,6 @@ package orders
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -24,7 +23,6 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
 )
@@ -35,51 +33,6 @@ func message(id string) events.SQSEvent {
 		MessageId: id, ReceiptHandle: "receipt of " + id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
 		Body: `{"order_id":"o-1","customer":"c-1","sku":"cup","quantity":2,"amount":1250}`,
 	}}}
-}
-
-// An order whose process dies becomes due at the end of its lease and never
-// expires, because it was claimed under Resume. Under Rerun the record would be on
-// no list and would expire, although the customer may be charged without an order.
-func TestADeadOrderIsDue(t *testing.T) {
-	t.Parallel()
-	calls := 0 // the claim is the first, and the process is dead after it
-	store, err := dynamostore.New(dynamotest.Intercept(dynamotest.New("once", "shop"), func(ctx context.Context, c *dynamotest.Call) {
-		if calls++; calls == 1 || c.Op == "Scan" {
-			c.Do(ctx)
-		} else {
-			c.Err = errors.New("the process is dead")
-		}
-	}), "once")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	response, err := New(guard, "shop", nil, nil)(ctx, message("m-1"))
-	if err != nil || len(response.BatchItemFailures) != 1 {
-		t.Fatalf("got %+v, %v", response, err)
-	}
-	var records []driver.Record
-	for r, err := range store.Scan(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, r)
-	}
-	if len(records) != 1 {
-		t.Fatalf("%d records", len(records))
-	}
-	r := records[0]
-	if r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) {
-		t.Errorf("the claim declares %s with the steps %q", r.Recovery, r.StepNames)
-	}
-	if !r.Due.Equal(r.LeaseEnd) || !r.Expires.IsZero() {
-		t.Errorf("the record is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
-	}
 }
 
 // newStore returns a store beside the table of a shop with that many cups.
@@ -165,7 +118,9 @@ func (d during) Charge(context.Context, string, string, int) (Charge, error) {
 }
 
 // A message that is delivered while its order is being taken is hidden until the
-// lease of that run ends: the SDK sends what SQS expects.
+// lease of that run ends: the SDK sends what SQS expects. The order is claimed under
+// Resume: under Rerun the record of a dead process would be on no list and would
+// expire, although the customer may be charged without an order.
 func TestAnOrderThatIsBeingTaken(t *testing.T) {
 	t.Parallel()
 	var requests []string
@@ -191,6 +146,15 @@ func TestAnOrderThatIsBeingTaken(t *testing.T) {
 		response, err := h(t.Context(), message("m-2"))
 		if err != nil || len(response.BatchItemFailures) != 1 {
 			t.Errorf("got %+v, %v", response, err)
+		}
+		claims := 0
+		for r, err := range store.Scan(t.Context()) {
+			if claims++; err != nil || r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) || !r.Expires.IsZero() {
+				t.Errorf("the claim declares %s with the steps %q, and expires %s (%v)", r.Recovery, r.StepNames, r.Expires, err)
+			}
+		}
+		if claims != 1 {
+			t.Errorf("%d records, want the claim", claims)
 		}
 	}), queue)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
