@@ -47,7 +47,9 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (p *Provider) serve(r *http.Request) (status int, id string) {
 	if r.Method == http.MethodGet {
-		if id = p.Find(r.FormValue("idempotency_key")); id == "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if id = p.find(r.FormValue("idempotency_key")); id == "" {
 			return http.StatusNotFound, ""
 		}
 		return http.StatusOK, id
@@ -79,13 +81,7 @@ func (p *Provider) charge(key string, find bool) (id string) {
 	return p.charges[len(p.charges)-1].id
 }
 
-// Find returns the id of the charge of a key, or "".
-func (p *Provider) Find(key string) (id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.find(key)
-}
-
+// find returns the id of the charge of a key, or "".
 func (p *Provider) find(key string) (id string) {
 	for _, c := range p.charges {
 		if c.key == key && (p.Known == 0 || p.now().Sub(c.at) <= p.Known) {

@@ -85,6 +85,14 @@ func (w *fixture) claim(t *testing.T) {
 	}
 }
 
+// wantRunning checks that nothing was settled.
+func (w *fixture) wantRunning(t *testing.T) {
+	t.Helper()
+	if r, err := w.store.Get(t.Context(), charge.RecordIDOf(key)); err != nil || r.State != driver.StateInProgress {
+		t.Errorf("the record is %v, %v", r, err)
+	}
+}
+
 func post(h http.Handler, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", "/admin/resolve", strings.NewReader(body))
 	for _, f := range change {
@@ -163,6 +171,7 @@ func TestAnotherAttempt(t *testing.T) {
 		}
 	}
 	want(t, post(w.admin, body), http.StatusConflict, "Another attempt began")
+	w.wantRunning(t)
 }
 
 func TestRefusals(t *testing.T) {
@@ -198,6 +207,7 @@ func TestProviderIsAway(t *testing.T) {
 	w.claim(t)
 	w.clock.Advance(2 * time.Minute)
 	want(t, post(w.admin, body), http.StatusBadGateway, "no evidence")
+	w.wantRunning(t)
 	if log := w.log.String(); !strings.Contains(log, "could not be resolved") || strings.Contains(log, key) {
 		t.Errorf("the log says %s", log)
 	}

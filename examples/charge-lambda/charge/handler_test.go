@@ -3,10 +3,13 @@
 package charge_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +19,9 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
 func TestCharge(t *testing.T) {
@@ -285,17 +291,24 @@ func TestNobodyKnows(t *testing.T) {
 	}
 }
 
-// The time runs out while the provider processes the charge.
-func TestOutOfTime(t *testing.T) {
+// While the handler runs, only the handler reports its outcome. A charge in the
+// ledger is not evidence yet.
+func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, 3*time.Second) // the handler's context ends 500 ms earlier
-	w.wantProblem(w.post(key, slow), http.StatusGatewayTimeout, "not known whether the customer was charged")
-	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
-	w.wantCharges(1)
-	if got, err := w.resolve(key); got != charge.Completed || err != nil {
-		t.Fatalf("got resolution %q, %v", got, err)
+	w := newFixture(t, time.Minute)
+	first := make(chan reply)
+	go func() { first <- w.post(key, slow) }()
+	<-w.booked
+	if got, err := w.resolve(key); !errors.As(err, new(*idempotent.InProgressError)) {
+		t.Fatalf("got %q, %v, want InProgressError", got, err)
 	}
-	w.want(w.post(key, slow), http.StatusCreated)
+	close(w.release)
+	answer := <-first
+	w.want(answer, http.StatusCreated)
+	if got, err := w.resolve(key); got != charge.Completed || err != nil { // it agrees
+		t.Errorf("got %q, %v", got, err)
+	}
+	w.wantReplay(w.post(key, slow), answer)
 	w.wantCharges(1)
 }
 
@@ -306,4 +319,36 @@ func TestNewClientRefuses(t *testing.T) {
 			t.Errorf("%q: got error %v", bad, err)
 		}
 	}
+}
+
+// Wherever the function is killed, and whatever is lost, the customer is charged once, and
+// the client gets the 201 in the end. Another amount with the same key is refused.
+func TestEveryCrash(t *testing.T) {
+	request := func(body string) (r events.APIGatewayV2HTTPRequest) {
+		r.RequestContext.HTTP.Method, r.RawPath, r.Body = "POST", "/charges", body
+		r.Headers = map[string]string{"idempotency-key": `"` + key + `"`, "content-type": "application/json"}
+		return r
+	}
+	client, err := charge.NewClient("http://bank.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bank *provider.Provider
+	idempotenttest.Explore(t, func(w *idempotenttest.World) {
+		if bank != nil { // of the schedule before
+			bank.Close()
+		}
+		bank, err = provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"))
+		if err != nil {
+			panic(err)
+		}
+		w.Provider(bank)
+		w.ExactlyOnce("charge", func() int { return len(bank.Charges()) })
+		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
+			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(client, time.Now)})
+		})
+		idempotenttest.Handle(w, request(aCharge), func(g *idempotent.Guard) charge.HandlerFunc {
+			return charge.New(g, client)
+		}, request(`{"amount":1,"currency":"usd","customer":"cus_1"}`))
+	})
 }

@@ -12,7 +12,30 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
+
+// claimed creates the record of a process that was killed before it reached the
+// provider.
+func claimed(t *testing.T, w *fixture, lease time.Duration) {
+	t.Helper()
+	now := w.clock.Now().UTC().Truncate(time.Millisecond)
+	r := driver.Record{
+		ID:          charge.RecordIDOf(key),
+		State:       driver.StateInProgress,
+		Reason:      driver.ReasonClaimed,
+		Version:     driver.Version{1},
+		Owner:       driver.Owner{1},
+		Codec:       lambdahttp.Encoding,
+		Attempt:     1,
+		Fingerprint: idempotent.FingerprintBytes(nil),
+		LeaseEnd:    now.Add(lease),
+		Created:     now,
+	}
+	if met, err := w.store.Insert(t.Context(), r, now); err != nil || met != nil {
+		t.Fatal(met, err)
+	}
+}
 
 // event sends an event of the provider, and returns the status of the answer.
 func (w *fixture) event(body string) (status int, header http.Header) {
@@ -41,7 +64,7 @@ func TestWebhook(t *testing.T) {
 	if retry := header.Get("Retry-After"); status != http.StatusConflict || len(retry) != 1 || retry < "1" || retry > "5" {
 		t.Errorf("while the handler runs: got %d with Retry-After %q", status, retry)
 	}
-	w.wantProblem(<-first, http.StatusGatewayTimeout) // the provider's reply came too late
+	w.wantProblem(<-first, http.StatusGatewayTimeout, "not known whether the customer was charged") // the provider's reply came too late
 	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
 	for range 2 {
 		w.wantEvent(succeeded, http.StatusNoContent)

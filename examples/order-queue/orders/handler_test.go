@@ -4,7 +4,6 @@ package orders
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -24,7 +23,6 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
 )
@@ -35,51 +33,6 @@ func message(id string) events.SQSEvent {
 		MessageId: id, ReceiptHandle: "receipt of " + id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
 		Body: `{"order_id":"o-1","customer":"c-1","sku":"cup","quantity":2,"amount":1250}`,
 	}}}
-}
-
-// An order whose process dies becomes due at the end of its lease and never
-// expires, because it was claimed under Resume. Under Rerun the record would be on
-// no list and would expire, although the customer may be charged without an order.
-func TestADeadOrderIsDue(t *testing.T) {
-	t.Parallel()
-	calls := 0 // the claim is the first, and the process is dead after it
-	store, err := dynamostore.New(dynamotest.Intercept(dynamotest.New("once", "shop"), func(ctx context.Context, c *dynamotest.Call) {
-		if calls++; calls == 1 || c.Op == "Scan" {
-			c.Do(ctx)
-		} else {
-			c.Err = errors.New("the process is dead")
-		}
-	}), "once")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	response, err := New(guard, "shop", nil, nil)(ctx, message("m-1"))
-	if err != nil || len(response.BatchItemFailures) != 1 {
-		t.Fatalf("got %+v, %v", response, err)
-	}
-	var records []driver.Record
-	for r, err := range store.Scan(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, r)
-	}
-	if len(records) != 1 {
-		t.Fatalf("%d records", len(records))
-	}
-	r := records[0]
-	if r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) {
-		t.Errorf("the claim declares %s with the steps %q", r.Recovery, r.StepNames)
-	}
-	if !r.Due.Equal(r.LeaseEnd) || !r.Expires.IsZero() {
-		t.Errorf("the record is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
-	}
 }
 
 // newStore returns a store beside the table of a shop with that many cups.
@@ -165,7 +118,9 @@ func (d during) Charge(context.Context, string, string, int) (Charge, error) {
 }
 
 // A message that is delivered while its order is being taken is hidden until the
-// lease of that run ends: the SDK sends what SQS expects.
+// lease of that run ends: the SDK sends what SQS expects. The order is claimed under
+// Resume: under Rerun the record of a dead process would be on no list and would
+// expire, although the customer may be charged without an order.
 func TestAnOrderThatIsBeingTaken(t *testing.T) {
 	t.Parallel()
 	var requests []string
@@ -192,6 +147,15 @@ func TestAnOrderThatIsBeingTaken(t *testing.T) {
 		if err != nil || len(response.BatchItemFailures) != 1 {
 			t.Errorf("got %+v, %v", response, err)
 		}
+		claims := 0
+		for r, err := range store.Scan(t.Context()) {
+			if claims++; err != nil || r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) || !r.Expires.IsZero() {
+				t.Errorf("the claim declares %s with the steps %q, and expires %s (%v)", r.Recovery, r.StepNames, r.Expires, err)
+			}
+		}
+		if claims != 1 {
+			t.Errorf("%d records, want the claim", claims)
+		}
 	}), queue)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -202,5 +166,64 @@ func TestAnOrderThatIsBeingTaken(t *testing.T) {
 	want := regexp.MustCompile(`^AmazonSQS\.ChangeMessageVisibility \{"QueueUrl":"https://sqs\.us-east-1\.amazonaws\.com/123456789012/orders","ReceiptHandle":"receipt of m-2","VisibilityTimeout":3[0-3]\d\}$`)
 	if len(requests) != 1 || !want.MatchString(requests[0]) {
 		t.Errorf("SQS got %q", requests)
+	}
+}
+
+func TestProvider(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status int
+		reply  string
+		want   Charge
+		fails  bool
+	}{
+		{201, `{"id":"ch_1"}`, Charge{ID: "ch_1"}, false},
+		{201, `{}`, Charge{}, true},
+		{201, `<html>`, Charge{}, true},
+		{402, `{"code":"card_declined"}`, Charge{Declined: true}, false},
+		{500, `{"id":"ch_1"}`, Charge{}, true},
+		{200, `{"id":"ch_1"}`, Charge{}, true},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if r.URL.Path != "/charges" || r.Header.Get("Idempotency-Key") != "key" || string(body) != `{"amount":1250,"currency":"eur","customer":"c-1"}` {
+				t.Errorf("the provider got %s %s %s", r.URL.Path, r.Header, body)
+			}
+			w.WriteHeader(c.status)
+			io.WriteString(w, c.reply)
+		}))
+		p, err := NewProvider(server.URL + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.Charge(t.Context(), "key", "c-1", 1250)
+		if got != c.want || (err != nil) != c.fails {
+			t.Errorf("status %d, %s: got %+v %v", c.status, c.reply, got, err)
+		}
+		server.Close()
+		if _, err := p.Charge(t.Context(), "key", "c-1", 1250); err == nil {
+			t.Error("an unreachable provider made a charge")
+		}
+	}
+	if _, err := NewProvider("pay.example.com"); err == nil {
+		t.Error("an address without a scheme was accepted")
+	}
+}
+
+func TestOrdersAreChecked(t *testing.T) {
+	t.Parallel()
+	good := Order{ID: "o-1", Customer: "c-1", SKU: "cup", Quantity: 1, Amount: 1}
+	if err := good.check(); err != nil {
+		t.Error(err)
+	}
+	for _, change := range []func(*Order){
+		func(o *Order) { o.ID = "" }, func(o *Order) { o.Customer = "" }, func(o *Order) { o.SKU = "" },
+		func(o *Order) { o.Quantity = 0 }, func(o *Order) { o.Amount = -1 },
+	} {
+		bad := good
+		change(&bad)
+		if bad.check() == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
 	}
 }

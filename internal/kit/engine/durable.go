@@ -3,8 +3,6 @@
 package engine
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,10 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
 // Durable is a DynamoDB Local whose tables are files: they survive its death,
@@ -26,24 +20,17 @@ type Durable struct {
 	folder string
 
 	mu   sync.Mutex
-	life *life // nil: the engine is dead
-}
-
-// life is one run of the engine.
-type life struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer  // complete when dead is closed
-	dead   chan struct{} // closed when the process has ended
+	life *Process // nil: the engine is dead
 }
 
 // NewDurable starts DynamoDB Local with its tables in folder.
-func NewDurable(ctx context.Context, folder string) (*Durable, error) {
+func NewDurable(folder string) (*Durable, error) {
 	port, err := steadyPort()
 	if err != nil {
 		return nil, err
 	}
 	d := &Durable{port: port, folder: folder}
-	return d, d.Start(ctx)
+	return d, d.Start()
 }
 
 // steadyPort returns a port below those that the kernel assigns, so that no
@@ -62,54 +49,20 @@ func steadyPort() (int, error) {
 func (d *Durable) Endpoint() string { return "http://127.0.0.1:" + strconv.Itoa(d.port) }
 
 // Start starts the engine if it is not running, and returns when it answers.
-func (d *Durable) Start(ctx context.Context) error {
+func (d *Durable) Start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.life != nil {
 		return nil
 	}
-	r := &life{dead: make(chan struct{})}
-	r.cmd = exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"), "--port", strconv.Itoa(d.port), "--data", d.folder)
-	r.cmd.Stderr = &r.stderr
-	EndWithParent(r.cmd)
-	if err := r.cmd.Start(); err != nil {
+	cmd := exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"), "--port", strconv.Itoa(d.port), "--data", d.folder)
+	EndWithParent(cmd)
+	p, _, err := StartUntil(cmd, d.Endpoint())
+	if err != nil {
 		return err
 	}
-	go func() {
-		_ = r.cmd.Wait() // it is killed sooner or later
-		close(r.dead)
-	}()
-	if err := r.answers(ctx, d.Endpoint()); err != nil {
-		_ = r.cmd.Process.Kill() // it may have ended already
-		<-r.dead
-		return fmt.Errorf("engine: DynamoDB Local does not answer on %s: %w\n%s", d.Endpoint(), err, &r.stderr)
-	}
-	d.life = r
+	d.life = p
 	return nil
-}
-
-// answers returns when the engine answers.
-func (r *life) answers(ctx context.Context, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	client := dynamodb.NewFromConfig(Config(endpoint), func(o *dynamodb.Options) { o.RetryMaxAttempts = 1 })
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := client.ListTables(try, &dynamodb.ListTablesInput{Limit: aws.Int32(1)})
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-r.dead:
-			return fmt.Errorf("the process ended: %s", r.cmd.ProcessState)
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // Kill ends the engine with SIGKILL and returns when it is dead.
@@ -119,8 +72,8 @@ func (d *Durable) Kill() error {
 	if d.life == nil {
 		return nil
 	}
-	err := d.life.cmd.Process.Kill()
-	<-d.life.dead
+	err := d.life.Signal(os.Kill)
+	_ = d.life.Wait() // reports the signal
 	d.life = nil
 	return err
 }
@@ -132,5 +85,5 @@ func (d *Durable) Signal(s os.Signal) error {
 	if d.life == nil {
 		return nil
 	}
-	return d.life.cmd.Process.Signal(s)
+	return d.life.Signal(s)
 }

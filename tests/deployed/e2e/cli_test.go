@@ -19,6 +19,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -26,80 +30,68 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A table is created, checked and used: on DynamoDB Local, and through
-// LocalStack, which also knows the caller's identity.
-func TestCommandLineOnTables(t *testing.T) {
+// A table is created, checked and used through LocalStack, which also knows the
+// caller's identity. TestOperatorsGuide does more on DynamoDB Local.
+func TestCommandLineOnLocalStack(t *testing.T) {
 	t.Parallel()
-	for name, find := range map[string]func() (string, error){"DynamoDBLocal": database, "LocalStack": cloud} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			endpoint, err := find()
-			if err != nil {
-				t.Fatal(err)
-			}
-			table := tableName()
-			o := newOperator(t, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
-			store := func(args ...string) []string {
-				return append(args, "--table", table, "--endpoint", endpoint, "--region", "us-east-1")
-			}
-			o.wants(1, []string{"ResourceNotFoundException", "once table create"}, store("table", "check")...)
-			o.wants(1, []string{"once table create"}, store("list")...)
-			o.wants(0, []string{"can be used as a store"}, store("table", "create")...)
-			o.wants(0, []string{"can be used as a store"}, store("table", "create")...) // again
-			o.wants(0, []string{`"ok": true`}, store("table", "check", "--json")...)
+	endpoint, err := cloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := tableName()
+	o := newOperator(t, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION=us-east-1", "ONCE_TABLE="+table, "AWS_ENDPOINT_URL="+endpoint)
+	o.wants(1, []string{"connection refused"}, "list", "--endpoint", "http://127.0.0.1:1")
+	o.wants(1, []string{"ResourceNotFoundException", "once table create"}, "table", "check")
+	o.wants(1, []string{"once table create"}, "list")
+	for range 2 {
+		o.wants(0, []string{"can be used as a store"}, "table", "create")
+	}
+	client := dynamostore.NewClient(engine.Config(endpoint))
+	s, err := dynamostore.New(client, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strand(t, s, guideCharge, guideNoCharge, guideRefund)
+	large := completeLarge(t, s)
+	for _, more := range [][]string{nil, {"--no-index"}} {
+		o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, append(more, "list", "--state", "unknown")...)
+		o.wants(0, []string{"2 unknown outcomes left"}, append(more, "reconcile")...)
+	}
+	o.wants(0, []string{"is completed", `"outcome":"written"`, `"aws":"arn:aws:`}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
+	o.wants(0, []string{`"records": 4`, `"unknown": 2`, `"read_units": `}, "stats", "--json")
 
-			s, err := dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			strand(t, s, guideCharge, guideNoCharge, guideRefund)
-			large := completeLarge(t, s)
-			for _, more := range [][]string{nil, {"--no-index"}} {
-				o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, store(append(more, "list", "--state", "unknown")...)...)
-				o.wants(0, []string{"given up"}, store(append(more, "list", "--exhausted")...)...)
-				o.wants(0, []string{string(guideCharge.RecordID())}, store(append(more, "show", "#4RexMqXSY3Lf")...)...)
-				o.wants(0, []string{"2 unknown outcomes left"}, store(append(more, "reconcile")...)...)
-			}
-			if got := o.wants(0, nil, store("list", "--json")...); strings.Count(got, "\n") != 4 {
-				t.Errorf("the whole list is\n%s", got)
-			}
-			// A record that is not on a list is found only by a full scan.
-			o.wants(3, []string{"--scan"}, store("show", "#"+large.RecordID().KeyHash())...)
-			shown := o.wants(0, nil, store("show", "#"+large.RecordID().KeyHash(), "--scan", "--result", "--json")...)
-			var doc struct {
-				Bytes  int `json:"result_bytes"`
-				Result string
-			}
-			if err := json.Unmarshal([]byte(shown), &doc); err != nil || len(doc.Result) != largeResult || doc.Bytes <= 4<<10 {
-				t.Errorf("a large result is shown as %d bytes of %d stored, %v", len(doc.Result), doc.Bytes, err)
-			}
-
-			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
-			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "--message", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
-				t.Errorf("the audit's caller: %s%s", said, audit)
-			}
-			o.wants(4, []string{"another outcome"}, store("resolve", "#4RexMqXSY3Lf", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
-
-			got := o.wants(0, nil, store("stats", "--json")...)
-			var stats struct {
-				Records, Unknown int
-				Items            int     `json:"items_read"`
-				Units            float64 `json:"read_units"`
-			}
-			if err := json.Unmarshal([]byte(got), &stats); err != nil || stats.Records != 4 || stats.Unknown != 1 || stats.Items <= stats.Records || stats.Units <= 0 {
-				t.Errorf("%v: %s", err, got)
-			}
-		})
+	// A record that is not on a list is found only by a full scan. After its outcome is
+	// discarded, the parts of its result expire by themselves.
+	o.wants(3, []string{"--scan"}, "show", "#"+large.KeyHash())
+	shown := o.wants(0, nil, "show", "#"+large.KeyHash(), "--scan", "--result", "--json")
+	var doc struct{ Result string }
+	if err := json.Unmarshal([]byte(shown), &doc); err != nil || len(doc.Result) != largeResult {
+		t.Errorf("a large result is shown as %d bytes, %v", len(doc.Result), err)
+	}
+	r, err := s.Get(t.Context(), large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.wants(0, []string{"is discarded"}, "forget", string(large), "--token", r.Token(), "--yes", "--reason", "why")
+	out, err := client.Scan(t.Context(), &dynamodb.ScanInput{
+		TableName: &table, Select: types.SelectCount, FilterExpression: aws.String("attribute_exists(#part) AND attribute_exists(#ttl)"),
+		ExpressionAttributeNames: map[string]string{"#part": "part", "#ttl": dynamostore.TTLAttribute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Chunks.Count < 2 || int(out.Count) != r.Chunks.Count {
+		t.Errorf("%d parts are left with a time to live, want all %d", out.Count, r.Chunks.Count)
 	}
 }
 
 // largeResult is larger than an item of DynamoDB, also compressed.
 const largeResult = 800 << 10
 
-// completeLarge leaves a completed record with its result in chunks.
-func completeLarge(t *testing.T, s *dynamostore.Store) idempotent.Key {
+// completeLarge leaves an old completed record with its result in chunks.
+func completeLarge(t *testing.T, s *dynamostore.Store) idempotent.RecordID {
 	t.Helper()
-	g, err := idempotent.New(s)
+	g, err := idempotent.New(s, func(o *idempotent.Options) { o.Now = hourAgo })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,31 +104,7 @@ func completeLarge(t *testing.T, s *dynamostore.Store) idempotent.Key {
 	if err != nil || !out.Stored {
 		t.Fatal(out.Stored, err)
 	}
-	return k
-}
-
-// Each missing prerequisite is one readable error.
-func TestCommandLineFindsNoStore(t *testing.T) {
-	t.Parallel()
-	endpoint, err := database()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := newOperator(t)
-	o.wants(2, []string{"no store is named"}, "list")
-	o.wants(2, []string{"both"}, "list", "--table", "once", "--file", "once.db")
-	o.wants(1, []string{"missing AWS region"}, "list", "--table", "once")
-	o.wants(1, []string{"no AWS credentials", "AWS_ACCESS_KEY_ID=test"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", endpoint)
-	o.wants(1, []string{"no AWS credentials", "--profile"}, "list", "--table", "once", "--region", "us-east-1")
-	o.wants(1, []string{"nobody"}, "list", "--table", "once", "--region", "us-east-1", "--profile", "nobody")
-	o.env = append(o.env, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
-	o.wants(2, []string{"invalid table name"}, "list", "--table", "x", "--region", "us-east-1", "--endpoint", endpoint)
-	o.wants(1, []string{"connection refused"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", "http://127.0.0.1:1")
-	for _, args := range [][]string{{"list"}, {"console"}, {"table", "check"}} {
-		if _, _, stderr := o.once(append(args, "--table", tableName(), "--region", "us-east-1", "--endpoint", endpoint)...); strings.Contains(stderr, "goroutine ") {
-			t.Errorf("the error is a stack trace:\n%s", stderr)
-		}
-	}
+	return k.RecordID()
 }
 
 // The commands work on a table of other items, described by flags or by the
@@ -174,10 +142,58 @@ func TestCommandLineOnASharedTable(t *testing.T) {
 			t.Errorf("the whole list is\n%s", got)
 		}
 	}
-	byEnv.wants(0, nil, "show", "#"+large.RecordID().KeyHash(), "--scan", "--result")
+	byEnv.wants(0, nil, "show", "#"+large.KeyHash(), "--scan", "--result")
 	byEnv.wants(0, []string{"is completed"}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
 	byEnv.wants(0, []string{"1 record removed"}, "purge", "--yes")
 	byEnv.wants(0, []string{`"records": 4`}, "stats", "--json")
+}
+
+// At a narrow terminal, a list has the columns that commands take as arguments. An
+// interrupted command at its question writes nothing, and one that runs a program ends it.
+func TestTerminated(t *testing.T) {
+	t.Parallel()
+	table := tableName()
+	o := newOperator(t, dynamoEnv(t, table)...)
+	o.wants(0, nil, "table", "create")
+	strand(t, openTable(t, table), guideTransfer)
+	shown, err := typing(t, o.command(o.bin, "list"), 40, nil)
+	if err != nil || !strings.Contains(shown, "transfer#") || strings.Contains(shown, "REF") {
+		t.Errorf("at 40 columns: %v\n%s", err, shown)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		cmd := o.command(o.bin, "resolve", "transfer", "--scope", "acme", "--key", "t-17", "--without-result", "--reason", "why")
+		shown, _ := typing(t, cmd, 80, func(string) string { cmd.Process.Signal(signal); return "" })
+		if cmd.ProcessState.ExitCode() != 4 || !strings.Contains(shown, "not confirmed; nothing was written") {
+			t.Errorf("%s: exit code %d\n%s", signal, cmd.ProcessState.ExitCode(), shown)
+		}
+	}
+	states(t, openTable(t, table), map[idempotent.Key]driver.State{guideTransfer: driver.StateUnknown})
+
+	pipe := filepath.Join(o.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := o.command(o.bin, "reconcile", "--timeout", "10m", "--exec", "(echo begun; sleep 600) >"+pipe+" & wait")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(pipe) // the program has begun
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	begun := make([]byte, len("begun\n"))
+	if _, err := in.Read(begun); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if n, err := in.Read(begun); n != 0 || err == nil { // the child holds the pipe open while it runs
+		t.Errorf("the program's child wrote %q, %v", begun[:n], err)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // onceBinary builds the command line on first use.

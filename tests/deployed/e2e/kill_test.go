@@ -14,27 +14,11 @@ import (
 	"time"
 )
 
-// SIGKILL after completion: the next process replays, a refusal too.
-func TestKillAfterCompletion(t *testing.T) {
-	t.Parallel()
-	onStores(t, func(t *testing.T, env []string) {
-		p := start(t, t.TempDir(), env...)
-		first := p.post(key, aCharge)
-		p.want(first, http.StatusCreated)
-		refused := p.post("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", declined)
-		p.want(refused, http.StatusPaymentRequired)
-		p = p.restart()
-		p.wantSame(p.post(key, aCharge), first)
-		p.wantSame(p.post("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", declined), refused)
-		p.wantCharges(1)
-	})
-}
-
 // F33, F36, F90, G02: SIGKILL while the provider works: the effect has happened,
 // but no answer was received. The client's retries get 409 and are never charged
 // again. An operator finds the charge by the client's key, looks it up at the
 // provider by the downstream key, and settles it. The client's retry gets the
-// replay.
+// replay. After another kill, other requests that were completed get theirs.
 func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {
@@ -118,6 +102,15 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 			t.Errorf("the retry got %v\n%s\nwant the replay of\n%s", r.header, r.body, body)
 		}
 		p.wantCharges(1)
+
+		const other, refusedKey = "0c5b1e9a-52a7-4f0e-9b1d-7f3a86c2d415", "2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62"
+		first, refusal := p.post(other, aCharge), p.post(refusedKey, declined)
+		p.want(first, http.StatusCreated)
+		p.want(refusal, http.StatusPaymentRequired)
+		p = p.restart()
+		p.wantSame(p.post(other, aCharge), first)
+		p.wantSame(p.post(refusedKey, declined), refusal)
+		p.wantCharges(2)
 	})
 }
 

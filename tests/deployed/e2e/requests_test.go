@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"net/http"
 	"os"
 	"os/exec"
@@ -95,8 +94,8 @@ func readEntries(t *testing.T, file, url string) (entries []entry) {
 	return entries
 }
 
-// send sends the request unchanged.
-func (e entry) send(t *testing.T) reply {
+// request returns the request, unchanged, and its body.
+func (e entry) request(t *testing.T) (r *http.Request, body string) {
 	t.Helper()
 	head, body, _ := strings.Cut(e.text, "\n\n")
 	line, headers, _ := strings.Cut(head, "\n")
@@ -112,80 +111,18 @@ func (e entry) send(t *testing.T) reply {
 		}
 		r.Header.Add(name, value)
 	}
-	return exchange(r)
+	return r, body
 }
 
-// The requests for editors, sent from top to bottom, get the answers in the
-// files.
-func TestHTTPFiles(t *testing.T) {
+// G13: for each profile, `make run` starts the example as a newcomer does. The requests
+// for editors, sent from top to bottom, get the answers in the files. The output of
+// `policy` is a page, and a document that is valid OpenAPI and agrees with the requests.
+func TestProfiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(requestsDir(), "*.http"))
 	if err != nil || len(files) != len(profiles) {
 		t.Fatalf("found %q (%v), want one for each of %q", files, err, profiles)
 	}
-	for _, profile := range profiles {
-		t.Run(profile, func(t *testing.T) {
-			t.Parallel()
-			p := start(t, t.TempDir(), "PROFILE="+profile)
-			entries := readEntries(t, filepath.Join(requestsDir(), profile+".http"), p.url)
-			for _, e := range entries {
-				r := e.send(t)
-				if r.err != nil || strconv.Itoa(r.status) != e.answer[0] {
-					t.Errorf("%s: got %d (%v) %s, want %s", e.title, r.status, r.err, r.body, e.answer[0])
-				}
-				replayed := false
-				for _, part := range e.answer[1:] {
-					if part == "Idempotent-Replayed" {
-						replayed = true
-					} else if !strings.Contains(r.body, part) {
-						t.Errorf("%s: got %s, want %s in it", e.title, r.body, part)
-					}
-				}
-				if (r.header.Get("Idempotent-Replayed") == "true") != replayed {
-					t.Errorf("%s: got %v, want a replay: %t", e.title, r.header, replayed)
-				}
-			}
-			if len(entries) < 12 {
-				t.Errorf("%d requests", len(entries))
-			}
-			p.wantCharges(2)
-		})
-	}
-}
-
-// G13: `make run` under each profile, as a newcomer starts it.
-func TestMakeRun(t *testing.T) {
-	t.Parallel()
-	bin := t.TempDir()
-	for _, profile := range profiles {
-		cmd := exec.Command("make", "--no-print-directory", "run", "BIN="+bin)
-		cmd.Dir = engine.Root()
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		t.Cleanup(func() {
-			if cmd.Process != nil {
-				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // make's own children, if make died before them
-			}
-		})
-		p := launch(t, cmd, t.TempDir(), "PROFILE="+profile)
-		entries := readEntries(t, filepath.Join(requestsDir(), profile+".http"), p.url)
-		for _, e := range entries {
-			if e.title != "A charge" {
-				continue
-			}
-			p.want(e.send(t), http.StatusCreated)
-			p.wantCharges(1)
-		}
-		p.End(syscall.SIGTERM)
-		if r := p.send("GET", "/provider/charges", "", ""); r.err == nil {
-			t.Errorf("make was stopped, and the example still answers with %d", r.status)
-		}
-	}
-}
-
-// The output of `policy` under each profile: a page, and a document that is
-// valid OpenAPI and agrees with the requests of the .http files.
-func TestPolicyCommand(t *testing.T) {
-	t.Parallel()
 	for _, profile := range profiles {
 		t.Run(profile, func(t *testing.T) {
 			t.Parallel()
@@ -205,18 +142,29 @@ func TestPolicyCommand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := start(t, t.TempDir(), "PROFILE="+profile)
+			p := makeRun(t, profile)
 			refused, accepted := 0, 0
 			for _, e := range readEntries(t, filepath.Join(requestsDir(), profile+".http"), p.url) {
-				head, body, _ := strings.Cut(e.text, "\n\n")
-				if !strings.HasPrefix(head, "POST ") {
+				q, body := e.request(t)
+				r := exchange(q)
+				if r.err != nil || strconv.Itoa(r.status) != e.answer[0] {
+					t.Errorf("%s: got %d (%v) %s, want %s", e.title, r.status, r.err, r.body, e.answer[0])
+				}
+				replayed := false
+				for _, part := range e.answer[1:] {
+					if part == "Idempotent-Replayed" {
+						replayed = true
+					} else if !strings.Contains(r.body, part) {
+						t.Errorf("%s: got %s, want %s in it", e.title, r.body, part)
+					}
+				}
+				if (r.header.Get("Idempotent-Replayed") == "true") != replayed {
+					t.Errorf("%s: got %v, want a replay: %t", e.title, r.header, replayed)
+				}
+				if q.Method != http.MethodPost {
 					continue
 				}
-				r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Replace(head, "\n", " HTTP/1.0\n", 1) + "\n\n")))
-				if err != nil {
-					t.Fatal(err)
-				}
-				switch err := api.Request(r.Header, body); {
+				switch err := api.Request(q.Header, body); {
 				case err == nil:
 					accepted++
 				case strings.Contains(strings.Join(e.answer, " "), "key"):
@@ -228,6 +176,25 @@ func TestPolicyCommand(t *testing.T) {
 			if refused < 3 || accepted < 7 {
 				t.Errorf("the document refuses %d requests and accepts %d", refused, accepted)
 			}
+			p.wantCharges(2)
+			p.End(syscall.SIGTERM)
+			if r := p.send("GET", "/provider/charges", "", ""); r.err == nil {
+				t.Errorf("make was stopped, and the example still answers with %d", r.status)
+			}
 		})
 	}
+}
+
+// makeRun starts the example with make.
+func makeRun(t *testing.T, profile string) *process {
+	t.Helper()
+	cmd := exec.Command("make", "--no-print-directory", "run", "BIN="+t.TempDir())
+	cmd.Dir = engine.Root()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	t.Cleanup(func() {
+		if cmd.Process != nil {
+			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // make's own children, if make died before them
+		}
+	})
+	return launch(t, cmd, t.TempDir(), "PROFILE="+profile)
 }

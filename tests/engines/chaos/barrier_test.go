@@ -141,12 +141,15 @@ func TestKillAtEveryBarrier(t *testing.T) {
 	for range 8 {
 		killers.Go(func() {
 			for k := range queue {
-				w, err := s.killAt(k)
+				tried, err := s.killAt(k)
+				mu.Lock()
+				works = append(works, tried...)
+				mu.Unlock()
 				if err != nil {
 					t.Error(err)
 					continue
 				}
-				r, err := v.store.Get(ctx, w.record)
+				r, err := v.store.Get(ctx, tried[len(tried)-1].record)
 				switch {
 				case err == nil:
 					s.seen.Add(r.State.String(), 1)
@@ -155,9 +158,6 @@ func TestKillAtEveryBarrier(t *testing.T) {
 				default:
 					t.Error(err)
 				}
-				mu.Lock()
-				works = append(works, w)
-				mu.Unlock()
 			}
 		})
 	}
@@ -176,12 +176,15 @@ func TestKillAtEveryBarrier(t *testing.T) {
 	s.proxy.drain()
 	left, _, _, err := v.leftover(ctx)
 	must(t, err)
-	violations, _, err := v.verdict(ctx, works, s.provider)
+	violations, unkept, err := v.verdict(ctx, works, s.provider)
 	must(t, err)
 	for _, w := range works {
-		if w.final.Class != classReplayed {
+		if w.final.Class != classReplayed && w.final.Class != classUnavailable {
 			t.Errorf("%s: its last retry got %q", w.key, w.final.Class)
 		}
+	}
+	if unkept > 3 { // a process on a busy machine has no time to write a large result
+		t.Errorf("%d results are not stored, want at most 3", unkept)
 	}
 	if violations = append(violations, left...); len(violations) > 0 {
 		t.Error(strings.Join(violations, "\n"))
@@ -190,26 +193,30 @@ func TestKillAtEveryBarrier(t *testing.T) {
 }
 
 // killAt starts a process for a new key and kills it at the barrier. If its time is up
-// before, as on a busy machine, another one takes its place.
-func (s *storm) killAt(k kill) (*work, error) {
+// before, as on a busy machine, another one takes its place. It returns the works of all.
+func (s *storm) killAt(k kill) (tried []*work, err error) {
 	var a answer
 	for range 5 {
 		name := fmt.Sprintf("c%d", s.started.Add(1))
-		w := newWork(k.promise, name)
+		w, limit := newWork(k.promise, name), 3*time.Second
 		for i := 0; (blobSize(w.record) >= 6_000) != k.large; i++ {
 			w = newWork(k.promise, fmt.Sprint(name, "-", i))
+		}
+		if k.large {
+			limit *= 3 // a result that cannot be written in time is left out
 		}
 		settings := s.settings
 		settings.Barrier = k.barrier
 		c, err := start(name, settings, s.provider.died)
 		if err != nil {
-			return nil, err
+			return tried, err
 		}
-		a, _, _ = c.send(request{Name: name + "/0", Promise: k.promise, Key: w.key, Deadline: time.Now().Add(3 * time.Second)})
+		tried = append(tried, w)
+		a, _, _ = c.send(request{Name: name + "/0", Promise: k.promise, Key: w.key, Deadline: time.Now().Add(limit)})
 		c.kill()
 		if a.Class == classBarrier {
-			return w, nil
+			return tried, nil
 		}
 	}
-	return nil, fmt.Errorf("%s, large %t: no process stops %s; the last one answers %+v", k.promise, k.large, k.barrier, a)
+	return tried, fmt.Errorf("%s, large %t: no process stops %s; the last one answers %+v", k.promise, k.large, k.barrier, a)
 }

@@ -172,7 +172,7 @@ func newStorm(t *testing.T, plan func(seed uint64) idempotenttest.Plan, loss flo
 	must(t, err)
 	s.provider = newProvider(books, s.seed, loss)
 	t.Cleanup(s.provider.Close)
-	s.engine, err = engine.NewDurable(t.Context(), folder(t))
+	s.engine, err = engine.NewDurable(folder(t))
 	must(t, err)
 	t.Cleanup(func() {
 		if err := s.engine.Kill(); err != nil {
@@ -499,7 +499,7 @@ func (s *storm) shakeEngine(ctx context.Context, r *randv2.Rand) {
 		if err := s.engine.Kill(); err != nil {
 			s.t.Error(err)
 		}
-		if err := s.engine.Start(context.WithoutCancel(ctx)); err != nil {
+		if err := s.engine.Start(); err != nil {
 			s.t.Error(err)
 			return
 		}

@@ -165,7 +165,7 @@ func (v *recovery) run(ctx context.Context, works []*work, limit time.Duration) 
 // repeat sends a request until it is answered.
 func (v *recovery) repeat(ctx context.Context, w *work) answer {
 	for n := 0; ; n++ {
-		q := request{Name: fmt.Sprintf("recovery/%d", n), Promise: w.promise, Key: w.key, Deadline: time.Now().Add(5 * time.Second)}
+		q := request{Name: fmt.Sprintf("recovery/%d", n), Promise: w.promise, Key: w.key, Deadline: time.Now().Add(30 * time.Second)}
 		a := func() answer {
 			ctx, cancel := context.WithDeadline(context.WithValue(ctx, requestKey{}, q.Name), q.Deadline)
 			defer cancel()

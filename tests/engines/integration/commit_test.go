@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -173,112 +174,73 @@ func TestLostLeaseOrDomainRule(t *testing.T) {
 	})
 }
 
-// loses drops the replies of transactions after the server has applied them.
-type loses struct {
-	*dynamodb.Client
-	replies atomic.Int32 // how many are still to be lost
-	lost    atomic.Int32
-
-	mu     sync.Mutex
-	tokens []string // of the transactions that were sent
-}
-
 var errLost = errors.New("the reply was lost")
 
-func (l *loses) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	l.mu.Lock()
-	l.tokens = append(l.tokens, aws.ToString(in.ClientRequestToken))
-	l.mu.Unlock()
-	out, err := l.Client.TransactWriteItems(ctx, in, optFns...)
-	if err == nil && l.replies.Add(-1) >= 0 {
-		l.lost.Add(1)
-		return nil, errLost
-	}
-	return out, err
-}
-
-// FM25, FM26: the reply to a transaction is lost, the handler sends it again, and
-// later it makes another one: the domain write happens once.
+// FM25, FM26: a transaction is applied and its reply lost. If the same run sends it
+// again, it has another token, which DynamoDB, as after ten minutes, does not know; the
+// condition fails on what is recorded. A later run finds the step before it sends
+// anything. The domain write happens once.
 func TestLostReplyOfATransaction(t *testing.T) {
 	t.Parallel()
 	tables(t, func(t *testing.T, db *database) {
-		for _, again := range []bool{true, false} {
-			t.Run(fmt.Sprintf("tried again %v", again), func(t *testing.T) {
-				a := newAccount(t, db, 100)
-				client := &loses{Client: db.client()}
-				client.replies.Store(1)
-				g := guardOver(t, db.storeOver(t, client))
-				key := newKey()
-				v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-					err := dynamostore.Commit(ctx, "ok", a.withdraw(30))
-					if !errors.Is(err, errLost) {
-						t.Errorf("Commit returned %v", err)
-					}
-					if again {
-						err = dynamostore.Commit(ctx, "ok", a.withdraw(30))
-					}
-					return "ok", err
-				})
-				if v != "ok" || err != nil {
-					t.Errorf("the caller gets %q, %v", v, err)
-				}
-				if balance, n := a.read(t); balance != 70 || n != 1 || client.lost.Load() != 1 {
-					t.Errorf("the balance is %d after %d withdrawals, %d replies were lost", balance, n, client.lost.Load())
-				}
-			})
-		}
-	})
-}
-
-// FM26: a step's transaction is applied and its reply lost. A retry in the same
-// run sends it again, with another token: DynamoDB, which forgets a token after
-// ten minutes, does not know it, and the condition fails on the recorded step. A
-// later run finds the step before it sends anything.
-func TestRetryAfterTheRequestToken(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct{ tries, sent int }{
-		"the same run": {tries: 2, sent: 2},
-		"a later run":  {tries: 1, sent: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tables(t, func(t *testing.T, db *database) {
-				a := newAccount(t, db, 100)
-				client := &loses{Client: db.client()}
-				client.replies.Store(1)
-				g := guardOver(t, db.storeOver(t, client), func(o *idempotent.Options) {
-					o.Recovery, o.Steps = idempotent.Resume, []string{"take"}
-				})
-				key := newKey()
-				var errs []error
-				handler := func(ctx context.Context) (v string, err error) {
-					for range row.tries {
-						v, err = dynamostore.CommitStep(ctx, "take", "took 30", a.withdraw(30))
-						if errs = append(errs, err); err == nil {
-							return v, nil
+		for name, row := range map[string]struct {
+			inStep      bool
+			tries, runs int
+			sent        int
+		}{
+			"Commit":                           {tries: 1, runs: 1, sent: 1},
+			"Commit, again":                    {tries: 2, runs: 1, sent: 2},
+			"CommitStep, again":                {inStep: true, tries: 2, runs: 1, sent: 2},
+			"CommitStep, again in a later run": {inStep: true, tries: 1, runs: 2, sent: 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				a, key := newAccount(t, db, 100), newKey()
+				var tokens []string
+				g := guardOver(t, db.storeOver(t, dynamotest.Intercept(db.client(), func(ctx context.Context, c *dynamotest.Call) {
+					c.Do(ctx)
+					if in, ok := c.In.(*dynamodb.TransactWriteItemsInput); ok {
+						if tokens = append(tokens, *in.ClientRequestToken); len(tokens) == 1 && c.Err == nil {
+							c.Err = errLost
 						}
 					}
+				})), func(o *idempotent.Options) {
+					if row.inStep {
+						o.Recovery, o.Steps = idempotent.Resume, []string{"take"}
+					}
+				})
+				var errs []error
+				take := func(ctx context.Context) (v string, err error) {
+					if v = "took 30"; row.inStep {
+						v, err = dynamostore.CommitStep(ctx, "take", v, a.withdraw(30))
+					} else {
+						err = dynamostore.Commit(ctx, v, a.withdraw(30))
+					}
+					errs = append(errs, err)
 					return v, err
 				}
-				v, err := idempotent.Do(t.Context(), g, key, handler)
-				if row.tries == 1 {
-					v, err = idempotent.Do(t.Context(), g, key, handler)
+				for run := range row.runs {
+					v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (v string, err error) {
+						for n := 0; n < row.tries && (n == 0 || err != nil); n++ {
+							v, err = take(ctx)
+						}
+						return v, err
+					})
+					if run == row.runs-1 && (v != "took 30" || err != nil) {
+						t.Errorf("the caller gets %q, %v", v, err)
+					}
 				}
-				if v != "took 30" || err != nil {
-					t.Errorf("the caller gets %q, %v", v, err)
+				if !errors.Is(errs[0], errLost) || len(errs) != row.tries*row.runs || len(errs) > 1 && errs[1] != nil {
+					t.Errorf("the tries returned %v, want the lost reply and then nil", errs)
 				}
-				if len(errs) != 2 || !errors.Is(errs[0], errLost) || errs[1] != nil {
-					t.Errorf("CommitStep returned %v, want the lost reply and then nil", errs)
-				}
-				if tokens := client.tokens; len(tokens) != row.sent || len(slices.Compact(slices.Sorted(slices.Values(tokens)))) != row.sent {
+				if len(tokens) != row.sent || len(slices.Compact(slices.Sorted(slices.Values(tokens)))) != row.sent {
 					t.Errorf("the tokens of the transactions are %q, want %d different ones", tokens, row.sent)
 				}
 				if balance, n := a.read(t); balance != 70 || n != 1 {
 					t.Errorf("the balance is %d after %d withdrawals", balance, n)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // G05: a thousand commits to one account, some sent twice, with injected
@@ -346,4 +308,177 @@ func TestCommitStorm(t *testing.T) {
 	if injected.Load() < requests/20 {
 		t.Errorf("only %d conflicts were injected", injected.Load())
 	}
+}
+
+// fate is what becomes of a transaction.
+type fate string
+
+const (
+	applied fate = "applied"
+	lost    fate = "applied, its reply lost"
+	never   fate = "never applied, no reply"
+	refused fate = "refused"
+)
+
+// A handler commits an order, gets an error, and commits again, with the same or
+// with another order and result. The order that exists, the answer to the first
+// caller and the answers to all retries agree; Commit says that nothing was
+// written only if no order exists or can still come to exist.
+func TestSecondCommit(t *testing.T) {
+	t.Parallel()
+	memory := database{name: "memory", table: local.table}
+	for _, side := range []struct {
+		*database
+		client dynamostore.Client
+	}{{&memory, dynamotest.New(memory.table)}, {&local, local.client()}} {
+		for _, first := range []fate{lost, never, refused} {
+			for _, second := range []fate{applied, lost, refused} {
+				for _, sameResult := range []bool{true, false} {
+					for _, sameWrites := range []bool{true, false} {
+						row := secondCommit{client: side.client, first: first, second: second, results: [2]string{"order 1", "order 2"}}
+						if sameResult {
+							row.results[1] = row.results[0]
+						}
+						row.orders = [2]string{engine.Domain + rand.Text(), engine.Domain + rand.Text()}
+						if sameWrites {
+							row.orders[1] = row.orders[0]
+						}
+						t.Run(fmt.Sprintf("%s/first %s/second %s/same result %t/same writes %t", side.name, first, second, sameResult, sameWrites), func(t *testing.T) {
+							t.Parallel()
+							row.run(t, side.database)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+type secondCommit struct {
+	client        dynamostore.Client
+	first, second fate
+	results       [2]string
+	orders        [2]string
+}
+
+// want is what has to be seen.
+type want struct {
+	said   [2]string // by the two calls of Commit
+	caller string
+	retry  string
+	order  string // that exists
+}
+
+const (
+	inDoubt    = "may have been applied"
+	notApplied = "not applied"
+	settled    = "settled with another result"
+	unresolved = "unresolved"
+)
+
+func (row *secondCommit) wants() want {
+	w := want{said: [2]string{inDoubt, "ok"}, caller: row.results[1], order: row.orders[1]}
+	switch {
+	case row.first == lost && row.second == applied: // the second finds the first, so nothing of the second is written
+		if row.results[1] != row.results[0] {
+			w.said[1] = settled
+		}
+		w.caller, w.order = row.results[0], row.orders[0]
+	case row.first == lost:
+		w.said[1], w.caller, w.order = inDoubt, row.results[0], row.orders[0]
+	case row.second == lost: // the outcome's write finds the second
+		w.said[1] = inDoubt
+	case row.second == refused && row.first == never:
+		w.said[1], w.caller, w.order = inDoubt, inDoubt, ""
+	case row.second == refused:
+		w.said[1], w.caller, w.order = notApplied, notApplied, ""
+	}
+	if row.first == refused {
+		w.said[0] = notApplied
+	}
+	if w.retry = w.caller; w.order == "" {
+		w.retry = unresolved
+	}
+	return w
+}
+
+func (row *secondCommit) run(t *testing.T, db *database) {
+	fates := []fate{row.first, row.second} // of the transactions
+	g := guardOver(t, db.storeOver(t, dynamotest.Intercept(row.client, func(ctx context.Context, c *dynamotest.Call) {
+		next := applied
+		if c.Op == "TransactWriteItems" {
+			next, fates = fates[0], fates[1:]
+		}
+		if next != never {
+			c.Do(ctx)
+		}
+		if next == never || next == lost {
+			c.Err = errLost
+		}
+	})))
+	put := func(i int, f fate) (items []types.TransactWriteItem) {
+		order := map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: row.orders[i]}}
+		items = append(items, types.TransactWriteItem{Put: &types.Put{TableName: &db.table, Item: order}})
+		if f == refused && i == 0 {
+			items[0].Put.ConditionExpression = aws.String("attribute_exists(pk)")
+		} else if f == refused { // whatever the record says
+			items[0].Put.TableName = aws.String("missing")
+		}
+		return items
+	}
+	key := newKey()
+	var got want
+	value, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		err := dynamostore.Commit(ctx, row.results[0], put(0, row.first)...)
+		got.said[0] = said(err)
+		err = dynamostore.Commit(ctx, row.results[1], put(1, row.second)...)
+		got.said[1] = said(err)
+		if errors.As(err, new(*idempotent.SettledError)) {
+			err = nil // and the handler goes on as if its own order existed
+		}
+		return row.results[1], err
+	})
+	if got.caller = value; err != nil {
+		got.caller = said(err)
+	}
+	if got.retry, err = idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
+		return "the handler ran again", nil
+	}); err != nil {
+		got.retry = said(err)
+	}
+	for _, id := range row.orders {
+		out, err := row.client.GetItem(t.Context(), &dynamodb.GetItemInput{
+			TableName: &db.table, Key: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}, ConsistentRead: aws.Bool(true),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Item) > 0 && got.order != id {
+			got.order += id
+		}
+	}
+	if want := row.wants(); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	t.Logf("first Commit: %s; second: %s; caller: %s; retry: %s; orders: %d", got.said[0], got.said[1], got.caller, got.retry, strings.Count(got.order, engine.Domain))
+}
+
+// said is what the error of a Commit, or of a request, says.
+func said(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, idempotent.ErrNotApplied):
+		return notApplied
+	case errors.As(err, new(*idempotent.SettledError)):
+		return settled
+	case errors.As(err, new(*idempotent.StoreError)):
+		if errors.As(err, new(*dynamostore.ConditionError)) {
+			return "a condition failed"
+		}
+		return inDoubt
+	case errors.As(err, new(*idempotent.UnresolvedError)):
+		return unresolved
+	}
+	return err.Error()
 }

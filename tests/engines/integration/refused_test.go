@@ -30,39 +30,12 @@ func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{V
 
 func numeral(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
 
-// newOrders returns an application's table: its key is a text and a number, and
-// it has an index.
-func newOrders(t *testing.T) string {
-	t.Helper()
-	name := "orders-" + strings.ToLower(rand.Text())
-	hash := func(name string) types.KeySchemaElement {
-		return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: types.KeyTypeHash}
-	}
-	_, err := local.client().CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("line"), AttributeType: types.ScalarAttributeTypeN},
-			{AttributeName: aws.String("customer"), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{hash("id"), {AttributeName: aws.String("line"), KeyType: types.KeyTypeRange}},
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String("by-customer"), KeySchema: []types.KeySchemaElement{hash("customer")},
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
 // Every kind of refusal of a transaction by DynamoDB Local: the errors that it
 // matches, and that its text names the item, its table and the reason, but no
 // value.
 func TestRefusedTransactions(t *testing.T) {
 	t.Parallel()
-	orders := newOrders(t)
+	orders := *newSides(t)[0].table
 	const secret = "SECRET-4242"
 	large := attributes{"id": text("large"), "line": numeral("1")}
 	stored := attributes{"id": large["id"], "line": large["line"], "note": text(secret), "filler": text(strings.Repeat("x", 300<<10))}

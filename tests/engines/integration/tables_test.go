@@ -89,52 +89,16 @@ func TestCreateTableTogether(t *testing.T) {
 	})
 }
 
-// fill writes n completed records, due ones that are unknown, and exhausted ones.
-func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Time) {
-	t.Helper()
-	var writes sync.WaitGroup
-	slots := make(chan struct{}, 8)
-	insert := func(change func(*driver.Record)) {
-		slots <- struct{}{}
-		writes.Go(func() {
-			defer func() { <-slots }()
-			key := newKey()
-			r := driver.Record{
-				ID: key.RecordID(), State: driver.StateCompleted, Reason: driver.ReasonResult, Attempt: 1,
-				Fingerprint: key.Fingerprint, LeaseEnd: at, Created: at, Since: at, Encoding: "json", Result: bytes.Repeat([]byte("1"), 2_000), // a page of a scan has 1 MB
-				Expires: at.Add(24 * time.Hour),
-			}
-			rand.Read(r.Version[:])
-			change(&r)
-			met, err := s.Insert(t.Context(), r, at)
-			if own := met != nil && met.Version == r.Version; err != nil || met != nil && !own { // own: sent twice, by a busy engine's client
-				t.Error(met, err)
-			}
-		})
-	}
-	for i := range n {
-		insert(func(r *driver.Record) {
-			switch {
-			case i < due:
-				r.State, r.Encoding, r.Result, r.Expires, r.Due = driver.StateUnknown, "", nil, time.Time{}, at.Add(-time.Duration(i)*time.Second)
-			case i < due+exhausted:
-				r.State, r.Encoding, r.Result, r.Expires, r.Due, r.Exhausted = driver.StateUnknown, "", nil, time.Time{}, at, true
-			case i < due+exhausted+50: // later
-				r.State, r.Encoding, r.Result, r.Expires, r.Due = driver.StateUnknown, "", nil, time.Time{}, at.Add(time.Hour)
-			}
-		})
-	}
-	writes.Wait()
-}
-
 // In a table of 2,500 records of which 100 are due, the index finds them with at
 // most two items read for each, and a scan reports its cost.
 func TestDue(t *testing.T) {
 	t.Parallel()
-	const records, due, exhausted = 2_500, 100, 7
+	const records, due, later, exhausted = 2_500, 100, 50, 7
+	const waiting = due + later
 	var counting sync.Mutex
 	queries, entries, gets := 0, 0, 0
-	s := local.created(t).storeOver(t, dynamotest.Intercept(local.client(), func(ctx context.Context, c *dynamotest.Call) {
+	db := local.created(t)
+	s := db.storeOver(t, dynamotest.Intercept(local.client(), func(ctx context.Context, c *dynamotest.Call) {
 		c.Do(ctx)
 		counting.Lock()
 		defer counting.Unlock()
@@ -147,7 +111,29 @@ func TestDue(t *testing.T) {
 		}
 	}))
 	at := time.Now().UTC().Truncate(time.Millisecond)
-	fill(t, s, records, due, exhausted, at)
+	insert := func(r driver.Record) idempotent.RecordID {
+		key := newKey()
+		r.ID, r.Attempt, r.Fingerprint, r.LeaseEnd, r.Created, r.Since = key.RecordID(), 1, key.Fingerprint, at, at, at
+		rand.Read(r.Version[:])
+		met, err := s.Insert(t.Context(), r, at)
+		if own := met != nil && met.Version == r.Version; err != nil || met != nil && !own { // own: sent twice, by a busy engine's client
+			t.Fatal(met, err)
+		}
+		return r.ID
+	}
+	for i := range waiting {
+		when := at.Add(-time.Duration(i) * time.Second)
+		if i >= due {
+			when = at.Add(time.Hour)
+		}
+		insert(driver.Record{State: driver.StateUnknown, Reason: driver.ReasonResult, Due: when})
+	}
+	for range exhausted {
+		insert(driver.Record{State: driver.StateUnknown, Reason: driver.ReasonResult, Due: at, Exhausted: true})
+	}
+	large := bytes.Repeat([]byte("1"), 2_000) // a page of a scan has 1 MB
+	done := insert(driver.Record{State: driver.StateCompleted, Reason: driver.ReasonResult, Encoding: "json", Result: large, Expires: at.Add(24 * time.Hour)})
+	db.fill(t, done, records-waiting-exhausted-1)
 
 	found := 0
 	var last time.Time
@@ -159,27 +145,15 @@ func TestDue(t *testing.T) {
 			found++
 		}
 	}
-	const waiting = due + 50 // 50 are due later
 	t.Logf("%d due of %d: %d queries read %d entries, and %d records", found, records, queries, entries, gets)
 	if found != due || entries != waiting || gets > 0 {
 		t.Errorf("%d records were listed as due, %d entries and %d records were read; want %d, %d and none", found, entries, gets, due, waiting)
 	}
-	n := 0
-	for e, err := range s.Exhausted(t.Context()) {
-		if err != nil || e.State != driver.StateUnknown {
-			t.Fatal(e, err)
-		}
-		n++
-	}
-	if n != exhausted {
-		t.Errorf("%d exhausted records were listed, want %d", n, exhausted)
-	}
 	var progress dynamostore.ScanProgress
-	pages := 0
+	pages, n := 0, 0
 	scanning := s.WithoutIndex(func(o *dynamostore.ScanOptions) {
 		o.Progress = func(p dynamostore.ScanProgress) { progress = p; pages++ }
 	})
-	n = 0
 	for e, err := range scanning.Due(t.Context()) {
 		if err != nil {
 			t.Fatal(e, err)
@@ -189,25 +163,6 @@ func TestDue(t *testing.T) {
 	t.Logf("by a scan: %d waiting, %d items and %.1f read units in %d pages", n, progress.Items, progress.ReadUnits, pages)
 	if n != waiting || progress.Items != records || progress.ReadUnits == 0 || pages < 4 {
 		t.Errorf("the scan found %d records, read %d items for %v units in %d pages", n, progress.Items, progress.ReadUnits, pages)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, list := range map[string]driver.DueLister{"index": s, "scan": scanning} {
-		for _, err := range list.Due(ended) {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: a cancelled list yields %v", name, err)
-			}
-		}
-	}
-	n = 0
-	for _, err := range scanning.Exhausted(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
-	}
-	if n != exhausted {
-		t.Errorf("the scan found %d exhausted records, want %d", n, exhausted)
 	}
 }
 

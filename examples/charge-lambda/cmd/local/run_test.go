@@ -270,3 +270,40 @@ func TestTable(t *testing.T) {
 	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records", "ONCE_CREATE_TABLE", "1"), "once-records")
 	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "/"), "dynamostore")
 }
+
+// Under each profile the printed commands have the key as its header spells it, and the
+// operator's endpoint finds the record by the key alone. The tests end to end have the answers.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	for profile, spelled := range map[string]string{"ietf": `"` + key + `"`, "stripe": key, "uuid": key} {
+		s := start(t, env("DATA", t.TempDir(), "PROFILE", profile))
+		if !strings.Contains(s.hints, "profile: "+profile+"\n") || !strings.Contains(s.hints, "-H 'Idempotency-Key: "+spelled+"'") {
+			t.Errorf("the hints are\n%s", s.hints)
+		}
+		r := withKey(t, "", http.MethodPost, s.url+"/charges")
+		r.Header.Set("Idempotency-Key", spelled)
+		if resp, body := do(t, r); resp.StatusCode != http.StatusCreated {
+			t.Errorf("%s: got %d %s", profile, resp.StatusCode, body)
+		}
+		if resp, body := post(t, s.url+"/admin/resolve", "", `{"idempotency_key":"`+key+`"}`); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: resolving the key: %d %s", profile, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"polic"}, {"policy", "yaml"}, {"policy", "openapi", "more"}, {"--help"}, {""}} {
+		var out strings.Builder
+		if err := command(t.Context(), args, env(), &out, io.Discard); err == nil || !strings.Contains(err.Error(), `"policy openapi"`) || out.Len() > 0 {
+			t.Errorf("%q: got error %v after %q", args, err, &out)
+		}
+	}
+	if err := command(t.Context(), []string{"policy"}, env("PROFILE", "rest"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "ietf, stripe or uuid") {
+		t.Errorf("got error %v", err)
+	}
+	// Without arguments it serves, or returns an error with the reason.
+	if err := command(t.Context(), nil, env("PORT", "http"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "PORT") {
+		t.Errorf("got error %v", err)
+	}
+}
