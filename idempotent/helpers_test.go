@@ -146,8 +146,6 @@ func forbidden(t *testing.T) func(context.Context) (string, error) {
 	}
 }
 
-func charged(context.Context) (string, error) { return "ch_1", nil }
-
 // watched is a store that records its calls. A hook can answer instead of the
 // store. It supports one request at a time.
 type watched struct {
@@ -231,4 +229,11 @@ func wantCalls(t *testing.T, s *watched, want ...string) {
 	if !slices.Equal(s.calls, want) {
 		t.Errorf("got store calls %v, want %v", s.calls, want)
 	}
+}
+
+// do runs a handler of steps over s.
+func (s *watched) do(t *testing.T, key idempotent.Key, h func(context.Context) (string, error), optFns ...func(*idempotent.Options)) (string, error) {
+	t.Helper()
+	g, _ := newGuardOver(t, s, append([]func(*idempotent.Options){resume("a", "b")}, optFns...)...)
+	return idempotent.Do(t.Context(), g, key, h)
 }

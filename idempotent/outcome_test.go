@@ -26,7 +26,7 @@ func TestInnerErrorsDeclareNothing(t *testing.T) {
 		"Unknown":     idempotent.Unknown(errDown),
 	} {
 		for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
-			w := newFixture()
+			w := newOldFixture()
 			g := w.guard(t, func(o *idempotent.Options) { o.Recovery = recovery })
 			inner := newKey()
 			h := func(context.Context, string) (string, error) { return "", declared }
@@ -81,69 +81,6 @@ func TestInnerErrorsCanBeExamined(t *testing.T) {
 	})
 }
 
-// Final and Unknown pass through a step. NotExecuted undoes the step and declares
-// nothing more for a handler that returns it unchanged.
-func TestStepErrorsAndDeclarations(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name     string
-		recovery idempotent.Recovery
-		err      error
-		state    driver.State
-		reason   driver.Reason
-		steps    int
-	}{
-		{"Final", idempotent.Reconcile, idempotent.Final("declined", ""), driver.StateCompleted, driver.ReasonFinal, 0},
-		{"wrapped Final", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.Final("declined", "")), driver.StateCompleted, driver.ReasonFinal, 0},
-		{"Unknown", idempotent.Resume, idempotent.Unknown(errDown), driver.StateUnknown, driver.ReasonUnknown, 1},
-		{"NotExecuted under Reconcile", idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown, driver.ReasonHandlerError, 0},
-		{"NotExecuted under Resume", idempotent.Resume, idempotent.NotExecuted(errDown), driver.StateRetryable, driver.ReasonHandlerError, 0},
-		{"wrapped NotExecuted", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.NotExecuted(errDown)), driver.StateRetryable, driver.ReasonHandlerError, 1},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
-		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", row.err })
-		})
-		if r := w.record(t); r.State != row.state || r.Reason != row.reason || len(r.Steps) != row.steps {
-			t.Errorf("%s: the record is %s (%s) with %d steps, want %s (%s) with %d", row.name, r.State, r.Reason, len(r.Steps), row.state, row.reason, row.steps)
-		}
-		if !errors.Is(err, row.err) || fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.err) {
-			t.Errorf("%s: the caller gets %T %v", row.name, err, err)
-		}
-	}
-}
-
-// A panic does not prove that nothing happened; it can declare an unknown
-// outcome.
-func TestPanicDeclaresNoProof(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		recovery idempotent.Recovery
-		value    any
-		state    driver.State
-	}{
-		{idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown},
-		{idempotent.Reconcile, idempotent.Final("x", ""), driver.StateUnknown},
-		{idempotent.Rerun, idempotent.NotExecuted(errDown), driver.StateRetryable},
-		{idempotent.Rerun, idempotent.Unknown(errDown), driver.StateUnknown},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery = row.recovery })
-		func() {
-			defer func() {
-				if got := recover(); got != row.value {
-					t.Errorf("the panic was raised again as %v", got)
-				}
-			}()
-			_, _ = w.do(t, g, func(context.Context) (string, error) { panic(row.value) })
-		}()
-		if r := w.record(t); r.State != row.state {
-			t.Errorf("%s, %T: the record is %s (%s), want %s", row.recovery, row.value, r.State, r.Reason, row.state)
-		}
-	}
-}
-
 // The log names an ignored declaration and what to return instead, once per guard
 // and kind, and never contains the error's text.
 func TestIgnoredDeclarationsAreLogged(t *testing.T) {
@@ -179,7 +116,7 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		{"no declaration under Rerun", idempotent.Rerun, returns(errDown), ""},
 	} {
 		var log bytes.Buffer
-		w := newFixture()
+		w := newOldFixture()
 		g := w.guard(t, func(o *idempotent.Options) {
 			o.Recovery, o.Logger = row.recovery, slog.New(slog.NewTextHandler(&log, nil))
 		})
@@ -190,42 +127,6 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		text := log.String()
 		if lines := strings.Count(text, "\n"); (row.says == "") != (lines == 0) || lines > 1 || !strings.Contains(text, row.says) || strings.Contains(text, "secret") {
 			t.Errorf("%s: logged %q, want one line that contains %q", row.name, text, row.says)
-		}
-	}
-}
-
-func returns(err error) func(context.Context) (string, error) {
-	return func(context.Context) (string, error) { return "", err }
-}
-
-// The refusal of a transaction is not about what the handler did before it.
-func TestRefusedTransactionDeclaresNothing(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		recovery idempotent.Recovery
-		wrap     func(error) error
-		state    driver.State
-		runs     bool
-	}{
-		{idempotent.Reconcile, func(err error) error { return err }, driver.StateUnknown, false},
-		{idempotent.Reconcile, idempotent.NotExecuted, driver.StateRetryable, true},
-		{idempotent.Resume, func(err error) error { return err }, driver.StateRetryable, true},
-		{idempotent.Rerun, func(err error) error { return err }, driver.StateRetryable, true},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
-		refuse := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errRefused }
-		_, err := w.do(t, g, func(ctx context.Context) (string, error) { return "", row.wrap(commit(ctx, "x", refuse)) })
-		if !errors.Is(err, idempotent.ErrNotApplied) {
-			t.Errorf("%s: the caller gets %v", row.recovery, err)
-		}
-		if r := w.record(t); r.State != row.state {
-			t.Errorf("%s: the record is %s (%s), want %s", row.recovery, r.State, r.Reason, row.state)
-		}
-		ran := false
-		_, err = w.do(t, g, func(context.Context) (string, error) { ran = true; return "", nil })
-		if ran != row.runs || (err == nil) != row.runs {
-			t.Errorf("%s: the next request ran: %t, %v", row.recovery, ran, err)
 		}
 	}
 }

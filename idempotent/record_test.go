@@ -63,51 +63,13 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	}
 }
 
-// Since is when the record entered its state. Each change sets it again: an end of
-// a run, a takeover, and evidence.
-func TestSinceIsTheLastChange(t *testing.T) {
-	t.Parallel()
-	store, key, clock := memstore.New(), newKey(), &idempotenttest.Clock{}
-	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = clock.Now })
-	since := func() time.Time {
-		r, err := store.Get(t.Context(), key.RecordID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Since
-	}
-	request := func(h func(context.Context) (string, error)) {
-		clock.Advance(time.Hour)
-		_, _ = idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, key, h)
-	}
-	var times []time.Time
-	request(func(context.Context) (string, error) { return "", idempotent.NotExecuted(errors.New("busy")) })
-	times = append(times, since())
-	request(func(context.Context) (string, error) {
-		times = append(times, since())
-		clock.Advance(time.Hour)
-		return "", errors.New("no reply")
-	})
-	times = append(times, since())
-	clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("ch_1")); err != nil {
-		t.Fatal(err)
-	}
-	times = append(times, since())
-	for i := 1; i < len(times); i++ {
-		if d := times[i].Sub(times[i-1]); d < time.Hour || d > 2*time.Hour {
-			t.Errorf("retryable, in progress, unknown and completed since %s, want them an hour apart", times)
-		}
-	}
-}
-
 // By default reconciliation gives up a record seven days after it became unknown,
 // however often its resolver was called until then, and a released record after a
 // day.
 func TestDefaultAges(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[driver.State]int{driver.StateUnknown: 7 * 24, driver.StateRetryable: 24} {
-		w := newFixture()
+		w := newOldFixture()
 		since := w.clock.Now().UTC().Truncate(time.Millisecond)
 		r := driver.Record{ID: w.key.RecordID(), State: state, Recovery: idempotent.Resume, Created: since.Add(-30 * 24 * time.Hour), Since: since, Due: since, OpenSince: since}
 		if met, err := w.Insert(t.Context(), r, since); met != nil || err != nil {
@@ -128,36 +90,36 @@ func TestDefaultAges(t *testing.T) {
 }
 
 // fixture is one store and one clock, with a guard for each party.
-type fixture struct {
+type oldFixture struct {
 	*memstore.Store
 	clock *idempotenttest.Clock
 	key   idempotent.Key
 }
 
-func newFixture() *fixture {
-	return &fixture{memstore.New(), &idempotenttest.Clock{}, newKey()}
+func newOldFixture() *oldFixture {
+	return &oldFixture{memstore.New(), &idempotenttest.Clock{}, newKey()}
 }
 
-func (w *fixture) guard(t *testing.T, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func (w *oldFixture) guard(t *testing.T, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
 	g, _ := newGuardOver(t, w.Store, append([]func(*idempotent.Options){func(o *idempotent.Options) { o.Now = w.clock.Now }}, optFns...)...)
 	return g
 }
 
-func (w *fixture) record(t *testing.T) *driver.Record {
+func (w *oldFixture) record(t *testing.T) *driver.Record {
 	t.Helper()
 	return record(t, w.Store, w.key)
 }
 
 // do sends a request through g, as an invocation of ten seconds.
-func (w *fixture) do(t *testing.T, g *idempotent.Guard, h func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
+func (w *oldFixture) do(t *testing.T, g *idempotent.Guard, h func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
 	t.Helper()
 	return idempotent.DoOutcome(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, h)
 }
 
 // dies leaves the store as a process leaves it that is killed at the end of
 // during.
-func (w *fixture) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
+func (w *oldFixture) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
 	t.Helper()
 	store := watchOver(w.Store)
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, optFn)
@@ -168,8 +130,6 @@ func (w *fixture) dies(t *testing.T, optFn func(*idempotent.Options), during fun
 	})
 }
 
-func noAnswer(context.Context) (string, error) { return "", errDown }
-
 // The record stores what its operation declared, and every later writer follows
 // that, not its own options.
 func TestRecordKeepsTheDeclaration(t *testing.T) {
@@ -179,7 +139,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 		o.Retention, o.UnresolvedRetention = 30*24*time.Hour, 90*24*time.Hour
 		o.Codec, o.ResultVersion = raw{}, "2"
 	}
-	w := newFixture()
+	w := newOldFixture()
 	check := func(when string) {
 		t.Helper()
 		r := w.record(t)
@@ -210,7 +170,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 // Defaults are not stored in the record.
 func TestDefaultsAreNotStored(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	if _, err := w.do(t, w.guard(t), charged); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +198,7 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 			"no result":    func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWithoutResult() },
 			"not executed": func(r *driver.Record) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token()) },
 		} {
-			w := newFixture()
+			w := newOldFixture()
 			_, _ = w.do(t, w.guard(t, func(o *idempotent.Options) { o.Retention = row.declared }), noAnswer)
 			w.clock.Advance(time.Hour)
 			g := w.guard(t, func(o *idempotent.Options) { o.Retention = row.settling })
@@ -270,7 +230,7 @@ func TestEvidenceIsReplayable(t *testing.T) {
 		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `could not replay a result of the codec "raw"`},
 		"a newer codec of the code":   {settle: fns(codec), replay: fns(codec), evidence: idempotent.Resolved("ch_1")},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		_, _ = w.do(t, w.guard(t, row.declare...), noAnswer)
 		err := w.guard(t, row.settle...).Resolve(t.Context(), w.key.RecordID(), row.evidence)
 		if row.refused != "" {
@@ -307,7 +267,7 @@ func TestSweeperKeepsTheRecordsPromise(t *testing.T) {
 		idempotent.Resume:    driver.StateRetryable,
 	} {
 		for _, sweeping := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun} {
-			w := newFixture()
+			w := newOldFixture()
 			options := func(r idempotent.Recovery) func(*idempotent.Options) {
 				return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"charge"} }
 			}

@@ -108,7 +108,7 @@ func TestRequeueAfterTheLease(t *testing.T) {
 		"Rerun, at most once": {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, driver.StateUnknown, event.MarkedUnknown, true},
 		"Rerun":               {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, driver.StateRetryable, event.Retryable, false},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		w.dies(t, row.declare, func(ctx context.Context) { _, _ = idempotent.Step(ctx, "charge", noAnswer, steps(name)...) })
 		w.clock.Advance(time.Hour)
 		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now })

@@ -22,7 +22,7 @@ import (
 // charge succeeded.
 func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t)
 	_, _ = w.do(t, g, noAnswer)
 	first := w.record(t).Token()
@@ -60,7 +60,7 @@ func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
 		"final":     idempotent.ResolvedFinal("declined", ""),
 		"no result": idempotent.ResolvedWithoutResult(),
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		g := w.guard(t)
 		booked := false
 		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
@@ -84,7 +84,7 @@ func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
 // Step gets it, and the handler reports its own outcome.
 func TestStepEvidenceWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t, resume("charge", "ship"))
 	id := w.key.RecordID()
 	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
@@ -121,7 +121,7 @@ func TestStepEvidenceAfterACrash(t *testing.T) {
 		"Rerun, AtMostOnce":     {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, fnsStep(atMostOnce), driver.StateRetryable},
 		"Reconcile: it remains": {func(*idempotent.Options) {}, nil, driver.StateUnknown},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		g := w.guard(t, row.declare)
 		charged := 0
 		w.dies(t, row.declare, func(ctx context.Context) {
@@ -162,7 +162,7 @@ func fnsStep(f ...func(*idempotent.StepOptions)) []func(*idempotent.StepOptions)
 // the writes that belong to the step.
 func TestCommitStepMeetsEvidence(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t, resume("order"))
 	booked := 0
 	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
@@ -191,7 +191,7 @@ func TestCommitStepMeetsEvidence(t *testing.T) {
 func TestStepMarkMeetsEvidence(t *testing.T) {
 	t.Parallel()
 	for evidence, replays := range map[any]int{"ch_webhook": 1, 5: 0} {
-		w := newFixture()
+		w := newOldFixture()
 		g, events := newGuardOver(t, w.Store, resume("charge"), func(o *idempotent.Options) { o.Now = w.clock.Now })
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
 			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", evidence)); err != nil {
@@ -212,7 +212,7 @@ func TestStepMarkMeetsEvidence(t *testing.T) {
 // A step does not run if a Commit that was refused has found evidence about it.
 func TestStepEvidenceFoundByCommit(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t, resume("charge"))
 	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
 		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_webhook")); err != nil {
@@ -238,7 +238,7 @@ func TestStepEvidenceFoundByCommit(t *testing.T) {
 func TestStepEvidenceStaysWhileAnotherStepIsWritten(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]error{"done": nil, "not executed": idempotent.NotExecuted(errDown)} {
-		w := newFixture()
+		w := newOldFixture()
 		g := w.guard(t, resume("charge", "ship"))
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
 			begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -302,7 +302,7 @@ func TestStepEvidenceStaysAfterASweep(t *testing.T) {
 // Evidence about a step that is refused.
 func TestStepEvidenceRefused(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := resume("charge", "ship")
 	g, id := w.guard(t, declare), w.key.RecordID()
 	w.dies(t, declare, func(ctx context.Context) {
@@ -346,7 +346,7 @@ func TestStepEvidenceRefused(t *testing.T) {
 // Another interrupted AtMostOnce step leaves the record unknown.
 func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := resume("charge", "ship")
 	g, id := w.guard(t, declare), w.key.RecordID()
 	w.dies(t, declare, func(ctx context.Context) {
@@ -381,7 +381,7 @@ func TestEvidenceReleasesAnInterruptedRecord(t *testing.T) {
 		for _, when := range []string{"while the step runs", "after the handler"} {
 			for _, panics := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, panic %t", recovery, when, panics), func(t *testing.T) {
-					w := newFixture()
+					w := newOldFixture()
 					g := w.guard(t, resume("charge", "ship"), func(o *idempotent.Options) { o.Recovery = recovery })
 					resolve := func() {
 						for range 2 { // a webhook is delivered twice
@@ -465,7 +465,7 @@ func TestDeclaredUnknownStays(t *testing.T) {
 			return err
 		}, idempotent.ResolvedStep("charge", "x"), driver.StateRetryable},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		g := w.guard(t, resume("charge", "ship"))
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
 			return "", row.handler(ctx, func() {
@@ -495,7 +495,7 @@ func TestNotExecutedMeetsEvidence(t *testing.T) {
 	for recovery, want := range map[idempotent.Recovery]driver.State{
 		idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable, idempotent.Rerun: driver.StateRetryable,
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		var log strings.Builder
 		g := w.guard(t, resume("charge"), func(o *idempotent.Options) {
 			o.Recovery, o.Logger = recovery, slog.New(slog.NewTextHandler(&log, nil))
@@ -520,7 +520,7 @@ func TestNotExecutedMeetsEvidence(t *testing.T) {
 // begun. Evidence about it releases the record.
 func TestEvidenceAboutAForgottenKey(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := resume("charge", "ship")
 	g := w.guard(t, declare)
 	w.dies(t, declare, func(context.Context) {})
@@ -549,7 +549,7 @@ func TestEvidenceAboutAForgottenKey(t *testing.T) {
 // again: it does not wait for evidence any more, and expires.
 func TestEvidenceUnderRerun(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 	g := w.guard(t, declare)
 	w.dies(t, declare, func(ctx context.Context) { _, _ = idempotent.Step(ctx, "charge", noAnswer, atMostOnce) })
@@ -568,7 +568,7 @@ func TestEvidenceUnderRerun(t *testing.T) {
 // released record stays due and does not expire, and its resolver is called.
 func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := resume("charge")
 	g := w.guard(t, declare)
 	w.dies(t, declare, func(context.Context) {})
@@ -596,49 +596,12 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	}
 }
 
-// After a claim that was given up before its handler ran, exactly what was open
-// before is open.
-func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
-	t.Parallel()
-	for _, before := range []bool{false, true} {
-		w := newFixture()
-		declare := resume("charge")
-		g := w.guard(t, declare)
-		if before {
-			w.dies(t, declare, func(context.Context) {})
-			w.clock.Advance(time.Hour)
-		}
-		ctx, cancel := context.WithCancel(w.clock.Invocation(t.Context(), 10*time.Second))
-		store := watchOver(w.Store)
-		late, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
-		_ = g
-		store.insert = func(r driver.Record) (*driver.Record, error) { // the client disconnects during the claim
-			met, err := w.Insert(t.Context(), r, w.clock.Now())
-			if met == nil {
-				cancel()
-			}
-			return met, err
-		}
-		store.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-			met, err := w.Replace(ctx, r, w.record(t).Version)
-			cancel()
-			return met, err
-		}
-		if _, err := idempotent.Do(ctx, late, w.key, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
-			t.Fatalf("got error %v", err)
-		}
-		if r := w.record(t); r.State != driver.StateRetryable || r.OpenSince.IsZero() == before || r.Due.IsZero() == before {
-			t.Errorf("open before: %t; the record is %s, open since %s, due %s", before, r.State, r.OpenSince, r.Due)
-		}
-	}
-}
-
 // A provider forgets downstream keys. After that time a step that an earlier run
 // may have begun does not run again: the record becomes unknown.
 func TestForgottenDownstreamKeys(t *testing.T) {
 	t.Parallel()
 	// The first run may take longer, because no earlier run has used the keys.
-	w := newFixture()
+	w := newOldFixture()
 	if _, err := w.do(t, w.guard(t, resume("charge"), func(o *idempotent.Options) { o.DownstreamRetention = time.Second }), func(ctx context.Context) (string, error) {
 		w.clock.Advance(time.Minute)
 		return idempotent.Step(ctx, "charge", charged)
@@ -659,7 +622,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		"the default, in time":  {0, 24*time.Hour - time.Minute, same, true},
 		"the default, too late": {0, 24*time.Hour + time.Minute, same, false},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		declare := func(o *idempotent.Options) {
 			resume("reserve", "charge")(o)
 			o.DownstreamRetention = row.remembers
@@ -713,7 +676,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 // A step's transaction has no downstream key, so it runs however late it is.
 func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := resume("charge", "order")
 	w.dies(t, declare, func(context.Context) {})
 	w.clock.Advance(48 * time.Hour)
@@ -736,7 +699,7 @@ func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
 // evidence records a step of it.
 func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t, resume("charge", "ship"))
 	_, _ = w.do(t, g, returns(idempotent.NotExecuted(errDown)))
 	if r := w.record(t); r.State != driver.StateRetryable || r.Expires.IsZero() || !r.Due.IsZero() {

@@ -295,7 +295,7 @@ func TestEvidenceCodecs(t *testing.T) {
 		"not JSON":                         {nil, nil, idempotent.ResolvedWith(c, "x"), "", ""},
 		"without a result":                 {a, nil, idempotent.ResolvedWithoutResult(), driver.EncodingOmitted, "a"},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		if _, err := w.do(t, w.guard(t, codec(row.operation)), noAnswer); err == nil {
 			t.Fatal("the error was swallowed")
 		}
@@ -323,7 +323,7 @@ func TestEvidenceAgain(t *testing.T) {
 		"without a result, by another version": {idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), "2", true},
 		"a result, then none":                  {idempotent.Resolved("x"), idempotent.ResolvedWithoutResult(), "1", false},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		version := func(v string) func(*idempotent.Options) {
 			return func(o *idempotent.Options) { o.ResultVersion = v }
 		}
@@ -346,7 +346,7 @@ func TestEvidenceAgain(t *testing.T) {
 // the retention is: a handler may still be at work.
 func TestEvidenceKeepsTheRecordForTheLease(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t, func(o *idempotent.Options) { o.Retention = time.Second })
 	if _, err := w.do(t, g, func(context.Context) (string, error) { return "", idempotent.Unknown(errDown) }); err == nil {
 		t.Fatal("the error was swallowed")
@@ -363,7 +363,7 @@ func TestEvidenceKeepsTheRecordForTheLease(t *testing.T) {
 // record. The same evidence again writes nothing.
 func TestStepEvidenceIsRecorded(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	declare := func(o *idempotent.Options) { o.Steps = []string{"charge"} }
 	w.dies(t, declare, func(ctx context.Context) {
 		_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown }, atMostOnce)
@@ -401,7 +401,7 @@ func TestStepEvidenceIsRecorded(t *testing.T) {
 // Evidence that cannot be used is refused, and its error says only what is wrong.
 func TestEvidenceErrors(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	g := w.guard(t)
 	w.dies(t, func(*idempotent.Options) {}, func(ctx context.Context) {
 		// The handler is at work.

@@ -170,7 +170,7 @@ func wantUnavailable(t *testing.T, err error, reason string) {
 // Results of steps are sealed, and each belongs to its step.
 func TestSealedSteps(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	resume := func(o *idempotent.Options) {
 		o.Recovery, o.Steps, o.Now = idempotent.Resume, []string{"run", "big", "booked", "webhook"}, w.clock.Now
 	}
@@ -321,7 +321,7 @@ func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 // its length before it.
 func TestBoundData(t *testing.T) {
 	t.Parallel()
-	sealer, w := kit.NewSealer(), newFixture()
+	sealer, w := kit.NewSealer(), newOldFixture()
 	w.key = idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: w.key.Fingerprint}
 	var bound []string
 	note := func(_ context.Context, _, b []byte) error {
@@ -348,7 +348,7 @@ func TestBoundData(t *testing.T) {
 // Records and steps from before the Sealer was set are still replayed.
 func TestUnsealedRecordsStayReadable(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
+	w := newOldFixture()
 	rerun := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay"} }
 	w.dies(t, rerun, func(ctx context.Context) {
 		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
@@ -396,7 +396,7 @@ func TestEvidenceAboutASealingOperation(t *testing.T) {
 		"no result":           {nil, func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWithoutResult() }, false},
 		"nothing happened":    {nil, func(r *driver.Record) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token()) }, false},
 	} {
-		w := newFixture()
+		w := newOldFixture()
 		codec := func(o *idempotent.Options) { o.Codec = row.codec }
 		if _, err := w.do(t, w.guard(t, seals, codec, sealer.Option), noAnswer); !errors.Is(err, errDown) {
 			t.Fatal(err)
@@ -419,7 +419,7 @@ func TestEvidenceAboutASealingOperation(t *testing.T) {
 	}
 
 	// A guard with the Sealer also seals evidence about an operation that did not.
-	w := newFixture()
+	w := newOldFixture()
 	d := newLoggedStore(w.Store)
 	if _, err := w.do(t, w.guard(t), noAnswer); !errors.Is(err, errDown) {
 		t.Fatal(err)
@@ -642,7 +642,7 @@ func TestOpeningFails(t *testing.T) {
 // A step that cannot be opened does not run, and its handler gets the reason.
 func TestOpeningAStepFails(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	resume := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} }
 	g := w.guard(t, resume, sealer.Option)
 	w.dies(t, func(o *idempotent.Options) { resume(o); sealer.Option(o) }, func(ctx context.Context) {
@@ -682,7 +682,7 @@ func TestOpeningAStepFails(t *testing.T) {
 // the error says that the handler was entered.
 func TestStandingOutcomeCannotBeOpened(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
 		w.clock.Advance(time.Hour)
@@ -717,7 +717,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 		"a result and Final":    {idempotent.Resolved(private), idempotent.ResolvedFinal("a", private), false},
 		"a result and then not": {idempotent.Resolved(private), idempotent.ResolvedWithoutResult(), false},
 	} {
-		w, sealer := newFixture(), kit.NewSealer()
+		w, sealer := newOldFixture(), kit.NewSealer()
 		d := newLoggedStore(w.Store)
 		g, events := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -755,7 +755,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 // Evidence about a step is compared with its sealed result in clear.
 func TestEvidenceMeetsASealedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	g := w.guard(t, sealer.Option)
 	w.dies(t, sealer.Option, func(ctx context.Context) {
 		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil }); err != nil {
@@ -813,7 +813,7 @@ func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
 		"without a result, too": {true, idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), nil},
 		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
 	} {
-		w, sealer := newFixture(), kit.NewSealer()
+		w, sealer := newOldFixture(), kit.NewSealer()
 		d := newLoggedStore(w.Store)
 		g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) {
 			if o.Now = w.clock.Now; row.seals {
@@ -851,7 +851,7 @@ func TestSealedOnce(t *testing.T) {
 // A Sealer gets a live context, also if the caller's has no deadline.
 func TestSealingWithoutADeadline(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error { return ctx.Err() }
 	g := w.guard(t, sealer.Option)
 	if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
@@ -870,7 +870,7 @@ func TestLateOutcomeMeetsSealedEvidence(t *testing.T) {
 		result       string
 		contradicted int
 	}{"the same": {private, 0}, "another": {"other", 1}} {
-		w, sealer := newFixture(), kit.NewSealer()
+		w, sealer := newOldFixture(), kit.NewSealer()
 		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
 		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
 			w.clock.Advance(time.Hour)
@@ -919,7 +919,7 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 		}
 	}
 	// The same for a step.
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	tries := 0
 	out, err := w.do(t, w.guard(t, sealer.Option), func(ctx context.Context) (string, error) {
 		lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
@@ -964,7 +964,7 @@ func TestSealedCache(t *testing.T) {
 // each replay.
 func TestSealedUntypedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
+	w, sealer := newOldFixture(), kit.NewSealer()
 	g := w.guard(t, sealer.Option, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} })
 	for range 2 {
 		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
