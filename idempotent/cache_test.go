@@ -4,10 +4,8 @@ package idempotent_test
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
-	"math/rand"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -182,16 +180,6 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 	}
 }
 
-// noise returns bytes that do not compress.
-func noise(n int) string {
-	b := make([]byte, n)
-	rand.New(rand.NewSource(1)).Read(b)
-	return string(b)
-}
-
-// letters returns text of about n bytes that hardly compresses.
-func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }
-
 // shared is a codec that copies neither on encode nor on decode.
 // An operation has no cache, so its options cannot change the one of the guard.
 func TestCacheOptionOfAnOperation(t *testing.T) {
@@ -254,5 +242,35 @@ func TestCallersDoNotShareMemory(t *testing.T) {
 	})
 	if err != nil || string(got) != "ch_2" {
 		t.Errorf("after a commit: got %q and error %v", got, err)
+	}
+}
+
+// counted is a store that counts how often chunks are fetched.
+type counted struct {
+	*chunked
+	fetched int
+}
+
+func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	c.fetched++
+	return c.chunked.GetChunks(ctx, id, v, count)
+}
+
+// FM38: a large result is cached with its content, both by the request that
+// stored it and by one that read it.
+func TestLargeResultsAreCachedWhole(t *testing.T) {
+	t.Parallel()
+	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
+	s, key, large := &counted{chunked: newChunked()}, newKey(), noise(9000)
+	g, _ := newGuardOver(t, s, options)
+	other, _ := newGuardOver(t, s, options)
+	for _, row := range []struct {
+		guard *idempotent.Guard
+		fetch int // so far
+	}{{g, 0}, {g, 0}, {other, 1}, {other, 1}} {
+		got, err := idempotent.Do(t.Context(), row.guard, key, func(context.Context) (string, error) { return large, nil })
+		if err != nil || got != large || s.fetched != row.fetch {
+			t.Errorf("got %d bytes and error %v; fetched %d times, want %d", len(got), err, s.fetched, row.fetch)
+		}
 	}
 }

@@ -262,3 +262,26 @@ func record(t *testing.T, s driver.Store, key idempotent.Key) *driver.Record {
 	}
 	return r
 }
+
+// unknowns leaves n records unknown and due, and returns their keys, of which the last one
+// becomes the key of f.
+func (f *fixture) unknowns(n int) (keys []idempotent.Key) {
+	f.t.Helper()
+	for range n {
+		f.key = newKey()
+		f.dies(nil)
+		keys = append(keys, f.key)
+	}
+	f.clock.Advance(time.Minute)
+	f.sweep()
+	f.clock.Advance(time.Hour)
+	return keys
+}
+
+// giveUp gives up every record that is due.
+func (f *fixture) giveUp() {
+	f.t.Helper()
+	f.reconcile(answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) {
+		o.GiveUpAfter, o.ReleasedFor = ms, ms
+	})
+}

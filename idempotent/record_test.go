@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -208,50 +207,6 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 			if got := w.record(t).Expires.Sub(w.clock.Now()).Round(time.Second); got != row.want {
 				t.Errorf("declared %s, settled by %s, %s: retained for %s, want %s", row.declared, row.settling, name, got, row.want)
 			}
-		}
-	}
-}
-
-// Evidence is stored in the form that the operation's replays read, or refused. A
-// guard that sets a codec or version itself replaces the declared one.
-func TestEvidenceIsReplayable(t *testing.T) {
-	t.Parallel()
-	version := func(v string) func(*idempotent.Options) { return func(o *idempotent.Options) { o.ResultVersion = v } }
-	codec := func(o *idempotent.Options) { o.Codec = raw{} }
-	for name, row := range map[string]struct {
-		declare, settle, replay []func(*idempotent.Options)
-		evidence                idempotent.Resolution
-		refused                 string // text of the error
-	}{
-		"the record's version":        {declare: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
-		"a newer version of the code": {declare: fns(version("1")), settle: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
-		"another codec, not known":    {declare: fns(codec), evidence: idempotent.Resolved("ch_1"), refused: `codec "raw", which this guard does not have`},
-		"another codec, given":        {declare: fns(codec), replay: fns(codec), evidence: idempotent.ResolvedWith(raw{}, "ch_1")},
-		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `could not replay a result of the codec "raw"`},
-		"a newer codec of the code":   {settle: fns(codec), replay: fns(codec), evidence: idempotent.Resolved("ch_1")},
-	} {
-		w := newOldFixture()
-		_, _ = w.do(t, w.guard(t, row.declare...), noAnswer)
-		err := w.guard(t, row.settle...).Resolve(t.Context(), w.key.RecordID(), row.evidence)
-		if row.refused != "" {
-			if err == nil || !strings.Contains(err.Error(), row.refused) || w.record(t).State != driver.StateUnknown {
-				t.Errorf("%s: got error %v, want one that contains %q", name, err, row.refused)
-			}
-			// ResolvedWithoutResult can always be recorded.
-			if err := w.guard(t).Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedWithoutResult()); err != nil {
-				t.Errorf("%s: without a result: %v", name, err)
-			}
-			if _, err := w.do(t, w.guard(t, row.declare...), forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
-				t.Errorf("%s: a retry got error %v", name, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if out, err := w.do(t, w.guard(t, row.replay...), forbidden(t)); err != nil || out.Value != "ch_1" {
-			t.Errorf("%s: a retry got %q, %v", name, out.Value, err)
 		}
 	}
 }

@@ -73,20 +73,6 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 	}
 }
 
-// twice returns what the first caller and a replay get.
-func twice[T any](t *testing.T, v T) (first, again T) {
-	t.Helper()
-	g, events := newGuard(t)
-	key := newKey()
-	for _, out := range []*T{&first, &again} {
-		var err error
-		if *out, err = idempotent.Do(t.Context(), g, key, func(context.Context) (T, error) { return v, nil }); err != nil {
-			t.Fatalf("%T: %v (%v)", v, err, events.Kinds())
-		}
-	}
-	return first, again
-}
-
 // encodedByLambda returns v as the Lambda runtime sends it.
 func encodedByLambda(t *testing.T, v any) string {
 	t.Helper()

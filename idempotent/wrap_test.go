@@ -75,39 +75,6 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Every kind of empty value is replayed unchanged.
-func TestReplayOfEmptyValues(t *testing.T) {
-	t.Parallel()
-	replay := func(v any) any {
-		g, _ := newGuard(t)
-		key := newKey()
-		var out any
-		for range 2 {
-			var err error
-			if out, err = idempotent.Do(t.Context(), g, key, func(context.Context) (any, error) { return v, nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return out
-	}
-	for _, v := range []any{false, "", nil, []any{}, map[string]any{}} {
-		if got := replay(v); fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", v) {
-			t.Errorf("%#v was replayed as %#v", v, got)
-		}
-	}
-	if got := replay(0); got != json.Number("0") {
-		t.Errorf("0 was replayed as %#v", got)
-	}
-	g, _ := newGuard(t)
-	key := newKey()
-	for range 2 {
-		p, err := idempotent.Do(t.Context(), g, key, func(context.Context) (*int, error) { return nil, nil })
-		if p != nil || err != nil {
-			t.Errorf("a nil pointer was replayed as %v, error %v", p, err)
-		}
-	}
-}
-
 type onlyMarshals struct{ X int }
 
 func (onlyMarshals) MarshalJSON() ([]byte, error) { return []byte(`{}`), nil }
