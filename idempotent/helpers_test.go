@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -237,3 +238,61 @@ func (s *watched) do(t *testing.T, key idempotent.Key, h func(context.Context) (
 	g, _ := newGuardOver(t, s, append([]func(*idempotent.Options){resume("a", "b")}, optFns...)...)
 	return idempotent.Do(t.Context(), g, key, h)
 }
+
+// stranded is a store with records whose owners have died.
+type stranded struct {
+	*memstore.Store
+	clock  *idempotenttest.Clock
+	guard  *idempotent.Guard
+	events *idempotenttest.Recorder
+}
+
+func newStranded(t *testing.T, optFns ...func(*idempotent.Options)) *stranded {
+	t.Helper()
+	s := &stranded{Store: memstore.New(), clock: &idempotenttest.Clock{}}
+	s.guard, s.events = newGuardOver(t, s.Store, append(optFns, func(o *idempotent.Options) { o.Now = s.clock.Now })...)
+	return s
+}
+
+// leave runs work under a new key and then restores the record as it was at the
+// last call of died, as if the process had died there.
+func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func())) idempotent.Key {
+	t.Helper()
+	key := newKey()
+	var left *driver.Record
+	_, _ = idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (string, error) {
+		died := func() { left = record(t, s, key) }
+		died()
+		work(ctx, died)
+		return "", nil
+	})
+	if met, err := s.Replace(t.Context(), *left, record(t, s, key).Version); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	return key
+}
+
+// reconcile reconciles in a bubble, in which workers that wait without end fail at once.
+func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions)) (report idempotent.Report) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if report, err = idempotent.ReconcileDue(t.Context(), s.guard, resolve, optFns...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return report
+}
+
+// unknowns leaves n records unknown and due, and returns the first one's key.
+func (s *stranded) unknowns(t *testing.T, n int) (key idempotent.Key) {
+	t.Helper()
+	for range n {
+		key = s.leave(t, atOnce)
+	}
+	s.clock.Advance(time.Minute)
+	s.reconcile(t, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true })
+	s.clock.Advance(time.Hour)
+	return key
+}
+func atOnce(context.Context, func()) {}

@@ -62,32 +62,6 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	}
 }
 
-// By default reconciliation gives up a record seven days after it became unknown,
-// however often its resolver was called until then, and a released record after a
-// day.
-func TestDefaultAges(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[driver.State]int{driver.StateUnknown: 7 * 24, driver.StateRetryable: 24} {
-		w := newOldFixture()
-		since := w.clock.Now().UTC().Truncate(time.Millisecond)
-		r := driver.Record{ID: w.key.RecordID(), State: state, Recovery: idempotent.Resume, Created: since.Add(-30 * 24 * time.Hour), Since: since, Due: since, OpenSince: since}
-		if met, err := w.Insert(t.Context(), r, since); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
-		hours := 0
-		for !w.record(t).Exhausted && hours < 1000 {
-			hours++
-			w.clock.Advance(time.Hour)
-			if _, err := idempotent.ReconcileDue(t.Context(), w.guard(t), answer(idempotent.Later(time.Minute))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if hours != want {
-			t.Errorf("a record that is %s was given up after %d hours, want %d", state, hours, want)
-		}
-	}
-}
-
 // fixture is one store and one clock, with a guard for each party.
 type oldFixture struct {
 	*memstore.Store
