@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 )
@@ -279,7 +280,7 @@ func (writeOnly) GetChunks(context.Context, idempotent.RecordID, driver.Version,
 func TestCommitLargeResult(t *testing.T) {
 	t.Parallel()
 	l := &ledger{fixture: newFixture(t), plan: plan(comesAfter(func(*driver.Record) {}))}
-	store, large := &chunked{Store: l.Store, chunks: map[string][]byte{}}, noise(50_000)
+	store, large := newChunked(l.Store), noise(50_000)
 	l.fixture = l.over(store, func(o *idempotent.Options) { o.Codec = raw{} })
 	var versions []driver.Version
 	if _, err := l.do(func(ctx context.Context) (string, error) {
@@ -321,7 +322,7 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 		l.fixture = l.over(struct {
 			driver.Store
 			driver.ChunkStore
-		}{l.Store, writeOnly{newChunked()}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
+		}{l.Store, writeOnly{newChunked(memstore.New())}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
 		for range 2 {
 			if v, err := l.do(func(ctx context.Context) (string, error) {
 				return "", errors.Join(commit(ctx, large, l.book), after)

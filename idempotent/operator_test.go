@@ -260,7 +260,7 @@ func TestForget(t *testing.T) {
 	t.Parallel()
 	for _, result := range []string{"wrong", letters(20_000)} {
 		f := newFixture(t)
-		f = f.over(&chunked{Store: f.Store, chunks: map[string][]byte{}})
+		f = f.over(newChunked(f.Store))
 		f.complete(result)
 		if large := len(result) > 10; (f.record().Chunks.Count > 0) != large {
 			t.Errorf("the result has %d chunks", f.record().Chunks.Count)

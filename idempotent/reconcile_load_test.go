@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -1256,9 +1257,10 @@ func TestReconcilePauses(t *testing.T) {
 			id := b.unknown(t, "charge", 1)
 			time.Sleep(time.Minute)
 			writes := 0
-			g, _ := newGuardOver(t, answering(b.Store, driver.OpReplace, func(driver.Record) (*driver.Record, error) {
-				writes++
-				return nil, nil
+			g, _ := newGuardOver(t, idempotenttest.Intercept(b.Store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+				if c.Do(ctx); c.Op == driver.OpReplace {
+					writes++
+				}
 			}))
 			report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(c.later)), func(o *idempotent.ReconcileOptions) { o.Backoff = c.backoff })
 			r, getErr := b.Store.Get(t.Context(), id)

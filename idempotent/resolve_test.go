@@ -229,7 +229,7 @@ func TestEvidenceCodecs(t *testing.T) {
 func TestResolveLargeResult(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f = f.over(&chunked{Store: f.Store, chunks: map[string][]byte{}})
+	f = f.over(newChunked(f.Store))
 	_, _ = f.do(noAnswer)
 	f.kinds()
 	large := letters(20_000)
@@ -249,7 +249,7 @@ func TestResolveLargeResult(t *testing.T) {
 func TestStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f = f.over(&chunked{Store: f.Store, chunks: map[string][]byte{}})
+	f = f.over(newChunked(f.Store))
 	quoted := func(s string) string { return `"` + s + `"` }
 	for name, row := range map[string]struct {
 		value, encoding, want string

@@ -121,7 +121,7 @@ func ask(f *fixture, v any) (got string, stored bool, err error) {
 func TestResultWithoutRoomForChunks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f = f.over(&chunked{Store: f.Store, chunks: map[string][]byte{}})
+	f = f.over(newChunked(f.Store))
 	f.on(driver.OpPutChunks, fail(errDown))
 	large := letters(20_000)
 	if got, err := f.do(value(large)); err != nil || got != large {
@@ -160,7 +160,7 @@ func TestReplayUnavailable(t *testing.T) {
 		f := newFixture(t)
 		var store driver.Store = f.Store
 		if c.chunks {
-			store = &chunked{Store: f.Store, chunks: map[string][]byte{}}
+			store = newChunked(f.Store)
 		}
 		f = f.over(store, func(o *idempotent.Options) {
 			if c.codec != nil {
@@ -302,7 +302,7 @@ func TestLookup(t *testing.T) {
 func TestLookupDecodes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	store := &chunked{Store: f.Store, chunks: map[string][]byte{}}
+	store := newChunked(f.Store)
 	f = f.over(store)
 	declared := opts(func(o *idempotent.Options) { o.Codec, o.ResultVersion = raw{}, "2" })
 	large := letters(100_000)
