@@ -388,6 +388,24 @@ func TestWaitingLooksEverLessOften(t *testing.T) {
 	}
 }
 
+// A request whose caller leaves while it waits is refused at once.
+func TestCallerLeavesWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, waitFor(time.Minute), func(o *idempotent.Options) { o.Now = time.Now })
+		f.holds(*running(time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, cancel)
+		began := time.Now()
+		if _, err := idempotent.Do(ctx, f.guard, f.key, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) || time.Since(began) != 10*time.Second {
+			t.Errorf("got error %v after %s", err, time.Since(began))
+		}
+		if kinds := f.kinds(); kinds != "in_progress" {
+			t.Errorf("events %s", kinds)
+		}
+	})
+}
+
 // At most a hundred requests of a guard wait for one key. The others are refused at
 // once, and after one of them has left, another one can wait. Other keys do not
 // count.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -409,6 +410,25 @@ func TestCommitStep(t *testing.T) {
 		}); v != "done" || err != nil || l.booked != c.finally {
 			t.Errorf("%s: the second run: %q, %v; %d entries are booked, want %d", c.name, v, err, l.booked, c.finally)
 		}
+	}
+}
+
+// While a step's transaction is in doubt, the handler cannot commit.
+func TestCommitAfterAStepInDoubt(t *testing.T) {
+	t.Parallel()
+	l := &ledger{fixture: newFixture(t, resume("a")), plan: plan(requestLost)}
+	if v, err := l.do(func(ctx context.Context) (string, error) {
+		for call, want := range []error{errLost, nil} {
+			_, err := idempotent.CommitStep(ctx, "a", "x", l.book)
+			try{"the step", want}.check(t, "CommitStep", err)
+			err = commit(ctx, "done", l.book)
+			if refused := err != nil && strings.Contains(err.Error(), "call CommitStep again first"); refused != (call == 0) {
+				t.Errorf("Commit after call %d: %v", call+1, err)
+			}
+		}
+		return "done", nil
+	}); v != "done" || err != nil || l.booked != 2 || l.sent != 3 {
+		t.Errorf("%q, %v; %d entries are booked in %d transactions", v, err, l.booked, l.sent)
 	}
 }
 

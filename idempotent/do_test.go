@@ -42,7 +42,7 @@ func TestHandlerContext(t *testing.T) {
 			t.Errorf("the handler's context ends at %v, want half a second before %v", d, start.Add(10*time.Second))
 		}
 		e, ok := idempotent.FromContext(ctx)
-		if !ok || e.RecordID() != id || e.Attempt() != 1 || e.Token() != f.record().Token() {
+		if !ok || e.RecordID() != id || e.Attempt() != 1 || e.Token() != f.record().Token() || e.Recovery() != idempotent.Reconcile {
 			t.Errorf("got execution %+v, %v", e, ok)
 		}
 		if got := idempotent.DownstreamKey(ctx); got != id.DownstreamKey() || !strings.HasPrefix(got, "once-") || len(got) != 48 {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -51,13 +52,16 @@ func TestStepWithoutExecutionIsLogged(t *testing.T) {
 	}
 }
 
-// Records store times in UTC and in whole milliseconds.
+// Records store times in UTC and in whole milliseconds. The logger is the default one.
 func TestNow(t *testing.T) {
 	t.Parallel()
 	given := time.Date(2026, 11, 22, 10, 30, 0, 123_456_789, time.FixedZone("", 3600))
 	o := Options{Now: func() time.Time { return given }}
 	if got, want := o.now(), time.Date(2026, 11, 22, 9, 30, 0, 123_000_000, time.UTC); got != want {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if o.logger() != slog.Default() {
+		t.Error("the logger is another one")
 	}
 }
 
