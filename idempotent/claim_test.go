@@ -71,46 +71,85 @@ func TestClaim(t *testing.T) {
 		calls, events        string
 	}{
 		// One millisecond is enough to claim, and one to run, of which a fifth is reserved.
-		"too little time to claim":     {left: ms - 1, err: noTime},
-		"too little time to run":       {left: ms, err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"the reserve is left":          {left: 1249 * time.Microsecond, err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"the last millisecond":         {left: 1250 * time.Microsecond, value: "ch_1", calls: "insert replace", events: "reserved completed"},
-		"it cannot be released":        {left: ms, replace: fail(errDown), err: noTime, calls: "insert replace", events: "reserved completion_failed"},
-		"a slow claim":                 {left: time.Second, insert: slow(610 * ms), err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"not too slow":                 {left: time.Second, insert: slow(599 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
-		"a slow takeover":              {stands: free, left: time.Second, replace: first(slow(610 * ms)), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
-		"a cold start":                 {left: 3 * time.Second, insert: slow(1800 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
-		"a slow read":                  {stands: free, insert: slow(10*time.Second - ms), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
-		"a read that takes all time":   {stands: free, insert: slow(10 * time.Second), err: noTime, calls: "insert"},
-		"a read that takes more":       {stands: free, insert: slow(11 * time.Second), err: noTime, calls: "insert"},
-		"running":                      {stands: running(time.Hour), err: busy, wait: time.Second, calls: "insert", events: "in_progress"},
-		"its lease ends meanwhile":     {stands: running(time.Hour), insert: slow(2 * time.Hour), left: 3 * time.Hour, err: busy, calls: "insert", events: "in_progress"},
-		"its lease has ended":          {stands: running(-time.Second), err: unresolved, wait: 90 * time.Second, calls: "insert replace", events: "marked_unknown unresolved"},
-		"unknown, due later":           {stands: unknownUntil(10 * time.Second), err: unresolved, wait: 10 * time.Second, calls: "insert", events: "unresolved"},
-		"unknown, due soon":            {stands: unknownUntil(ms), err: unresolved, wait: ms, calls: "insert", events: "unresolved"},
-		"unknown, due now":             {stands: unknownUntil(0), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
-		"unknown, overdue":             {stands: unknownUntil(-time.Second), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
-		"unknown, given up":            {stands: &driver.Record{State: driver.StateUnknown, Due: start.Add(time.Hour), Exhausted: true}, err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
-		"another request":              {stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.FingerprintBytes()}, err: new(idempotent.MismatchError), calls: "insert", events: "mismatch"},
-		"a later fingerprint":          {stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.Fingerprint{9}}, err: new(idempotent.ReplayUnavailableError), calls: "insert", events: "replay_failed"},
-		"a state of a later version":   {stands: &driver.Record{State: 9}, err: failed, op: driver.OpUnreadable, calls: "insert", events: "store_error"},
-		"the store's clock is behind":  {stands: &driver.Record{State: driver.StateCompleted, Expires: start}, insert: first(func(c *call) { c.Now = start.Add(-1); c.do() }), value: "ch_1", calls: "insert insert replace", events: "expired_replaced reserved completed"},
-		"deleted before the takeover":  {insert: first(meets(*free)), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
-		"deleted before it is marked":  {insert: first(meets(*running(0))), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
-		"always retryable":             {insert: meets(*free), replace: meets(*free), err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error"},
-		"always ended":                 {insert: meets(*running(0)), replace: meets(*running(0)), err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error"},
-		"no reply to a claim":          {insert: lose(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error retryable"},
-		"nor to its release":           {insert: lose(errDown), replace: fail(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error"},
-		"the store is down":            {insert: fail(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error"},
-		"nothing can be stored":        {insert: fail(driver.ErrTooLarge), err: driver.ErrTooLarge, op: driver.OpInsert, calls: "insert", events: "store_error"},
-		"no reply to a takeover":       {stands: free, replace: fail(errDown), err: errDown, op: driver.OpReplace, calls: "insert replace replace", events: "store_error"},
-		"it cannot be marked":          {stands: running(0), replace: fail(errDown), err: errDown, op: driver.OpReplace, calls: "insert replace", events: "store_error"},
-		"a poll fails":                 {stands: running(time.Hour), option: waitFor(time.Minute), get: fail(errDown), err: errDown, op: driver.OpGet, calls: "insert get", events: "store_error"},
-		"waited until it completed":    {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateCompleted), value: "ch_0", calls: "insert get", events: "replayed"},
-		"waited, and it still runs":    {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateInProgress), err: busy, wait: 10 * time.Second, calls: "insert get", events: "in_progress"},
+		"too little time to claim": {left: ms - 1, err: noTime},
+		"too little time to run":   {left: ms, err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"the reserve is left":      {left: 1249 * time.Microsecond, err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"the last millisecond":     {left: 1250 * time.Microsecond, value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"it cannot be released":    {left: ms, replace: fail(errDown), err: noTime, calls: "insert replace", events: "reserved completion_failed"},
+		"a slow claim":             {left: time.Second, insert: slow(610 * ms), err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"not too slow":             {left: time.Second, insert: slow(599 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"a slow takeover": {
+			stands: free, left: time.Second, replace: first(slow(610 * ms)),
+			err: noTime, calls: "insert replace replace", events: "taken_over retryable",
+		},
+		"a cold start":               {left: 3 * time.Second, insert: slow(1800 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"a slow read":                {stands: free, insert: slow(10*time.Second - ms), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
+		"a read that takes all time": {stands: free, insert: slow(10 * time.Second), err: noTime, calls: "insert"},
+		"a read that takes more":     {stands: free, insert: slow(11 * time.Second), err: noTime, calls: "insert"},
+		"running":                    {stands: running(time.Hour), err: busy, wait: time.Second, calls: "insert", events: "in_progress"},
+		"its lease ends meanwhile":   {stands: running(time.Hour), insert: slow(2 * time.Hour), left: 3 * time.Hour, err: busy, calls: "insert", events: "in_progress"},
+		"its lease has ended": {
+			stands: running(-time.Second),
+			err:    unresolved, wait: 90 * time.Second, calls: "insert replace", events: "marked_unknown unresolved",
+		},
+		"unknown, due later": {stands: unknownUntil(10 * time.Second), err: unresolved, wait: 10 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, due soon":  {stands: unknownUntil(ms), err: unresolved, wait: ms, calls: "insert", events: "unresolved"},
+		"unknown, due now":   {stands: unknownUntil(0), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, overdue":   {stands: unknownUntil(-time.Second), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, given up": {
+			stands: &driver.Record{State: driver.StateUnknown, Due: start.Add(time.Hour), Exhausted: true},
+			err:    unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved",
+		},
+		"another request": {
+			stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.FingerprintBytes()},
+			err:    new(idempotent.MismatchError), calls: "insert", events: "mismatch",
+		},
+		"a later fingerprint": {
+			stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.Fingerprint{9}},
+			err:    new(idempotent.ReplayUnavailableError), calls: "insert", events: "replay_failed",
+		},
+		"a state of a later version": {stands: &driver.Record{State: 9}, err: failed, op: driver.OpUnreadable, calls: "insert", events: "store_error"},
+		"the store's clock is behind": {
+			stands: &driver.Record{State: driver.StateCompleted, Expires: start}, insert: first(func(c *call) { c.Now = start.Add(-1); c.do() }),
+			value: "ch_1", calls: "insert insert replace", events: "expired_replaced reserved completed",
+		},
+		"deleted before the takeover": {insert: first(meets(*free)), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
+		"deleted before it is marked": {insert: first(meets(*running(0))), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
+		"always retryable":            {insert: meets(*free), replace: meets(*free), err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error"},
+		"always ended": {
+			insert: meets(*running(0)), replace: meets(*running(0)),
+			err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error",
+		},
+		"no reply to a claim": {insert: lose(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error retryable"},
+		"nor to its release": {
+			insert: lose(errDown), replace: fail(errDown),
+			err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error",
+		},
+		"the store is down":     {insert: fail(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error"},
+		"nothing can be stored": {insert: fail(driver.ErrTooLarge), err: driver.ErrTooLarge, op: driver.OpInsert, calls: "insert", events: "store_error"},
+		"no reply to a takeover": {
+			stands: free, replace: fail(errDown),
+			err: errDown, op: driver.OpReplace, calls: "insert replace replace", events: "store_error",
+		},
+		"it cannot be marked": {stands: running(0), replace: fail(errDown), err: errDown, op: driver.OpReplace, calls: "insert replace", events: "store_error"},
+		"a poll fails": {
+			stands: running(time.Hour), option: waitFor(time.Minute), get: fail(errDown),
+			err: errDown, op: driver.OpGet, calls: "insert get", events: "store_error",
+		},
+		"waited until it completed": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateCompleted),
+			value: "ch_0", calls: "insert get", events: "replayed",
+		},
+		"waited, and it still runs": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateInProgress),
+			err: busy, wait: 10 * time.Second, calls: "insert get", events: "in_progress",
+		},
 		"waited until it was released": {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateRetryable), err: noTime, calls: "insert get"},
 		"waited until it was unknown":  {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateUnknown), err: noTime, calls: "insert get"},
-		"waited until it was gone":     {stands: running(time.Hour), option: waitFor(time.Hour), get: func(c *call) { c.clock.Advance(10 * time.Second); c.Err = idempotent.ErrNoRecord }, err: noTime, calls: "insert get"},
+		"waited until it was gone": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: func(c *call) { c.clock.Advance(10 * time.Second); c.Err = idempotent.ErrNoRecord },
+			err: noTime, calls: "insert get",
+		},
 		"waited until its lease ended": {
 			stands: &driver.Record{State: driver.StateInProgress, Recovery: idempotent.Rerun, LeaseEnd: start.Add(7 * time.Second)},
 			option: waitFor(time.Hour), get: slow(7500 * ms), value: "ch_1", calls: "insert get replace replace", events: "taken_over completed",
@@ -136,7 +175,8 @@ func TestClaim(t *testing.T) {
 			if value != c.value || !errtype.Matches(err, c.err) || (runs > 0) != (c.value == "ch_1") {
 				t.Errorf("%s: got %q, %v after %d runs; want %q, %T", name, value, err, runs, c.value, c.err)
 			}
-			if busy, unresolved := new(idempotent.InProgressError), new(idempotent.UnresolvedError); errors.As(err, &busy) && busy.RetryAfter != c.wait || errors.As(err, &unresolved) && unresolved.RetryAfter != c.wait {
+			if busy, unresolved := new(idempotent.InProgressError), new(idempotent.UnresolvedError); errors.As(err, &busy) && busy.RetryAfter != c.wait ||
+				errors.As(err, &unresolved) && unresolved.RetryAfter != c.wait {
 				t.Errorf("%s: got %#v, want to wait %s", name, err, c.wait)
 			}
 			if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != c.op || failed.Entered) {
@@ -199,8 +239,8 @@ func TestCallerLeavesDuringTheClaim(t *testing.T) {
 }
 
 // A refused request is asked to wait as long as the running one has run, at least
-// a second, and never longer than until its lease ends. A takeover is a run of
-// its own: the time before it does not count. Evidence is refused with the same error.
+// a second, and never longer than until its lease ends. A takeover begins another run: the
+// time before it does not count. Evidence is refused with the same error.
 func TestInProgressSaysHowLong(t *testing.T) {
 	t.Parallel()
 	const lease = 15 * time.Minute

@@ -79,9 +79,12 @@ func comesAfter(change func(*driver.Record)) fate {
 
 func plan(fates ...fate) []fate { return fates }
 
+// maxTries is how often a transaction is sent that finds another write each time.
+const maxTries = 4
+
 var (
 	requestLost = fails(errLost)
-	contended   = slices.Repeat(plan(comesAfter(func(*driver.Record) {})), 20)
+	contended   = slices.Repeat(plan(comesAfter(func(*driver.Record) {})), maxTries)
 )
 
 func swept(r *driver.Record)    { r.State = driver.StateUnknown }
@@ -155,18 +158,23 @@ func TestCommit(t *testing.T) {
 		{"request lost, another error", plan(requestLost), []try{{"ok", failed}}, instead(errDown), "", errDown, unknown, 0, "store_error marked_unknown"},
 		{"request lost, Final", plan(requestLost), []try{{"ok", failed}}, instead(final), "", errLost, unknown, 0, "store_error marked_unknown"},
 		{"request lost, NotExecuted", plan(requestLost), []try{{"ok", failed}}, idempotent.NotExecuted, "", errLost, unknown, 0, "store_error marked_unknown"},
-		{"request lost, then refused, ignored", plan(requestLost, fails(errRefused)), []try{{"ok", failed}, {"ok", failed}}, instead(nil), "", errLost, unknown, 0, "store_error marked_unknown"},
+		{"request lost, then refused, ignored", plan(requestLost, fails(errRefused)), []try{{"ok", failed}, {"ok", failed}},
+			instead(nil), "", errLost, unknown, 0, "store_error marked_unknown"},
 		{"request lost, again", plan(requestLost), []try{{"ok", failed}, {"ok", nil}}, nil, "ok", nil, completed, 1, "store_error completed"},
-		{"request lost, again after a sweep", plan(requestLost, comesAfter(swept)), []try{{"ok", failed}, {"ok", nil}}, nil, "ok", nil, completed, 1, "store_error late_completion"},
+		{"request lost, again after a sweep", plan(requestLost, comesAfter(swept)), []try{{"ok", failed}, {"ok", nil}},
+			nil, "ok", nil, completed, 1, "store_error late_completion"},
 		{"reply lost", plan(replyLost), []try{{"ok", failed}}, nil, "ok", nil, completed, 1, "store_error completed replayed"},
-		{"reply lost, again", plan(replyLost), []try{{"ok", failed}, {"ok", nil}, {"ok", idempotent.ErrExecutionEnded}}, instead(nil), "ok", nil, completed, 1, "store_error completed"},
-		{"reply lost, request lost, again", plan(replyLost, requestLost), []try{{"ok", failed}, {"ok", failed}, {"ok", nil}}, nil, "ok", nil, completed, 1, "store_error store_error completed"},
+		{"reply lost, again", plan(replyLost), []try{{"ok", failed}, {"ok", nil}, {"ok", idempotent.ErrExecutionEnded}},
+			instead(nil), "ok", nil, completed, 1, "store_error completed"},
+		{"reply lost, request lost, again", plan(replyLost, requestLost), []try{{"ok", failed}, {"ok", failed}, {"ok", nil}},
+			nil, "ok", nil, completed, 1, "store_error store_error completed"},
 
 		{"a step of its own", plan(comesAfter(func(*driver.Record) {})), []try{{"ok", nil}}, nil, "ok", nil, completed, 1, "completed"},
 		{"a sweeper", plan(comesAfter(swept)), []try{{"ok", nil}}, nil, "ok", nil, completed, 1, "late_completion"},
 		{"a resolver that found nothing", plan(comesAfter(released)), []try{{"ok", nil}}, nil, "ok", nil, completed, 1, "contradicted late_completion"},
 		{"evidence", plan(comesAfter(byWebhook)), []try{{"ok", settled}}, nil, "by the webhook", nil, completed, 0, "contradicted replayed"},
-		{"equal evidence, twice", plan(comesAfter(byWebhook)), []try{{"by the webhook", settled}, {"by the webhook", settled}}, instead(nil), "by the webhook", nil, completed, 0, "replayed"},
+		{"equal evidence, twice", plan(comesAfter(byWebhook)), []try{{"by the webhook", settled}, {"by the webhook", settled}},
+			instead(nil), "by the webhook", nil, completed, 0, "replayed"},
 		{"another owner", plan(comesAfter(stolen)), []try{{"ok", lost}}, nil, "", lost, driver.StateInProgress, 0, "lease_lost lease_lost"},
 	} {
 		l := &ledger{fixture: newFixture(t), plan: c.plan}
@@ -366,14 +374,16 @@ func TestCommitStep(t *testing.T) {
 		{"refused, again", plan(fails(errRefused)), []string{"a", "a"}, []try{{"x", errRefused}, {"y", nil}}, same, nil, completed, 1, 1},
 		{"too large, ignored", plan(fails(driver.ErrTooLarge)), []string{"a"}, []try{{"x", idempotent.ErrNotApplied}}, instead(nil), nil, completed, 0, 0},
 		{"too large, again", plan(fails(driver.ErrTooLarge)), []string{"a", "a"}, []try{{"x", idempotent.ErrNotApplied}, {"y", nil}}, same, nil, completed, 1, 1},
-		{"another write every time", contended[:4], []string{"a", "a"}, []try{{"x", idempotent.ErrNotApplied}, {"y", nil}}, same, nil, completed, 1, 1},
+		{"another write every time", contended[:maxTries], []string{"a", "a"}, []try{{"x", idempotent.ErrNotApplied}, {"y", nil}}, same, nil, completed, 1, 1},
 		{"it does not encode", nil, []string{"a", "a"}, []try{{math.NaN(), wrong}, {"y", nil}}, same, nil, completed, 1, 1},
 		{"not declared", nil, []string{"mail"}, []try{{"x", wrong}}, instead(errDown), errDown, retryable, 0, 1},
 		{"request lost", plan(requestLost), []string{"a"}, []try{{"x", errLost}}, same, errLost, retryable, 0, 1},
 		{"request lost, ignored", plan(requestLost), []string{"a"}, []try{{"x", failed}}, instead(nil), errLost, retryable, 0, 1},
-		{"request lost, then refused, ignored", plan(requestLost, fails(errRefused)), []string{"a", "a"}, []try{{"x", failed}, {"x", failed}}, instead(nil), errLost, retryable, 0, 1},
+		{"request lost, then refused, ignored", plan(requestLost, fails(errRefused)), []string{"a", "a"}, []try{{"x", failed}, {"x", failed}},
+			instead(nil), errLost, retryable, 0, 1},
 		{"request lost, again", plan(requestLost), []string{"a", "a"}, []try{{"x", failed}, {"x", nil}}, instead(errDown), errDown, retryable, 1, 1},
-		{"request lost twice, and one again", plan(requestLost, requestLost), []string{"a", "b", "b"}, []try{{"x", failed}, {"x", failed}, {"x", nil}}, instead(nil), errLost, retryable, 1, 2},
+		{"request lost twice, and one again", plan(requestLost, requestLost), []string{"a", "b", "b"}, []try{{"x", failed}, {"x", failed}, {"x", nil}},
+			instead(nil), errLost, retryable, 1, 2},
 		{"reply lost", plan(replyLost), []string{"a"}, []try{{"x", failed}}, same, errLost, retryable, 1, 1},
 		{"reply lost, again", plan(replyLost), []string{"a", "a"}, []try{{"x", failed}, {"x", nil}}, same, nil, completed, 1, 1},
 		{"another owner", plan(comesAfter(stolen)), []string{"a"}, []try{{"x", lost}}, same, lost, driver.StateInProgress, 0, 0},

@@ -95,7 +95,8 @@ func TestRequestEnded(t *testing.T) {
 		do(c.handler, c.left)
 		all := events.Events()
 		last := all[len(all)-1]
-		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want || last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() || last.RequestID != "request-1" {
+		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want ||
+			last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() || last.RequestID != "request-1" {
 			t.Errorf("%s: the last of %v is %+v, want %s with %+v", c.name, events.Kinds(), last, event.RequestEnded, c.want)
 		}
 		if got := events.Count(event.NoOutcome) > without; got != slices.Contains([]string{"a refusal", "no time"}, c.name) {
@@ -274,7 +275,8 @@ func TestEventsCarryFacts(t *testing.T) {
 		t.Fatalf("got events %s", got)
 	}
 	for i, e := range all {
-		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" || e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
+		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" ||
+			e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
 			t.Errorf("event %d has missing fields: %+v", i, e)
 		}
 	}

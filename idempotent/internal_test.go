@@ -182,7 +182,8 @@ func TestProgressCounts(t *testing.T) {
 		released := map[int]int{0: 0, 5: 2, 9: 4, 10: 6, 3: 2, 2: 2, 1: 2}[run.behind]
 		got, want := waits(7, 1, 40), waits(7+run.behind, 1+released, run.since)
 		p.count(&got, &run.extent)
-		if got.Pending != want.Pending || got.PendingReleased != want.PendingReleased || !got.Oldest.Equal(want.Oldest) || !got.OldestReleased.Equal(want.OldestReleased) || !maps.Equal(got.Operations, want.Operations) {
+		if got.Pending != want.Pending || got.PendingReleased != want.PendingReleased || !got.Oldest.Equal(want.Oldest) ||
+			!got.OldestReleased.Equal(want.OldestReleased) || !maps.Equal(got.Operations, want.Operations) {
 			t.Errorf("%s: counted %+v, want %+v", run.name, got, want)
 		}
 		if got.Listed != run.listed || !p.after().Equal(run.next) {

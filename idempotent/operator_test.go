@@ -53,7 +53,8 @@ func TestOperatorIsRefused(t *testing.T) {
 		says         string
 		events       string
 	}{
-		"requeue no id":              {unknown, nil, nil, func(f *fixture) error { return f.guard.Requeue(t.Context(), "charge") }, new(idempotent.InvalidKeyError), "RecordID", ""},
+		"requeue no id": {unknown, nil, nil, func(f *fixture) error { return f.guard.Requeue(t.Context(), "charge") },
+			new(idempotent.InvalidKeyError), "RecordID", ""},
 		"requeue no record":          {nil, nil, nil, requeue, idempotent.ErrNoRecord, "", ""},
 		"requeue a running one":      {running(time.Hour), nil, nil, requeue, busy, "", ""},
 		"requeue a completed one":    {completed, nil, nil, requeue, nil, "is completed and does not wait", ""},
@@ -62,18 +63,21 @@ func TestOperatorIsRefused(t *testing.T) {
 		"requeue, gone":              {unknown, nil, fail(idempotent.ErrNoRecord), requeue, idempotent.ErrNoRecord, "", ""},
 		"requeue, too large":         {unknown, nil, fail(driver.ErrTooLarge), requeue, failed, "", "store_error"},
 		"requeue, settled meanwhile": {unknown, nil, settled, requeue, nil, "does not wait", ""},
-		"forget no id":               {completed, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), "charge", wrong("1")) }, new(idempotent.InvalidKeyError), "RecordID", ""},
-		"forget no record":           {nil, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), f.key.RecordID(), wrong("1")) }, idempotent.ErrNoRecord, "", ""},
-		"forget of no attempt":       {completed, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), f.key.RecordID(), wrong("")) }, new(idempotent.StaleEvidenceError), "", ""},
-		"forget a running one":       {running(time.Hour), nil, nil, forget, busy, "", ""},
-		"forget within its lease":    {&driver.Record{State: driver.StateCompleted, LeaseEnd: start.Add(time.Minute)}, nil, nil, forget, busy, "its handler may still be running; retry after 1m", ""},
-		"forget an unknown one":      {unknown, nil, nil, forget, nil, "is unknown and has no stored outcome", ""},
-		"forget an expired one":      {&driver.Record{State: driver.StateCompleted, LeaseEnd: start.Add(ended), Expires: start}, nil, nil, forget, idempotent.ErrNoRecord, "", ""},
-		"forget, no read":            {completed, fail(errDown), nil, forget, failed, "", "store_error"},
-		"forget, down":               {completed, nil, fail(errDown), forget, failed, "", "store_error"},
-		"forget, gone":               {completed, nil, fail(idempotent.ErrNoRecord), forget, idempotent.ErrNoRecord, "", ""},
-		"forget, too large":          {completed, nil, fail(driver.ErrTooLarge), forget, failed, "", "store_error"},
-		"forget, ran meanwhile":      {completed, nil, ranAgain, forget, new(idempotent.StaleEvidenceError), "", ""},
+		"forget no id": {completed, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), "charge", wrong("1")) },
+			new(idempotent.InvalidKeyError), "RecordID", ""},
+		"forget no record": {nil, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), f.key.RecordID(), wrong("1")) }, idempotent.ErrNoRecord, "", ""},
+		"forget of no attempt": {completed, nil, nil, func(f *fixture) error { return f.guard.Forget(t.Context(), f.key.RecordID(), wrong("")) },
+			new(idempotent.StaleEvidenceError), "", ""},
+		"forget a running one": {running(time.Hour), nil, nil, forget, busy, "", ""},
+		"forget within its lease": {&driver.Record{State: driver.StateCompleted, LeaseEnd: start.Add(time.Minute)}, nil, nil, forget,
+			busy, "its handler may still be running; retry after 1m", ""},
+		"forget an unknown one": {unknown, nil, nil, forget, nil, "is unknown and has no stored outcome", ""},
+		"forget an expired one": {&driver.Record{State: driver.StateCompleted, LeaseEnd: start.Add(ended), Expires: start}, nil, nil, forget, idempotent.ErrNoRecord, "", ""},
+		"forget, no read":       {completed, fail(errDown), nil, forget, failed, "", "store_error"},
+		"forget, down":          {completed, nil, fail(errDown), forget, failed, "", "store_error"},
+		"forget, gone":          {completed, nil, fail(idempotent.ErrNoRecord), forget, idempotent.ErrNoRecord, "", ""},
+		"forget, too large":     {completed, nil, fail(driver.ErrTooLarge), forget, failed, "", "store_error"},
+		"forget, ran meanwhile": {completed, nil, ranAgain, forget, new(idempotent.StaleEvidenceError), "", ""},
 	} {
 		f := newFixture(t)
 		if c.stands != nil {
@@ -107,7 +111,8 @@ func TestRequeue(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, now := f.record(), f.clock.Now()
-	if kinds := f.kinds(); r.Exhausted || r.ReconcileAttempts != 0 || !r.Due.Equal(now) || !r.Since.Equal(now) || r.Reason != given.Reason || !r.Created.Equal(given.Created) || kinds != "reconcile_scheduled" {
+	if kinds := f.kinds(); r.Exhausted || r.ReconcileAttempts != 0 || !r.Due.Equal(now) || !r.Since.Equal(now) ||
+		r.Reason != given.Reason || !r.Created.Equal(given.Created) || kinds != "reconcile_scheduled" {
 		t.Errorf("the record is %+v, events %s", r, kinds)
 	}
 	for range 3 { // it is not given up at once
@@ -233,7 +238,8 @@ func TestRequeueExhaustedFails(t *testing.T) {
 	other.on(driver.OpReplace, fails)
 	n, err = other.guard.RequeueExhausted(t.Context())
 	listed := (*idempotent.StoreError)(nil)
-	if n != 0 || !errors.Is(err, errLost) || !errors.As(err, &listed) || listed.Op != driver.OpListDue || other.events.Count(event.StoreError) != 2 || !record(t, f, last).Exhausted {
+	if n != 0 || !errors.Is(err, errLost) || !errors.As(err, &listed) || listed.Op != driver.OpListDue ||
+		other.events.Count(event.StoreError) != 2 || !record(t, f, last).Exhausted {
 		t.Errorf("with a list that fails: requeued %d, %v", n, err)
 	}
 	if _, err := f.over(struct{ driver.Store }{f.Store}).guard.RequeueExhausted(t.Context()); err == nil || !strings.Contains(err.Error(), "driver.DueLister") {
@@ -310,7 +316,8 @@ func TestForgetStatesActorAndReason(t *testing.T) {
 	if err := f.guard.Forget(t.Context(), f.key.RecordID(), longest); err != nil {
 		t.Fatal(err)
 	}
-	if all := f.events.Events(); len(all) != 1 || all[0].Kind != event.Forgotten || all[0].Actor != longest.Actor || all[0].Note != longest.Reason || all[0].Reason != driver.ReasonForgotten {
+	if all := f.events.Events(); len(all) != 1 || all[0].Kind != event.Forgotten || all[0].Actor != longest.Actor ||
+		all[0].Note != longest.Reason || all[0].Reason != driver.ReasonForgotten {
 		t.Errorf("events %+v", all)
 	}
 }

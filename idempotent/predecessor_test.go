@@ -58,11 +58,13 @@ func TestPredecessor(t *testing.T) {
 			if c.done {
 				value = "ch_7"
 			}
-			if !errtype.Matches(err, c.err) || c.err == nil && !strings.HasPrefix(out.Value, value) || out.Replayed != (c.done || i > 0) || !out.Stored || out.Expires.IsZero() || ran == c.done {
+			if !errtype.Matches(err, c.err) || c.err == nil && !strings.HasPrefix(out.Value, value) ||
+				out.Replayed != (c.done || i > 0) || !out.Stored || out.Expires.IsZero() || ran == c.done {
 				t.Errorf("%s: got %.20q, replayed %t, %v; the handler ran: %t", name, out.Value, out.Replayed, err, ran)
 			}
 		}
-		if r, kinds := f.record(), f.kinds(); r.State != driver.StateCompleted || (r.Reason == driver.ReasonPredecessor) != c.done || questions != 1 || kinds != c.events {
+		if r, kinds := f.record(), f.kinds(); r.State != driver.StateCompleted ||
+			(r.Reason == driver.ReasonPredecessor) != c.done || questions != 1 || kinds != c.events {
 			t.Errorf("%s: the record is %s (%s), %d questions, events %s", name, r.State, r.Reason, questions, kinds)
 		}
 	}
@@ -162,7 +164,8 @@ func TestPredecessorWasInterrupted(t *testing.T) {
 			}
 		}
 		marked := f.events.Events()[1]
-		if r, kinds := f.record(), f.kinds(); r.State != driver.StateUnknown || r.Reason != driver.ReasonPredecessor || r.Due.IsZero() || kinds != "reserved marked_unknown unresolved" || !idempotent.IsUnknown(marked.Err) {
+		if r, kinds := f.record(), f.kinds(); r.State != driver.StateUnknown || r.Reason != driver.ReasonPredecessor ||
+			r.Due.IsZero() || kinds != "reserved marked_unknown unresolved" || !idempotent.IsUnknown(marked.Err) {
 			t.Errorf("%s: the record is %+v; events %s, with the error %v", recovery, r, kinds, marked.Err)
 		}
 		f.mustResolve(idempotent.Resolved("ch_7"))

@@ -127,7 +127,8 @@ func TestReconcileScans(t *testing.T) {
 		scan.result = driver.Scanned{Items: 10, ReadUnits: 5, Began: s.clock.Now()}
 		reconcile := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})
 		report, err := reconcile(s.clock.Invocation(t.Context(), time.Minute))
-		if err != nil || report.String() != "10 due, 10 marked unknown" || report.Pending != 10 || report.Oldest.IsZero() || report.Operations["refund"].Pending != 5 || !report.Listed {
+		if err != nil || report.String() != "10 due, 10 marked unknown" || report.Pending != 10 ||
+			report.Oldest.IsZero() || report.Operations["refund"].Pending != 5 || !report.Listed {
 			t.Errorf("%s, %d wait (%v), %v", report, report.Pending, report.Operations, err)
 		}
 		if report.Scan != scan.result {
@@ -283,7 +284,8 @@ func TestReconcileScan_Fails(t *testing.T) {
 	f.clock.Advance(time.Minute)
 	scan.err = errDown
 	report, err := idempotent.ReconcileDue(t.Context(), f.guard, answer(idempotent.Resolved("x")))
-	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || failed.Op != driver.OpListDue || !errors.Is(err, errDown) || report.Completed != 2 || !report.Listed || f.events.Count(event.StoreError) != 1 {
+	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || failed.Op != driver.OpListDue ||
+		!errors.Is(err, errDown) || report.Completed != 2 || !report.Listed || f.events.Count(event.StoreError) != 1 {
 		t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
 	}
 }

@@ -32,7 +32,7 @@ func answer(r idempotent.Resolution) idempotent.ResolveFunc {
 	}
 }
 
-func failing2(err error) idempotent.ResolveFunc {
+func answersError(err error) idempotent.ResolveFunc {
 	return func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return idempotent.Resolution{}, err
 	}
@@ -184,7 +184,8 @@ func TestReconcileListErrors(t *testing.T) {
 	unreadable := driver.Record{ID: newKey().RecordID()}
 	f = f.over(yields{f.Store, []driver.Record{*record(t, f, keys[0]), unreadable, {}, *record(t, f, keys[1])}, []error{nil, errDown, errLost, nil}})
 	report, err := idempotent.ReconcileDue(t.Context(), f.guard, answer(idempotent.Resolved("x")))
-	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || !errors.Is(err, errLost) || failed.Op != driver.OpListDue || failed.RecordID != "" || report.Listed {
+	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || !errors.Is(err, errLost) ||
+		failed.Op != driver.OpListDue || failed.RecordID != "" || report.Listed {
 		t.Errorf("got error %v; listed %t", err, report.Listed)
 	}
 	if got := report.String(); got != "2 due, 1 completed, 1 failed" || record(t, f, keys[1]).State != driver.StateUnknown {
@@ -262,7 +263,8 @@ func TestReconcileReleased(t *testing.T) {
 			if got := report.String(); got != want || report.PendingReleased > 0 != (name == "a step") {
 				t.Errorf("%s, run %d: %s, want %s; %d wait", name, i, got, want, report.PendingReleased)
 			}
-			if r, waits := f.record(), name == "a step"; r.State != driver.StateRetryable || !r.OpenSince.IsZero() || r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
+			if r, waits := f.record(), name == "a step"; r.State != driver.StateRetryable ||
+				!r.OpenSince.IsZero() || r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
 				t.Errorf("%s: the record is %s, open since %s, due %s, expires %s", name, r.State, r.OpenSince, r.Due, r.Expires)
 			}
 		}
@@ -400,7 +402,8 @@ func TestExhausted(t *testing.T) {
 		f.clock.Advance(pause)
 	}
 	// A dry run does not call OnExhausted.
-	if got := f.reconcile(failing2(errDown), options, func(o *idempotent.ReconcileOptions) { o.DryRun = true }).String(); got != "1 due, 1 exhausted, 1 failed" || handed != 2 {
+	if got := f.reconcile(answersError(errDown), options, func(o *idempotent.ReconcileOptions) { o.DryRun = true }).String(); got != "1 due, 1 exhausted, 1 failed" ||
+		handed != 2 {
 		t.Errorf("a dry run: %s, %d calls of OnExhausted", got, handed)
 	}
 	refuse = nil
@@ -409,7 +412,8 @@ func TestExhausted(t *testing.T) {
 	report := f.reconcile(resolve, options)
 	r := f.record()
 	s, _ := r.Step("a")
-	if kinds := f.kinds(); report.Exhausted != 1 || handed != 3 || report.Pending != 0 || kinds != "reconcile_exhausted" || !r.Exhausted || !r.Due.Equal(f.clock.Now()) || string(s.Result) != `"x"` {
+	if kinds := f.kinds(); report.Exhausted != 1 || handed != 3 || report.Pending != 0 ||
+		kinds != "reconcile_exhausted" || !r.Exhausted || !r.Due.Equal(f.clock.Now()) || string(s.Result) != `"x"` {
 		t.Errorf("the report: %s after %d calls of OnExhausted; events %s; the record is %+v", report, handed, kinds, r)
 	}
 	// The list still shows the record as it was; it has been given up meanwhile.

@@ -51,37 +51,61 @@ func TestResolve(t *testing.T) {
 		state        driver.State // afterwards
 		events       string
 	}{
-		"a result":                 {stands: unknown, evidence: x, state: driver.StateCompleted, events: "resolved"},
-		"not executed":             {stands: unknown, evidence: notExecuted, state: driver.StateRetryable, events: "resolved"},
-		"of a lease that ended":    {stands: *running(0), evidence: x, state: driver.StateCompleted, events: "resolved"},
-		"of a running handler":     {stands: *running(time.Hour), evidence: x, want: busy, says: "another request with this key is in progress; retry", wait: time.Second, state: driver.StateInProgress},
+		"a result":              {stands: unknown, evidence: x, state: driver.StateCompleted, events: "resolved"},
+		"not executed":          {stands: unknown, evidence: notExecuted, state: driver.StateRetryable, events: "resolved"},
+		"of a lease that ended": {stands: *running(0), evidence: x, state: driver.StateCompleted, events: "resolved"},
+		"of a running handler": {
+			stands: *running(time.Hour), evidence: x,
+			want: busy, says: "another request with this key is in progress; retry", wait: time.Second, state: driver.StateInProgress,
+		},
 		"Final, while it runs":     {stands: *running(time.Hour), evidence: final, want: busy, wait: time.Second, state: driver.StateInProgress},
 		"no result, while it runs": {stands: *running(time.Hour), evidence: noResult, want: busy, wait: time.Second, state: driver.StateInProgress},
 		"nothing, while it runs":   {stands: *running(time.Hour), evidence: notExecuted, want: busy, wait: time.Second, state: driver.StateInProgress},
-		"nothing, within a lease":  {stands: driver.Record{State: driver.StateUnknown, LeaseEnd: start.Add(time.Minute)}, evidence: notExecuted, want: busy, says: "its handler may still be running; retry", wait: time.Minute, state: driver.StateUnknown},
-		"nothing, of a retryable":  {stands: *free, evidence: notExecuted, state: driver.StateRetryable},
-		"of a retryable":           {stands: *free, evidence: x, state: driver.StateCompleted, events: "contradicted resolved"},
-		"a later owner":            {stands: *running(0), replace: nextOwner(time.Second), evidence: notExecuted, want: stale, state: driver.StateInProgress},
-		"a later owner, ended":     {stands: *running(0), replace: nextOwner(-1), evidence: notExecuted, want: stale, state: driver.StateInProgress},
+		"nothing, within a lease": {
+			stands: driver.Record{State: driver.StateUnknown, LeaseEnd: start.Add(time.Minute)}, evidence: notExecuted,
+			want: busy, says: "its handler may still be running; retry", wait: time.Minute, state: driver.StateUnknown,
+		},
+		"nothing, of a retryable": {stands: *free, evidence: notExecuted, state: driver.StateRetryable},
+		"of a retryable":          {stands: *free, evidence: x, state: driver.StateCompleted, events: "contradicted resolved"},
+		"a later owner":           {stands: *running(0), replace: nextOwner(time.Second), evidence: notExecuted, want: stale, state: driver.StateInProgress},
+		"a later owner, ended":    {stands: *running(0), replace: nextOwner(-1), evidence: notExecuted, want: stale, state: driver.StateInProgress},
 
-		"again":                        {stands: done("json", `"x"`, ""), evidence: x, state: driver.StateCompleted},
-		"another":                      {stands: done("json", `"x"`, ""), evidence: y, want: settled, state: driver.StateCompleted, events: "contradicted"},
-		"of another version":           {stands: done("json", `"x"`, "1"), option: version("2"), evidence: x, want: settled, state: driver.StateCompleted, events: "contradicted"},
-		"of the same version":          {stands: done("json", `"x"`, "2"), option: version("2"), evidence: x, state: driver.StateCompleted},
-		"Final, of another version":    {stands: done("final", `{"code":"a","message":"b"}`, "1"), option: version("2"), evidence: final, state: driver.StateCompleted},
-		"none, of another version":     {stands: done("omitted", "", "1"), option: version("2"), evidence: noResult, state: driver.StateCompleted},
-		"a result, and then none":      {stands: done("json", `"x"`, ""), evidence: noResult, want: settled, state: driver.StateCompleted, events: "contradicted"},
-		"nothing, after an outcome":    {stands: done("json", `"x"`, ""), evidence: notExecuted, want: settled, state: driver.StateCompleted, events: "contradicted"},
-		"past its retention":           {stands: driver.Record{State: driver.StateCompleted, Expires: start}, evidence: x, want: idempotent.ErrNoRecord, says: "expired", state: driver.StateCompleted},
-		"no record":                    {stands: unknown, get: fail(idempotent.ErrNoRecord), evidence: x, want: idempotent.ErrNoRecord, says: "charge#", state: driver.StateUnknown},
-		"no evidence":                  {stands: unknown, evidence: idempotent.Resolution{}, says: "contains no evidence", state: driver.StateUnknown},
-		"later":                        {stands: unknown, evidence: idempotent.Later(0), says: "contains no evidence", state: driver.StateUnknown},
-		"it does not encode":           {stands: unknown, evidence: idempotent.Resolved(math.NaN()), says: "cannot encode", state: driver.StateUnknown},
-		"the store cannot read":        {stands: unknown, get: fail(errDown), evidence: x, want: failed, says: "get", state: driver.StateUnknown, events: "store_error"},
-		"the store cannot write":       {stands: unknown, replace: fail(errDown), evidence: x, want: failed, says: "replace", state: driver.StateUnknown, events: "store_error"},
-		"gone before the write":        {stands: unknown, replace: fail(idempotent.ErrNoRecord), evidence: x, want: idempotent.ErrNoRecord, state: driver.StateUnknown},
-		"too large":                    {stands: unknown, replace: fail(driver.ErrTooLarge), evidence: x, want: driver.ErrTooLarge, says: "evidence", state: driver.StateUnknown},
-		"another write, every time":    {stands: unknown, replace: after(func(*driver.Record) {}), evidence: x, want: failed, says: "conflict persisted", state: driver.StateUnknown, events: "store_error"},
+		"again":   {stands: done("json", `"x"`, ""), evidence: x, state: driver.StateCompleted},
+		"another": {stands: done("json", `"x"`, ""), evidence: y, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"of another version": {
+			stands: done("json", `"x"`, "1"), option: version("2"), evidence: x,
+			want: settled, state: driver.StateCompleted, events: "contradicted",
+		},
+		"of the same version":       {stands: done("json", `"x"`, "2"), option: version("2"), evidence: x, state: driver.StateCompleted},
+		"Final, of another version": {stands: done("final", `{"code":"a","message":"b"}`, "1"), option: version("2"), evidence: final, state: driver.StateCompleted},
+		"none, of another version":  {stands: done("omitted", "", "1"), option: version("2"), evidence: noResult, state: driver.StateCompleted},
+		"a result, and then none":   {stands: done("json", `"x"`, ""), evidence: noResult, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"nothing, after an outcome": {stands: done("json", `"x"`, ""), evidence: notExecuted, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"past its retention": {
+			stands: driver.Record{State: driver.StateCompleted, Expires: start}, evidence: x,
+			want: idempotent.ErrNoRecord, says: "expired", state: driver.StateCompleted,
+		},
+		"no record": {
+			stands: unknown, get: fail(idempotent.ErrNoRecord), evidence: x,
+			want: idempotent.ErrNoRecord, says: "charge#", state: driver.StateUnknown,
+		},
+		"no evidence":           {stands: unknown, evidence: idempotent.Resolution{}, says: "contains no evidence", state: driver.StateUnknown},
+		"later":                 {stands: unknown, evidence: idempotent.Later(0), says: "contains no evidence", state: driver.StateUnknown},
+		"it does not encode":    {stands: unknown, evidence: idempotent.Resolved(math.NaN()), says: "cannot encode", state: driver.StateUnknown},
+		"the store cannot read": {stands: unknown, get: fail(errDown), evidence: x, want: failed, says: "get", state: driver.StateUnknown, events: "store_error"},
+		"the store cannot write": {
+			stands: unknown, replace: fail(errDown), evidence: x,
+			want: failed, says: "replace", state: driver.StateUnknown, events: "store_error",
+		},
+		"gone before the write": {stands: unknown, replace: fail(idempotent.ErrNoRecord), evidence: x, want: idempotent.ErrNoRecord, state: driver.StateUnknown},
+		"too large": {
+			stands: unknown, replace: fail(driver.ErrTooLarge), evidence: x,
+			want: driver.ErrTooLarge, says: "evidence", state: driver.StateUnknown,
+		},
+		"another write, every time": {
+			stands: unknown, replace: after(func(*driver.Record) {}), evidence: x,
+			want: failed, says: "conflict persisted", state: driver.StateUnknown, events: "store_error",
+		},
 		"another write before the one": {stands: unknown, replace: first(after(func(*driver.Record) {})), evidence: x, state: driver.StateCompleted, events: "resolved"},
 	} {
 		f := newFixture(t, func(o *idempotent.Options) {
@@ -107,7 +131,8 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: got %#v, want that of attempt 2", name, err)
 		}
 		isStore := errors.As(err, new(*idempotent.StoreError))
-		if r, kinds := f.record(), f.kinds(); r.State != c.state || kinds != c.events || isStore != (c.want == failed) || isStore && strings.Count(err.Error(), "store: ") > 1 {
+		if r, kinds := f.record(), f.kinds(); r.State != c.state || kinds != c.events ||
+			isStore != (c.want == failed) || isStore && strings.Count(err.Error(), "store: ") > 1 {
 			t.Errorf("%s: the record is %s, events %q; want %s, %q; %v", name, r.State, kinds, c.state, c.events, err)
 		}
 	}
@@ -146,7 +171,8 @@ func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 		f.holds(driver.Record{State: driver.StateUnknown, Recovery: idempotent.Resume, Steps: steps})
 		f.mustResolve(f.notExecuted())
 		r, listed := f.record(), len(steps) > 1
-		if r.State != driver.StateRetryable || len(r.Steps) != len(steps)-1 || listed && r.Steps[0].Name != "charge" || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
+		if r.State != driver.StateRetryable || len(r.Steps) != len(steps)-1 ||
+			listed && r.Steps[0].Name != "charge" || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
 			t.Errorf("the record is %s with %v, due %v, expires %v", r.State, r.Steps, r.Due, r.Expires)
 		}
 		if r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
@@ -203,7 +229,8 @@ func TestEvidenceCodecs(t *testing.T) {
 		_, _ = f.do(noAnswer)
 		settling := f.with(declares(row.guard, row.versions[1]))
 		err := settling.resolve(row.evidence)
-		if r := f.record(); (err == nil) != (row.stored != "") || err != nil && !strings.Contains(err.Error(), row.refused) || r.Encoding != row.stored || r.Codec != row.declared {
+		if r := f.record(); (err == nil) != (row.stored != "") || err != nil && !strings.Contains(err.Error(), row.refused) ||
+			r.Encoding != row.stored || r.Codec != row.declared {
 			t.Errorf("%s: error %v, the result is stored as %q by an operation of codec %q; want %q and %q", name, err, r.Encoding, r.Codec, row.stored, row.declared)
 		}
 		if err != nil {
@@ -235,7 +262,8 @@ func TestResolveLargeResult(t *testing.T) {
 	large := letters(20_000)
 	f.on(driver.OpPutChunks, fail(errDown))
 	err := f.resolve(idempotent.Resolved(large))
-	if failed := new(idempotent.StoreError); !errors.As(err, &failed) || failed.Op != driver.OpPutChunks || strings.Count(err.Error(), errDown.Error()) != 1 || f.kinds() != "store_error" || f.record().State != driver.StateUnknown {
+	if failed := new(idempotent.StoreError); !errors.As(err, &failed) || failed.Op != driver.OpPutChunks ||
+		strings.Count(err.Error(), errDown.Error()) != 1 || f.kinds() != "store_error" || f.record().State != driver.StateUnknown {
 		t.Errorf("without room: got error %v, and the record is %s", err, f.record().State)
 	}
 	f.on(driver.OpPutChunks, nil)
@@ -284,7 +312,8 @@ func TestStored(t *testing.T) {
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()
-		if encoding, data, err := newFixture(t).guard.StoredOutcome(t.Context(), r); encoding != "" || data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		if encoding, data, err := newFixture(t).guard.StoredOutcome(t.Context(), r); encoding != "" ||
+			data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 			t.Errorf("%s: got %q, %q, %v", name, encoding, data, err)
 		}
 	}

@@ -100,7 +100,8 @@ func TestResults(t *testing.T) {
 		if omitted {
 			want = "reserved completion_failed completed replay_failed"
 		}
-		if kinds := f.kinds(); r.State != driver.StateCompleted || r.Encoding != c.encoding || len(r.Result) > c.maxBytes || (r.Reason == driver.ReasonOmitted) != omitted || kinds != want {
+		if kinds := f.kinds(); r.State != driver.StateCompleted || r.Encoding != c.encoding ||
+			len(r.Result) > c.maxBytes || (r.Reason == driver.ReasonOmitted) != omitted || kinds != want {
 			t.Errorf("%s: stored as %s (%s) in %d bytes, want %s in at most %d; events %s", name, r.Encoding, r.Reason, len(r.Result), c.encoding, c.maxBytes, kinds)
 		}
 	}
@@ -252,9 +253,12 @@ func TestLookup(t *testing.T) {
 		says    string
 		calls   string
 	}{
-		"completed":               {stands: &kept, value: "ch_1", calls: "get"},
-		"without a fingerprint":   {stands: &kept, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} }, value: "ch_1", calls: "get"},
-		"final":                   {stands: &driver.Record{State: driver.StateCompleted, Encoding: "final", Result: []byte(`{"code":"declined"}`)}, want: new(idempotent.FinalError), calls: "get"},
+		"completed":             {stands: &kept, value: "ch_1", calls: "get"},
+		"without a fingerprint": {stands: &kept, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} }, value: "ch_1", calls: "get"},
+		"final": {
+			stands: &driver.Record{State: driver.StateCompleted, Encoding: "final", Result: []byte(`{"code":"declined"}`)},
+			want:   new(idempotent.FinalError), calls: "get",
+		},
 		"new":                     {want: idempotent.ErrNoRecord, calls: "get"},
 		"retryable":               {stands: free, want: new(idempotent.RetryableError), calls: "get"},
 		"unknown":                 {stands: unknownUntil(0), want: new(idempotent.UnresolvedError), calls: "get"},
@@ -262,13 +266,22 @@ func TestLookup(t *testing.T) {
 		"its lease has ended":     {stands: running(0), want: new(idempotent.UnresolvedError), calls: "get"},
 		"its retention has ended": {stands: &expired, want: idempotent.ErrNoRecord, calls: "get"},
 		"another payload":         {stands: &another, want: new(idempotent.MismatchError), calls: "get"},
-		"an unknown state":        {stands: &driver.Record{State: 9}, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} }, want: new(idempotent.StoreError), calls: "get"},
-		"the store is down":       {get: fail(errDown), want: new(idempotent.StoreError), calls: "get"},
-		"no id":                   {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.NoKeyError)},
-		"no scope":                {key: func(k *idempotent.Key) { k.Scope = "" }, want: new(idempotent.InvalidKeyError)},
-		"an invalid option":       {options: opts(func(o *idempotent.Options) { o.Retention = -1 }), says: "Retention"},
-		"another version":         {stands: &kept, options: opts(func(o *idempotent.Options) { o.ResultVersion = "2" }), want: new(idempotent.ReplayUnavailableError), calls: "get"},
-		"another codec":           {stands: &kept, options: opts(func(o *idempotent.Options) { o.Codec = raw{} }), want: new(idempotent.ReplayUnavailableError), calls: "get"},
+		"an unknown state": {
+			stands: &driver.Record{State: 9}, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} },
+			want: new(idempotent.StoreError), calls: "get",
+		},
+		"the store is down": {get: fail(errDown), want: new(idempotent.StoreError), calls: "get"},
+		"no id":             {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.NoKeyError)},
+		"no scope":          {key: func(k *idempotent.Key) { k.Scope = "" }, want: new(idempotent.InvalidKeyError)},
+		"an invalid option": {options: opts(func(o *idempotent.Options) { o.Retention = -1 }), says: "Retention"},
+		"another version": {
+			stands: &kept, options: opts(func(o *idempotent.Options) { o.ResultVersion = "2" }),
+			want: new(idempotent.ReplayUnavailableError), calls: "get",
+		},
+		"another codec": {
+			stands: &kept, options: opts(func(o *idempotent.Options) { o.Codec = raw{} }),
+			want: new(idempotent.ReplayUnavailableError), calls: "get",
+		},
 	} {
 		f := newFixture(t)
 		if c.stands != nil {
@@ -288,10 +301,12 @@ func TestLookup(t *testing.T) {
 		case c.calls == "":
 			want = out
 		}
-		if refused := c.want != nil || c.says != ""; out != want || (err != nil) != refused || c.want != nil && !errtype.Matches(err, c.want) || refused && !strings.Contains(err.Error(), c.says) {
+		if refused := c.want != nil || c.says != ""; out != want || (err != nil) != refused ||
+			c.want != nil && !errtype.Matches(err, c.want) || refused && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %+v, error %v; want %+v, %v", name, out, err, want, c.want)
 		}
-		if calls := strings.Join(f.calls, " "); calls != c.calls || len(f.events.Events()) != f.events.Count(event.StoreError) || (c.get != nil) != (f.events.Count(event.StoreError) > 0) {
+		if calls := strings.Join(f.calls, " "); calls != c.calls || len(f.events.Events()) != f.events.Count(event.StoreError) ||
+			(c.get != nil) != (f.events.Count(event.StoreError) > 0) {
 			t.Errorf("%s: calls %s, events %s", name, calls, f.events.Kinds())
 		}
 	}

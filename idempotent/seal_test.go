@@ -316,7 +316,8 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 	plain := s.over(s.store, resume("pay"))
 	plain.dies(func(ctx context.Context) { _ = step("pay", charged)(ctx) })
 	s.clock.Advance(time.Hour)
-	if v, err := s.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) }); err != nil || v != "ch_1" || s.record().Encoding != "json+sealed" {
+	if v, err := s.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) }); err != nil ||
+		v != "ch_1" || s.record().Encoding != "json+sealed" {
 		t.Errorf("the step from before is %q (%v), and the result is stored as %q", v, err, s.record().Encoding)
 	}
 	plain.key = newKey()
@@ -426,7 +427,8 @@ func TestSealingFails(t *testing.T) {
 					t.Errorf("%s: got error %v, and the record is %s", name, err, r.State)
 				}
 			default:
-				if out.Value != row.result || out.Stored || fmt.Sprint(err) != fmt.Sprint(row.err) || r.Encoding != driver.EncodingOmitted || kinds != "reserved completion_failed completed" {
+				if out.Value != row.result || out.Stored || fmt.Sprint(err) != fmt.Sprint(row.err) ||
+					r.Encoding != driver.EncodingOmitted || kinds != "reserved completion_failed completed" {
 					t.Errorf("%s: got %s, %v, and the record is %s, %q; events %s", name, brief(out.Value), err, r.State, r.Encoding, kinds)
 				}
 				_, err := idempotent.Do(ctx, s.guard, s.key, forbidden(t))
@@ -492,7 +494,8 @@ func TestSealingAStepFails(t *testing.T) {
 				t.Errorf("%s: %v; the record is %s with the steps %+v", name, err, r.State, r.Steps)
 			}
 			s.kinds()
-			if err := s.guard.Resolve(ctx, s.key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) || s.kinds() != "store_error" {
+			if err := s.guard.Resolve(ctx, s.key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) ||
+				s.kinds() != "store_error" {
 				t.Errorf("%s: evidence got %v", name, err)
 			}
 			s.wantPrivate(name)

@@ -146,7 +146,8 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("%s: the record is %+v, want %s for %s with %d steps", name, r, c.state, c.reason, c.steps)
 		}
 		// What waits for evidence, or for a request that continues its steps, is listed.
-		if waits := c.state == driver.StateUnknown || c.state == driver.StateRetryable && c.recovery == resumes && c.steps > 0; r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
+		if waits := c.state == driver.StateUnknown ||
+			c.state == driver.StateRetryable && c.recovery == resumes && c.steps > 0; r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
 			t.Errorf("%s: due %s, expires %s", name, r.Due, r.Expires)
 		}
 		again, err := f.outcome(func(context.Context) (string, error) { return "ch_2", nil })
@@ -160,7 +161,8 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%s: the retry got %+v, %v, want UnresolvedError", name, again, err)
 			}
 		default:
-			if !again.Replayed || !again.Stored || again.Value != out.Value || fmt.Sprint(err) != fmt.Sprint(c.err) || c.err != nil && !errors.As(err, new(*idempotent.FinalError)) {
+			if !again.Replayed || !again.Stored || again.Value != out.Value ||
+				fmt.Sprint(err) != fmt.Sprint(c.err) || c.err != nil && !errors.As(err, new(*idempotent.FinalError)) {
 				t.Errorf("%s: the retry got %+v, %v, want a replay", name, again, err)
 			}
 		}
@@ -190,24 +192,56 @@ func TestOwnerAgainstSweepers(t *testing.T) {
 		writes  int
 		events  string // after reserved
 	}{
-		"a sweeper":                           {replace: first(after(state(driver.StateUnknown))), value: "ch_1", stored: true, state: driver.StateCompleted, writes: 2, events: "late_completion"},
-		"a sweeper, and the handler failed":   {err: errDown, want: errDown, replace: first(after(state(driver.StateUnknown))), state: driver.StateUnknown, writes: 1},
-		"a sweeper, and nothing was executed": {err: idempotent.NotExecuted(errDown), want: errDown, replace: first(after(state(driver.StateUnknown))), state: driver.StateRetryable, writes: 2, events: "late_completion"},
-		"a resolver that found nothing":       {replace: first(after(state(driver.StateRetryable))), value: "ch_1", stored: true, state: driver.StateCompleted, writes: 2, events: "contradicted late_completion"},
-		"evidence":                            {replace: first(after(evidence("other"))), value: "other", stored: true, state: driver.StateCompleted, writes: 1, events: "contradicted replayed"},
-		"equal evidence":                      {replace: first(after(evidence("ch_1"))), value: "ch_1", stored: true, state: driver.StateCompleted, writes: 1, events: "replayed"},
-		"evidence, and the handler failed":    {err: errDown, replace: first(after(evidence("other"))), value: "other", stored: true, state: driver.StateCompleted, writes: 1, events: "contradicted replayed"},
-		"another run":                         {replace: first(after(func(r *driver.Record) { r.Owner[0]++ })), want: new(idempotent.LeaseLostError), state: driver.StateInProgress, writes: 1, events: "lease_lost"},
-		"the outcome of another run":          {replace: first(after(func(r *driver.Record) { r.Owner[0]++; evidence("other")(r) })), value: "other", stored: true, state: driver.StateCompleted, writes: 1, events: "lease_lost replayed"},
-		"a record that is gone":               {replace: fail(idempotent.ErrNoRecord), value: "ch_1", state: driver.StateInProgress, writes: 1, events: "completion_failed"},
-		"another write every time":            {replace: after(state(driver.StateUnknown)), value: "ch_1", state: driver.StateUnknown, writes: 4, events: "completion_failed"},
-		"a store that is down":                {replace: fail(errDown), value: "ch_1", state: driver.StateInProgress, writes: 1, events: "completion_failed"},
-		"no reply":                            {replace: lose(errDown), value: "ch_1", state: driver.StateCompleted, writes: 1, events: "completion_failed"},
-		"Final, and a store that is down":     {err: final, want: final, replace: fail(errDown), state: driver.StateInProgress, writes: 1, events: "completion_failed"},
+		"a sweeper": {
+			replace: first(after(state(driver.StateUnknown))), value: "ch_1", stored: true,
+			state: driver.StateCompleted, writes: 2, events: "late_completion",
+		},
+		"a sweeper, and the handler failed": {err: errDown, want: errDown, replace: first(after(state(driver.StateUnknown))), state: driver.StateUnknown, writes: 1},
+		"a sweeper, and nothing was executed": {
+			err: idempotent.NotExecuted(errDown), want: errDown, replace: first(after(state(driver.StateUnknown))),
+			state: driver.StateRetryable, writes: 2, events: "late_completion",
+		},
+		"a resolver that found nothing": {
+			replace: first(after(state(driver.StateRetryable))), value: "ch_1", stored: true,
+			state: driver.StateCompleted, writes: 2, events: "contradicted late_completion",
+		},
+		"evidence": {
+			replace: first(after(evidence("other"))), value: "other", stored: true,
+			state: driver.StateCompleted, writes: 1, events: "contradicted replayed",
+		},
+		"equal evidence": {
+			replace: first(after(evidence("ch_1"))), value: "ch_1", stored: true,
+			state: driver.StateCompleted, writes: 1, events: "replayed",
+		},
+		"evidence, and the handler failed": {
+			err: errDown, replace: first(after(evidence("other"))), value: "other", stored: true,
+			state: driver.StateCompleted, writes: 1, events: "contradicted replayed",
+		},
+		"another run": {
+			replace: first(after(func(r *driver.Record) { r.Owner[0]++ })), want: new(idempotent.LeaseLostError),
+			state: driver.StateInProgress, writes: 1, events: "lease_lost",
+		},
+		"the outcome of another run": {
+			replace: first(after(func(r *driver.Record) { r.Owner[0]++; evidence("other")(r) })),
+			value:   "other", stored: true, state: driver.StateCompleted, writes: 1, events: "lease_lost replayed",
+		},
+		"a record that is gone": {
+			replace: fail(idempotent.ErrNoRecord), value: "ch_1",
+			state: driver.StateInProgress, writes: 1, events: "completion_failed",
+		},
+		"another write every time": {
+			replace: after(state(driver.StateUnknown)), value: "ch_1",
+			state: driver.StateUnknown, writes: 4, events: "completion_failed",
+		},
+		"a store that is down":            {replace: fail(errDown), value: "ch_1", state: driver.StateInProgress, writes: 1, events: "completion_failed"},
+		"no reply":                        {replace: lose(errDown), value: "ch_1", state: driver.StateCompleted, writes: 1, events: "completion_failed"},
+		"Final, and a store that is down": {err: final, want: final, replace: fail(errDown), state: driver.StateInProgress, writes: 1, events: "completion_failed"},
 		"no room for its result": {replace: func(c *call) {
-			if c.do(); len(c.StoreCall.Record.Result) > 0 {
+			if len(c.StoreCall.Record.Result) > 0 {
 				c.Err = driver.ErrTooLarge
+				return
 			}
+			c.do()
 		}, value: "ch_1", state: driver.StateCompleted, writes: 2, events: "completion_failed completed"},
 		"no room at all": {replace: fail(driver.ErrTooLarge), value: "ch_1", state: driver.StateInProgress, writes: 2, events: "completion_failed completion_failed"},
 	} {
@@ -259,7 +293,8 @@ func TestLateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 			t.Error(err)
 		}
 		r := f.record()
-		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || !reflect.DeepEqual(r.Extra(), later) || !r.Since.Equal(start.Add(time.Minute)) {
+		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 ||
+			!reflect.DeepEqual(r.Extra(), later) || !r.Since.Equal(start.Add(time.Minute)) {
 			t.Errorf("the record is %+v, want it completed now for %q, with what a later version wrote and nothing left to reconcile", r, want)
 		}
 	}
@@ -354,7 +389,12 @@ func TestOutcomeSaysHowLongItStands(t *testing.T) {
 		err     error
 		commits bool
 		stored  bool
-	}{"a result": {nil, false, true}, "Final": {idempotent.Final("declined", ""), false, true}, "a Commit": {nil, true, true}, "nothing": {idempotent.NotExecuted(nil), false, false}} {
+	}{
+		"a result": {nil, false, true},
+		"Final":    {idempotent.Final("declined", ""), false, true},
+		"a Commit": {nil, true, true},
+		"nothing":  {idempotent.NotExecuted(nil), false, false},
+	} {
 		f := newFixture(t)
 		for _, replayed := range []bool{false, true} {
 			out, _ := f.outcome(func(ctx context.Context) (string, error) {

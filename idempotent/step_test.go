@@ -406,7 +406,8 @@ func TestStepRefusals(t *testing.T) {
 			f.clock.Advance(time.Hour)
 		}
 		for range 2 { // also if the step was replayed
-			if _, err := f.do(func(ctx context.Context) (string, error) { return "", c.ask(ctx) }); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), c.says) {
+			if _, err := f.do(func(ctx context.Context) (string, error) { return "", c.ask(ctx) }); !errors.As(err, new(*idempotent.StepError)) ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: got error %v, want one that contains %q", name, err, c.says)
 			}
 		}
