@@ -156,6 +156,9 @@ func TestStepWrites(t *testing.T) {
 			if !errtype.Matches(err, c.err) || ran != c.ran || err == nil && v != "x" {
 				t.Errorf("%s: the step ran: %t, %q, %v", c.name, ran, v, err)
 			}
+			if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != driver.OpReplace || !failed.Entered) {
+				t.Errorf("%s: the step returned %#v", c.name, err)
+			}
 			return "", c.own
 		})
 		if !errtype.Matches(err, c.own) {
