@@ -416,6 +416,14 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}); err != nil {
 		t.Errorf("a first run: %v", err)
 	}
+	// Rerun does not rely on them.
+	f = newFixture(t, resume("charge"))
+	f.dies(nil)
+	f.clock.Advance(48 * time.Hour)
+	rerun := f.with(func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	if _, err := rerun.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", charged) }); err != nil {
+		t.Errorf("under Rerun: %v", err)
+	}
 }
 
 // A step that was refused because the provider may have forgotten its key counts as
