@@ -4,130 +4,79 @@ package idempotent_test
 
 import (
 	"context"
-	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// countingClaims returns a store that adds its claims to n.
-func countingClaims(n *atomic.Int32) driver.Store {
-	return answering(memstore.New(), driver.OpInsert, func(driver.Record) (*driver.Record, error) {
-		n.Add(1)
-		return nil, nil
-	})
-}
-
-// cacheLab builds a guard with a cache over a store that counts its calls.
-func cacheLab(t *testing.T, optFns ...func(*idempotent.Options)) (cost func(key idempotent.Key, result string) int) {
-	t.Helper()
-	var calls atomic.Int32
-	g, _ := newGuardOver(t, countingClaims(&calls), optFns...)
-	return func(key idempotent.Key, result string) int {
-		t.Helper()
-		before := calls.Load()
-		got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return result, nil })
-		if err != nil || got != result {
-			t.Errorf("got %.20q and error %v", got, err)
-		}
-		return int(calls.Load() - before)
+// cost sends a request, and returns how many calls of the store it took.
+func (f *fixture) cost(key idempotent.Key, result string) int {
+	f.t.Helper()
+	f.key = key
+	before := len(f.calls)
+	if got, err := f.do(value(result)); err != nil || got != result {
+		f.t.Errorf("got %.20q and error %v", got, err)
 	}
+	return len(f.calls) - before
 }
 
+// FM38: what is replayed from memory. A first request costs two calls of the store, a replay
+// from it one, and a replay from the cache none.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	const result = "ch_1"
+	large, larger := noise(6000), noise(20_000)
 	a, b, c := newKey(), newKey(), newKey()
-
-	t.Run("off", func(t *testing.T) {
-		t.Parallel()
-		cost := cacheLab(t)
-		cost(a, result)
-		if n := cost(a, result); n != 1 {
-			t.Errorf("a replay cost %d calls, want 1", n)
-		}
-	})
-	t.Run("least recently used goes first", func(t *testing.T) {
-		t.Parallel()
-		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries = 2 })
-		cost(a, result)
-		cost(b, result)
-		if n := cost(a, result); n != 0 {
-			t.Errorf("a cached replay cost %d calls", n)
-		}
-		cost(c, result) // evicts b
-		if n := cost(a, result); n != 0 {
-			t.Errorf("the one used last cost %d calls", n)
-		}
-		if n := cost(b, result); n != 1 {
-			t.Errorf("the one used least cost %d calls, want 1", n)
-		}
-	})
-	t.Run("bounded by bytes", func(t *testing.T) {
-		t.Parallel()
-		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes, o.Codec = 100, 10_000, raw{} })
-		large := noise(6000)
-		cost(a, large)
-		if n := cost(a, large); n != 0 {
-			t.Errorf("a result that fits cost %d calls", n)
-		}
-		cost(b, large) // evicts a
-		if n := cost(a, large); n != 1 {
-			t.Errorf("the evicted record cost %d calls, want 1", n)
-		}
-		cost(c, noise(20_000)) // never fits
-		if n := cost(c, noise(20_000)); n != 1 {
-			t.Errorf("a result larger than the cache cost %d calls, want 1", n)
-		}
-		if n := cost(a, large); n != 0 {
-			t.Errorf("it evicted another record: %d calls", n)
-		}
-	})
-	t.Run("bounded by age from when it was read", func(t *testing.T) {
-		t.Parallel()
-		clock := &idempotenttest.Clock{}
-		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries, o.CacheAge, o.Now = 2, time.Minute, clock.Now })
-		cost(a, result)
-		clock.Advance(40 * time.Second)
-		if n := cost(a, result); n != 0 {
-			t.Errorf("a young record cost %d calls", n)
-		}
-		clock.Advance(30 * time.Second)
-		if n := cost(a, result); n != 1 {
-			t.Errorf("an old record cost %d calls, want 1", n)
-		}
-		if n := cost(a, result); n != 0 {
-			t.Errorf("the record that was read again cost %d calls", n)
-		}
-	})
-	t.Run("not shared", func(t *testing.T) {
-		t.Parallel()
-		var calls atomic.Int32
-		g, _ := newGuardOver(t, countingClaims(&calls), func(o *idempotent.Options) { o.CacheEntries = 2 })
-		other, err := g.With()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for want, g := range []*idempotent.Guard{g, other, other} {
-			if _, err := idempotent.Do(t.Context(), g, a, func(context.Context) (int, error) { return 1, nil }); err != nil {
-				t.Fatal(err)
-			}
-			if n := int(calls.Load()); n != min(want+1, 2) {
-				t.Errorf("%d calls after request %d", n, want+1)
+	type request struct {
+		pause  time.Duration
+		key    idempotent.Key
+		result string
+		cost   int
+	}
+	for name, row := range map[string]struct {
+		option   func(*idempotent.Options)
+		requests []request
+	}{
+		"off": {func(*idempotent.Options) {}, []request{{0, a, result, 2}, {0, a, result, 1}}},
+		"least recently used goes first": {func(o *idempotent.Options) { o.CacheEntries = 2 }, []request{
+			{0, a, result, 2}, {0, b, result, 2}, {0, a, result, 0}, {0, c, result, 2}, {0, a, result, 0}, {0, b, result, 1},
+		}},
+		"bounded by bytes": {func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes, o.Codec = 100, 10_000, raw{} }, []request{
+			{0, a, large, 2}, {0, a, large, 0}, {0, b, large, 2}, {0, a, large, 1}, {0, c, larger, 2}, {0, c, larger, 1}, {0, a, large, 0},
+		}},
+		"bounded by age from when it was read": {func(o *idempotent.Options) { o.CacheEntries, o.CacheAge = 2, time.Minute }, []request{
+			{0, a, result, 2}, {40 * time.Second, a, result, 0}, {30 * time.Second, a, result, 1}, {0, a, result, 0},
+		}},
+	} {
+		f := newFixture(t, row.option)
+		for i, r := range row.requests {
+			f.clock.Advance(r.pause)
+			if n := f.cost(r.key, r.result); n != r.cost {
+				t.Errorf("%s: request %d cost %d calls, want %d", name, i+1, n, r.cost)
 			}
 		}
-	})
+	}
+	// It is not shared with a guard made from this one. A request that comes when its time
+	// is over gets no answer from it.
+	f := newFixture(t, func(o *idempotent.Options) { o.CacheEntries = 2 })
+	f.cost(a, result)
+	own := f.guard
+	var err error
+	if f.guard, err = own.With(); err != nil || f.cost(a, result) != 1 || f.cost(a, result) != 0 {
+		t.Errorf("with another guard: calls %v, %v", f.calls, err)
+	}
+	if _, err := idempotent.Do(f.clock.Invocation(t.Context(), 0), own, a, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
+		t.Errorf("too late: got error %v, want NoTimeError", err)
+	}
 }
 
 // FM51: many goroutines, one guard, one key, with a cache. A handler returns only
@@ -139,11 +88,11 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {
 			t.Parallel()
 			at := map[idempotent.RecordID]func(){}
-			store := answering(memstore.New(), driver.OpGet, func(r driver.Record) (*driver.Record, error) {
-				at[r.ID]()
-				return nil, nil
+			f := newFixture(t, func(o *idempotent.Options) { o.Now, o.CacheEntries, o.WaitFor = time.Now, entries, time.Minute })
+			f.on(driver.OpGet, func(c *call) {
+				at[c.StoreCall.Record.ID]()
+				c.do()
 			})
-			g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.CacheEntries, o.WaitFor = entries, time.Minute })
 			keys, met := make([]idempotent.Key, 16), make([]chan struct{}, 16)
 			runs := make([]int, len(keys))
 			for i := range keys {
@@ -154,7 +103,7 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 			for range 64 {
 				wg.Go(func() {
 					for i, key := range keys {
-						got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
+						got, err := idempotent.Do(t.Context(), f.guard, key, func(context.Context) (int, error) {
 							runs[i]++ // a concurrent second run would be a race
 							select {
 							case <-met[i]:
@@ -175,22 +124,12 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 					t.Errorf("key %d ran %d times", i, n)
 				}
 			}
-			if n := events.Count(event.Replayed); n != 63*len(keys) {
+			if n := f.events.Count(event.Replayed); n != 63*len(keys) {
 				t.Errorf("%d replays, want %d", n, 63*len(keys))
 			}
 		})
 	}
 }
-
-// noise returns bytes that do not compress.
-func noise(n int) string {
-	b := make([]byte, n)
-	rand.New(rand.NewSource(1)).Read(b)
-	return string(b)
-}
-
-// letters returns text of about n bytes that hardly compresses.
-func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }
 
 // shared is a codec that copies neither on encode nor on decode.
 // An operation has no cache, so its options cannot change the one of the guard.
@@ -254,5 +193,24 @@ func TestCallersDoNotShareMemory(t *testing.T) {
 	})
 	if err != nil || string(got) != "ch_2" {
 		t.Errorf("after a commit: got %q and error %v", got, err)
+	}
+}
+
+// A large result is cached with its content, both by the request that
+// stored it and by one that read it.
+func TestLargeResultsAreCachedWhole(t *testing.T) {
+	t.Parallel()
+	cached := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
+	f := newFixture(t)
+	store := newChunked(f.Store)
+	f, other := f.over(store, cached), f.over(store, cached)
+	large := noise(9000)
+	for _, g := range []*fixture{f, f, other, other} {
+		if got, err := g.do(value(large)); err != nil || got != large {
+			t.Errorf("got %d bytes and error %v", len(got), err)
+		}
+	}
+	if calls := fmt.Sprint(f.calls, other.calls); calls != "[insert put_chunks replace] [insert get_chunks]" {
+		t.Errorf("calls %s", calls)
 	}
 }

@@ -3,6 +3,7 @@
 package idempotent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,191 +16,259 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// One millisecond is enough to claim, and one to run; less is not.
-func TestTheLastMillisecond(t *testing.T) {
+const ms = time.Millisecond
+
+// Records that a request finds.
+func running(left time.Duration) *driver.Record {
+	return &driver.Record{State: driver.StateInProgress, Created: start, LeaseEnd: start.Add(left)}
+}
+
+func unknownUntil(due time.Duration) *driver.Record {
+	return &driver.Record{State: driver.StateUnknown, Due: start.Add(due)}
+}
+
+var free = &driver.Record{State: driver.StateRetryable}
+
+func waitFor(d time.Duration) func(*idempotent.Options) {
+	return func(o *idempotent.Options) { o.WaitFor = d }
+}
+
+// F80, F81, F82: what a request finds in the store, and what the store answers to it, decide
+// whether the handler runs, what the caller gets, which calls are made, and what is
+// reported.
+func TestClaim(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct {
-			left          time.Duration // until the deadline; a fifth is reserved for the outcome
-			claimed, runs bool
-		}{
-			{999 * time.Microsecond, false, false},
-			{time.Millisecond, true, false},
-			{1249 * time.Microsecond, true, false},
-			{1250 * time.Microsecond, true, true},
-		} {
-			s, clock := watch(), new(idempotenttest.Clock)
-			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
-			ran := false
-			_, err := idempotent.Do(clock.Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
-				ran = true
-				return "", nil
+	var (
+		noTime     = new(idempotent.NoTimeError)
+		busy       = new(idempotent.InProgressError)
+		unresolved = new(idempotent.UnresolvedError)
+		failed     = new(idempotent.StoreError)
+		rounds     = strings.Repeat(" replace", 8)
+	)
+	// waited returns a hook of a poll after which the caller's time is over.
+	waited := func(change func(*driver.Record)) func(*call) {
+		return func(c *call) {
+			c.clock.Advance(10 * time.Second)
+			c.change(change)
+			c.do()
+		}
+	}
+	settled := func(state driver.State) func(*call) {
+		return waited(func(r *driver.Record) { r.State, r.Encoding, r.Result = state, "json", []byte(`"ch_0"`) })
+	}
+	for name, c := range map[string]struct {
+		stands               *driver.Record // nil: no record
+		left                 time.Duration  // of the caller's time; 0: ten seconds
+		option               func(*idempotent.Options)
+		insert, replace, get func(*call)
+		value                string // ch_1 from the handler, ch_0 from the store
+		err                  error
+		wait                 time.Duration // that the error names
+		op                   driver.Op     // that a StoreError names
+		calls, events        string
+	}{
+		// One millisecond is enough to claim, and one to run, of which a fifth is reserved.
+		"too little time to claim": {left: ms - 1, err: noTime},
+		"too little time to run":   {left: ms, err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"the reserve is left":      {left: 1249 * time.Microsecond, err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"the last millisecond":     {left: 1250 * time.Microsecond, value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"it cannot be released":    {left: ms, replace: fail(errDown), err: noTime, calls: "insert replace", events: "reserved completion_failed"},
+		"a slow claim":             {left: time.Second, insert: slow(610 * ms), err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"not too slow":             {left: time.Second, insert: slow(599 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"a slow takeover": {
+			stands: free, left: time.Second, replace: first(slow(610 * ms)),
+			err: noTime, calls: "insert replace replace", events: "taken_over retryable",
+		},
+		"a cold start":               {left: 3 * time.Second, insert: slow(1800 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"a slow read":                {stands: free, insert: slow(10*time.Second - ms), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
+		"a read that takes all time": {stands: free, insert: slow(10 * time.Second), err: noTime, calls: "insert"},
+		"a read that takes more":     {stands: free, insert: slow(11 * time.Second), err: noTime, calls: "insert"},
+		"running":                    {stands: running(time.Hour), err: busy, wait: time.Second, calls: "insert", events: "in_progress"},
+		"its lease ends meanwhile":   {stands: running(time.Hour), insert: slow(2 * time.Hour), left: 3 * time.Hour, err: busy, calls: "insert", events: "in_progress"},
+		"its lease has ended": {
+			stands: running(-time.Second),
+			err:    unresolved, wait: 90 * time.Second, calls: "insert replace", events: "marked_unknown unresolved",
+		},
+		"unknown, due later": {stands: unknownUntil(10 * time.Second), err: unresolved, wait: 10 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, due soon":  {stands: unknownUntil(ms), err: unresolved, wait: ms, calls: "insert", events: "unresolved"},
+		"unknown, due now":   {stands: unknownUntil(0), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, overdue":   {stands: unknownUntil(-time.Second), err: unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved"},
+		"unknown, given up": {
+			stands: &driver.Record{State: driver.StateUnknown, Due: start.Add(time.Hour), Exhausted: true},
+			err:    unresolved, wait: 90 * time.Second, calls: "insert", events: "unresolved",
+		},
+		"another request": {
+			stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.FingerprintBytes()},
+			err:    new(idempotent.MismatchError), calls: "insert", events: "mismatch",
+		},
+		"a later fingerprint": {
+			stands: &driver.Record{State: driver.StateCompleted, Fingerprint: idempotent.Fingerprint{9}},
+			err:    new(idempotent.ReplayUnavailableError), calls: "insert", events: "replay_failed",
+		},
+		"a state of a later version": {stands: &driver.Record{State: 9}, err: failed, op: driver.OpUnreadable, calls: "insert", events: "store_error"},
+		"the store's clock is behind": {
+			stands: &driver.Record{State: driver.StateCompleted, Expires: start}, insert: first(func(c *call) { c.Now = start.Add(-1); c.do() }),
+			value: "ch_1", calls: "insert insert replace", events: "expired_replaced reserved completed",
+		},
+		"deleted before the takeover": {insert: first(meets(*free)), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
+		"deleted before it is marked": {insert: first(meets(*running(0))), value: "ch_1", calls: "insert replace insert replace", events: "reserved completed"},
+		"always retryable":            {insert: meets(*free), replace: meets(*free), err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error"},
+		"always ended": {
+			insert: meets(*running(0)), replace: meets(*running(0)),
+			err: failed, op: driver.OpReplace, calls: "insert" + rounds, events: "store_error",
+		},
+		"no reply to a claim": {insert: lose(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error retryable"},
+		"nor to its release": {
+			insert: lose(errDown), replace: fail(errDown),
+			err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error",
+		},
+		"the store is down":     {insert: fail(errDown), err: errDown, op: driver.OpInsert, calls: "insert replace", events: "store_error"},
+		"nothing can be stored": {insert: fail(driver.ErrTooLarge), err: driver.ErrTooLarge, op: driver.OpInsert, calls: "insert", events: "store_error"},
+		"no reply to a takeover": {
+			stands: free, replace: fail(errDown),
+			err: errDown, op: driver.OpReplace, calls: "insert replace replace", events: "store_error",
+		},
+		"it cannot be marked": {stands: running(0), replace: fail(errDown), err: errDown, op: driver.OpReplace, calls: "insert replace", events: "store_error"},
+		"a poll fails": {
+			stands: running(time.Hour), option: waitFor(time.Minute), get: fail(errDown),
+			err: errDown, op: driver.OpGet, calls: "insert get", events: "store_error",
+		},
+		"waited until it completed": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateCompleted),
+			value: "ch_0", calls: "insert get", events: "replayed",
+		},
+		"waited, and it still runs": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateInProgress),
+			err: busy, wait: 10 * time.Second, calls: "insert get", events: "in_progress",
+		},
+		"waited until it was released": {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateRetryable), err: noTime, calls: "insert get"},
+		"waited until it was unknown":  {stands: running(time.Hour), option: waitFor(time.Hour), get: settled(driver.StateUnknown), err: noTime, calls: "insert get"},
+		"waited until it was gone": {
+			stands: running(time.Hour), option: waitFor(time.Hour), get: func(c *call) { c.clock.Advance(10 * time.Second); c.Err = idempotent.ErrNoRecord },
+			err: noTime, calls: "insert get",
+		},
+		"waited until its lease ended": {
+			stands: &driver.Record{State: driver.StateInProgress, Recovery: idempotent.Rerun, LeaseEnd: start.Add(7 * time.Second)},
+			option: waitFor(time.Hour), get: slow(7500 * ms), value: "ch_1", calls: "insert get replace replace", events: "taken_over completed",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, func(o *idempotent.Options) {
+				if o.ReconcileAfter = 90 * time.Second; c.option != nil {
+					c.option(o)
+				}
 			})
-			if ran != row.runs || ran != (err == nil) || err != nil && !errors.As(err, new(*idempotent.NoTimeError)) {
-				t.Errorf("%s: ran %v, error %v", row.left, ran, err)
+			if c.stands != nil {
+				f.holds(*c.stands)
 			}
-			if claimed := events.Count(event.Reserved) == 1; claimed != row.claimed || claimed != (len(s.calls) > 0) {
-				t.Errorf("%s: claimed %v, calls %v", row.left, claimed, s.calls)
+			f.on(driver.OpInsert, c.insert)
+			f.on(driver.OpReplace, c.replace)
+			f.on(driver.OpGet, c.get)
+			runs := 0
+			value, err := idempotent.Do(f.clock.Invocation(t.Context(), cmp.Or(c.left, 10*time.Second)), f.guard, f.key, func(context.Context) (string, error) {
+				runs++
+				return "ch_1", nil
+			})
+			if value != c.value || !errtype.Matches(err, c.err) || (runs > 0) != (c.value == "ch_1") {
+				t.Errorf("%s: got %q, %v after %d runs; want %q, %T", name, value, err, runs, c.value, c.err)
 			}
-		}
-	})
-}
-
-// Reading the record takes time, too: a worker past its own deadline takes over
-// no record.
-func TestTakeoverInTheLastMillisecond(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for left, want := range map[time.Duration][]string{
-			time.Millisecond: {"insert", "replace", "replace"}, // and released: too little time to run
-			0:                {"insert"},
-			-time.Second:     {"insert"},
-		} {
-			const whole = 10 * time.Second
-			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-			s.holds(t, key, driver.Record{State: driver.StateRetryable})
-			s.insert = func(driver.Record) (*driver.Record, error) {
-				clock.Advance(whole - left)
-				return s.record(t, key), nil
+			if busy, unresolved := new(idempotent.InProgressError), new(idempotent.UnresolvedError); errors.As(err, &busy) && busy.RetryAfter != c.wait ||
+				errors.As(err, &unresolved) && unresolved.RetryAfter != c.wait {
+				t.Errorf("%s: got %#v, want to wait %s", name, err, c.wait)
 			}
-			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
-			_, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
-			if took := events.Count(event.TakenOver) == 1; !errors.As(err, new(*idempotent.NoTimeError)) || took != (len(want) > 1) {
-				t.Errorf("%s left: got error %v and events %v", left, err, events.Kinds())
+			if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != c.op || failed.Entered) {
+				t.Errorf("%s: got %#v, want the operation %s", name, err, c.op)
 			}
-			wantCalls(t, s, want...)
-		}
-	})
-}
-
-// FM66: a store whose clock is behind returns a record that has expired by the
-// guard's clock. It counts as absent, and the insert is tried again.
-func TestExpiredBetweenInsertAndJudgement(t *testing.T) {
-	t.Parallel()
-	s, key := watch(), newKey()
-	expired := driver.Record{ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: idempotenttest.StoredFingerprint(key), Expires: now()}
-	s.insert = func(driver.Record) (*driver.Record, error) {
-		s.insert = nil
-		return &expired, nil
-	}
-	g, events := newGuardOver(t, s)
-	if got, err := idempotent.Do(t.Context(), g, key, charged); got != "ch_1" || err != nil {
-		t.Errorf("got %q and error %v, want it to run", got, err)
-	}
-	wantCalls(t, s, "insert", "insert", "replace")
-	want := []event.Kind{event.ExpiredReplaced, event.Reserved, event.Completed}
-	if got := events.Kinds(); !slices.Equal(got, want) {
-		t.Errorf("got events %v, want %v", got, want)
+			// A refusal is reported with the error that the caller gets.
+			if all := f.events.Events(); len(all) == 1 && all[0].Kind != event.Replayed && all[0].Err != err {
+				t.Errorf("%s: the event has the error %v", name, all[0].Err)
+			}
+			if calls, events := strings.Join(f.calls, " "), f.kinds(); calls != c.calls || events != c.events {
+				t.Errorf("%s: calls %q and events %q, want %q and %q", name, calls, events, c.calls, c.events)
+			}
+		})
 	}
 }
 
-// F82: an ended lease is marked and the request refused in two calls, because the
-// written record need not be read.
-func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
-	t.Parallel()
-	s, key := watch(), newKey()
-	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(-time.Second)})
-	g, events := newGuardOver(t, s)
-	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) {
-		t.Errorf("got error %v, want UnresolvedError", err)
-	}
-	wantCalls(t, s, "insert", "replace")
-	want := []event.Kind{event.MarkedUnknown, event.Unresolved}
-	if got := events.Kinds(); !slices.Equal(got, want) {
-		t.Errorf("got events %v, want %v", got, want)
-	}
-}
-
-// F81: every refusal is reported, with the error that the caller gets.
-func TestRefusalsAreObserved(t *testing.T) {
-	t.Parallel()
-	for want, standing := range map[event.Kind]driver.Record{
-		event.InProgress: {State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)},
-		event.Unresolved: {State: driver.StateUnknown},
-		event.StoreError: {State: 9},
-		event.Mismatch:   {State: driver.StateCompleted},
-	} {
-		s, key := watch(), newKey()
-		s.holds(t, key, standing)
-		if want == event.Mismatch {
-			key.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
-		}
-		g, events := newGuardOver(t, s)
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		if got := events.Events(); len(got) != 1 || got[0].Kind != want || err == nil || got[0].Err != err {
-			t.Errorf("%s: got events %+v and error %v", want, got, err)
-		}
-	}
-}
-
-// A caller of an unresolved request is asked to wait until reconciliation is due;
-// if it is due now, or overdue, for as long as reconciliation usually takes.
-func TestUnresolvedSaysHowLong(t *testing.T) {
-	t.Parallel()
-	now := now()
-	for due, want := range map[time.Duration]time.Duration{
-		10 * time.Second: 10 * time.Second,
-		time.Millisecond: time.Millisecond,
-		0:                90 * time.Second,
-		-time.Second:     90 * time.Second,
-	} {
-		s, key := watch(), newKey()
-		s.holds(t, key, driver.Record{State: driver.StateUnknown, Due: now.Add(due)})
-		g, _ := newGuardOver(t, s, fixed(now), func(o *idempotent.Options) { o.ReconcileAfter = 90 * time.Second })
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		var unresolved *idempotent.UnresolvedError
-		if !errors.As(err, &unresolved) || unresolved.RetryAfter != want {
-			t.Errorf("due in %s: got error %#v, want to wait %s", due, err, want)
-		}
-	}
-}
-
-// A claim without a reply is released with one write that has LeaseMargin, and
-// the caller gets the error of the claim.
+// A claim without a reply is released within LeaseMargin, even if the caller has gone.
 func TestUnheardClaimIsReleased(t *testing.T) {
 	t.Parallel()
-	down := errors.New("no reply")
-	for name, releaseErr := range map[string]error{"released": nil, "not released": down} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s, key := watch(), newKey()
-				s.insert = func(r driver.Record) (*driver.Record, error) {
-					if met, err := s.inner.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
-						t.Error(met, err)
-					}
-					return nil, down
-				}
-				s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 3*time.Second {
-						t.Errorf("the release may take until %v, want three seconds", deadline)
-					}
-					if releaseErr == nil {
-						return s.inner.Replace(ctx, r, s.record(t, key).Version)
-					}
-					return nil, releaseErr
-				}
-				g, events := newGuardOver(t, s)
-				if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, down) {
-					t.Errorf("got error %v, want %v", err, down)
-				}
-				want, state := []event.Kind{event.StoreError}, driver.StateInProgress
-				if releaseErr == nil {
-					want, state = append(want, event.Retryable), driver.StateRetryable
-				}
-				if got := events.Kinds(); !slices.Equal(got, want) {
-					t.Errorf("got events %v, want %v", got, want)
-				}
-				if r := s.record(t, key); r.State != state {
-					t.Errorf("the record is %s, want %s", r.State, state)
-				}
-				wantCalls(t, s, "insert", "replace")
-			})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.on(driver.OpInsert, lose(errDown))
+		f.on(driver.OpReplace, func(c *call) {
+			if deadline, ok := c.ctx.Deadline(); !ok || time.Until(deadline) != 3*time.Second {
+				t.Errorf("the release may take until %v, want three seconds", deadline)
+			}
+			c.do()
 		})
+		if _, err := f.do(forbidden(t)); !errors.Is(err, errDown) || f.record().State != driver.StateRetryable {
+			t.Errorf("got error %v, and the record is %s", err, f.record().State)
+		}
+	})
+}
+
+// If the context ends while the key is being claimed, the handler is not entered. Exactly
+// what was open before is open.
+func TestCallerLeavesDuringTheClaim(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{false, true} {
+		f := newFixture(t, resume("charge"))
+		if open {
+			f.dies(nil)
+			f.clock.Advance(time.Hour)
+		}
+		ctx, cancel := context.WithCancel(f.invocation())
+		leaves := func(c *call) { c.do(); cancel() }
+		f.on(driver.OpInsert, leaves)
+		if open {
+			f.on(driver.OpInsert, nil)
+			f.on(driver.OpReplace, leaves)
+		}
+		_, err := idempotent.Do(ctx, f.guard, f.key, forbidden(t))
+		if !errors.As(err, new(*idempotent.NoTimeError)) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v, want NoTimeError for the canceled context", err)
+		}
+		if r := f.record(); r.State != driver.StateRetryable || r.Reason != driver.ReasonNoTime || r.OpenSince.IsZero() == open || r.Due.IsZero() == open {
+			t.Errorf("open before: %t; the record is %s (%s), open since %s, due %s", open, r.State, r.Reason, r.OpenSince, r.Due)
+		}
+	}
+}
+
+// A refused request is asked to wait as long as the running one has run, at least
+// a second, and never longer than until its lease ends. A takeover begins another run: the
+// time before it does not count. Evidence is refused with the same error.
+func TestInProgressSaysHowLong(t *testing.T) {
+	t.Parallel()
+	const lease = 15 * time.Minute
+	for name, row := range map[string]struct {
+		created, since, lease time.Duration // before, before and after the request
+		want                  time.Duration
+	}{
+		"just begun":                  {0, 0, lease, time.Second},
+		"a moment more than a second": {1001 * ms, 0, lease, 1001 * ms},
+		"near its end":                {14 * time.Minute, 0, time.Minute, time.Minute},
+		"less than a second left":     {0, 0, 300 * ms, 300 * ms},
+		"ahead of this clock":         {-time.Minute, 0, lease, time.Second},
+		"taken over":                  {time.Hour, 3 * time.Second, lease, 3 * time.Second},
+	} {
+		f := newFixture(t)
+		r := driver.Record{State: driver.StateInProgress, Created: start.Add(-row.created), LeaseEnd: start.Add(row.lease), Ref: "orders/7"}
+		if row.since != 0 {
+			r.Since = start.Add(-row.since)
+		}
+		f.holds(r)
+		want := idempotent.InProgressError{RecordID: f.key.RecordID(), RetryAfter: row.want, Until: start.Add(row.lease), Ref: "orders/7"}
+		_, refused := f.do(forbidden(t))
+		for who, err := range map[string]error{"a request": refused, "evidence": f.resolve(idempotent.Resolved("ch_1"))} {
+			var busy *idempotent.InProgressError
+			if !errors.As(err, &busy) || *busy != want {
+				t.Errorf("%s: %s got %#v, want %#v", name, who, err, want)
+			}
+		}
 	}
 }
 
@@ -207,129 +276,75 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 // Either way a missing key is reported.
 func TestMissingIsNotInvalid(t *testing.T) {
 	t.Parallel()
-	fp := idempotent.FingerprintBytes(nil)
 	for _, allow := range []bool{false, true} {
-		g, events := newGuard(t, func(o *idempotent.Options) { o.AllowMissingKey = allow })
-		_, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, forbidden(t))
-		if !errors.As(err, new(*idempotent.InvalidKeyError)) || len(events.Kinds()) != 0 {
-			t.Errorf("allow %v: got error %v and events %v, want InvalidKeyError", allow, err, events.Kinds())
+		f := newFixture(t, func(o *idempotent.Options) { o.AllowMissingKey = allow })
+		f.key.Scope = ""
+		if _, err := f.do(forbidden(t)); !errors.As(err, new(*idempotent.InvalidKeyError)) || len(f.events.Kinds()) != 0 {
+			t.Errorf("allow %v: got error %v and events %v, want InvalidKeyError", allow, err, f.events.Kinds())
 		}
-		got, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, charged)
+		f.key.Scope, f.key.ID = "s", ""
+		got, err := f.do(charged)
 		if (err == nil) != allow || (got == "ch_1") != allow {
 			t.Errorf("allow %v: a request without a key got %q and error %v", allow, got, err)
 		}
-		if all := events.Events(); len(all) != 1 || all[0].Kind != event.KeyMissing || all[0].Operation != "o" || all[0].KeyHash != "" {
+		if all := f.events.Events(); len(all) != 1 || all[0].Kind != event.KeyMissing || all[0].Operation != "charge" || all[0].KeyHash != "" {
 			t.Errorf("allow %v: got events %+v, want key_missing without a key", allow, all)
 		}
 	}
 }
 
-// The record stores the request id of its last claim, and when the outcome was
-// stored.
-func TestRecordTellsByWhomAndWhen(t *testing.T) {
+// The record of a claim names its request. Its times are whole milliseconds, as stores
+// keep them, and the end of the lease is the deadline and a margin.
+func TestClaimedRecord(t *testing.T) {
 	t.Parallel()
-	s, key, at := watch(), newKey(), now()
-	g, _ := newGuardOver(t, s, fixed(at), func(o *idempotent.Options) {
-		o.RequestID = func(context.Context) string { return "request-1" }
-	})
-	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
-		if r := s.record(t, key); !r.Created.Equal(at) || !r.Since.IsZero() || r.RequestID != "request-1" {
-			t.Errorf("the claim is created %v, settled %v, by %q", r.Created, r.Since, r.RequestID)
+	f := newFixture(t, func(o *idempotent.Options) { o.RequestID = func(context.Context) string { return "request-1" } })
+	ctx := f.clock.Invocation(t.Context(), time.Minute+1234567)
+	_, err := idempotent.Do(ctx, f.guard, f.key, func(context.Context) (string, error) {
+		if r := f.record(); !r.Created.Equal(start) || !r.Since.IsZero() || r.RequestID != "request-1" || !r.LeaseEnd.Equal(start.Add(63*time.Second+ms)) {
+			t.Errorf("the claim is created %v, settled %v, by %q, until %s", r.Created, r.Since, r.RequestID, r.LeaseEnd)
 		}
+		f.clock.Advance(time.Second)
 		return "", nil
 	})
-	if r := s.record(t, key); err != nil || !r.Since.Equal(at) || r.RequestID != "request-1" {
+	if r := f.record(); err != nil || !r.Since.Equal(start.Add(time.Second)) || r.RequestID != "request-1" {
 		t.Errorf("the outcome is settled %v, by %q (%v)", r.Since, r.RequestID, err)
 	}
 }
 
-// The end of a lease is stored in whole milliseconds, as stores keep it.
-func TestLeaseEndsOnAMillisecond(t *testing.T) {
+// A takeover starts clean: while it runs, the record holds nothing of the last
+// attempt's outcome, it is due again if it had been given up, and its other fields are
+// preserved.
+func TestTakeoverStartsClean(t *testing.T) {
 	t.Parallel()
-	s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
-	clock.Advance(clock.Now().Truncate(time.Millisecond).Sub(clock.Now()))
-	ctx := clock.Invocation(t.Context(), time.Minute+1234567*time.Nanosecond)
-	deadline, _ := ctx.Deadline()
-	_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) {
-		if r := s.record(t, key); r.LeaseEnd != r.LeaseEnd.Truncate(time.Millisecond) || deadline.Sub(r.LeaseEnd) > time.Millisecond {
-			t.Errorf("the lease ends at %s, the deadline is at %s", r.LeaseEnd, deadline)
+	created := start.Add(-time.Hour)
+	for name, change := range map[string]func(*driver.Record){
+		"released": func(r *driver.Record) {
+			r.State, r.Reason, r.Encoding, r.Result = driver.StateRetryable, driver.ReasonResolved, "json", []byte("1")
+		},
+		"given up":                         func(r *driver.Record) { r.State, r.ReconcileAttempts, r.Exhausted = driver.StateRetryable, 3, true },
+		"killed after it announced itself": func(r *driver.Record) { r.State, r.LeaseEnd, r.Announced = driver.StateInProgress, created, true },
+	} {
+		f := newFixture(t)
+		old := driver.Record{
+			Recovery: idempotent.Resume, Owner: driver.Owner{1}, Attempt: 4, Created: created, Since: created, Ref: "orders/7",
+			Expires: created.Add(24 * time.Hour), Due: created,
 		}
-		return "", nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// A panic whose value is not an error is reported without its text, which may
-// contain secrets.
-func TestPanicIsToldWithoutItsText(t *testing.T) {
-	t.Parallel()
-	g, events := newGuard(t)
-	func() {
-		defer func() {
-			if p := recover(); p != "secret" {
-				t.Errorf("recovered %v, want the handler's own panic", p)
+		change(&old)
+		f.holds(old)
+		if _, err := f.do(func(context.Context) (string, error) {
+			r := f.record()
+			if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
+				r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == (driver.Version{1}) || r.Version == (driver.Version{}) ||
+				r.Attempt != 5 || !r.Since.Equal(start) || r.Encoding != "" || r.Result != nil ||
+				r.ReconcileAttempts != 0 || r.Exhausted || r.Announced || !r.Expires.IsZero() {
+				t.Errorf("%s: the record while the handler runs is %+v", name, r)
 			}
-		}()
-		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (string, error) { panic("secret") })
-	}()
-	last := events.Events()[len(events.Kinds())-1]
-	if last.Kind != event.MarkedUnknown || last.Err == nil || !strings.Contains(last.Err.Error(), "panicked") || strings.Contains(last.Err.Error(), "secret") {
-		t.Errorf("got event %+v", last)
-	}
-}
-
-// A takeover starts again: a record that reconciliation had given up is due
-// again.
-func TestTakeoverOfTheExhausted(t *testing.T) {
-	t.Parallel()
-	s, key := watch(), newKey()
-	s.holds(t, key, driver.Record{State: driver.StateRetryable, Recovery: idempotent.Resume, Exhausted: true, ReconcileAttempts: 10})
-	g, _ := newGuardOver(t, s)
-	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
-		if r := s.record(t, key); r.Exhausted || r.ReconcileAttempts != 0 || r.Due.IsZero() {
-			t.Errorf("while it runs: exhausted %t after %d attempts, due %v", r.Exhausted, r.ReconcileAttempts, r.Due)
-		}
-		return "", nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// An exhausted record is not reconciled until an operator acts, whenever it was
-// due.
-func TestUnresolvedAndExhausted(t *testing.T) {
-	t.Parallel()
-	for exhausted, want := range map[bool]time.Duration{false: time.Hour, true: time.Minute} {
-		s, key, at := watch(), newKey(), now()
-		s.holds(t, key, driver.Record{State: driver.StateUnknown, Due: at.Add(time.Hour), Exhausted: exhausted})
-		g, _ := newGuardOver(t, s, fixed(at))
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		var unresolved *idempotent.UnresolvedError
-		if !errors.As(err, &unresolved) || unresolved.RetryAfter != want {
-			t.Errorf("exhausted %t: got %v, want it to be tried again after %s", exhausted, err, want)
-		}
-	}
-}
-
-// A retryable record with finished steps is due under Resume only.
-func TestRetryableWithStepsUnderRerun(t *testing.T) {
-	t.Parallel()
-	for recovery, due := range map[idempotent.Recovery]bool{idempotent.Rerun: false, idempotent.Resume: true} {
-		s, key := watch(), newKey()
-		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Recovery, o.Steps = recovery, []string{"charge"} })
-		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-			if _, err := idempotent.Step(ctx, "charge", charged); err != nil {
-				t.Error(err)
+			if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {
+				t.Errorf("%s: the record lost fields: %+v", name, r)
 			}
-			return "", errors.New("later")
-		})
-		r := s.record(t, key)
-		if err == nil || r.State != driver.StateRetryable || len(r.Steps) != 1 || r.Due.IsZero() == due || r.Expires.IsZero() != due {
-			t.Errorf("%s: error %v, and the record is %s with %d steps, due %v, expires %v", recovery, err, r.State, len(r.Steps), r.Due, r.Expires)
+			return "", nil
+		}); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -338,135 +353,95 @@ func TestRetryableWithStepsUnderRerun(t *testing.T) {
 // left an unfinished step. Later runs keep it until the record is completed.
 func TestOpenSinceIsTheFirstOpenRun(t *testing.T) {
 	t.Parallel()
-	s, key, start := watch(), newKey(), now()
-	stepFails := func(ctx context.Context) (string, error) {
-		return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown })
-	}
-	dies := func(context.Context) (string, error) {
-		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
-		return "", errDown
-	}
+	store := newFixture(t)
+	stepFails := func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", noAnswer) }
 	for i, row := range []struct {
 		recovery      idempotent.Recovery
-		handler       handlerFunc
-		during, after int // the run that OpenSince is the start of; 0: it is not set
+		handler       handlerFunc // nil: its process dies
+		during, after int         // the run that OpenSince is the start of; 0: it is not set
 	}{
-		{idempotent.Rerun, dies, 0, 0},
-		{idempotent.Resume, dies, 2, 2},
-		{idempotent.Resume, dies, 2, 2},
-		{idempotent.Rerun, dies, 0, 0},
+		{idempotent.Rerun, nil, 0, 0},
+		{idempotent.Resume, nil, 2, 2},
+		{idempotent.Resume, nil, 2, 2},
+		{idempotent.Rerun, nil, 0, 0},
 		{idempotent.Resume, stepFails, 5, 5},
 		{idempotent.Resume, charged, 5, 0},
 	} {
+		f := store.with(func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
+		f.clock.Advance(time.Hour)
 		check := func(when string, run int) {
 			want := time.Time{}
 			if run > 0 {
 				want = start.Add(time.Duration(run) * time.Hour)
 			}
-			if r := s.record(t, key); r.Attempt != i+1 || !r.OpenSince.Equal(want) {
+			if r := f.record(); r.Attempt != i+1 || !r.OpenSince.Equal(want) {
 				t.Errorf("%s run %d of %d: open since %v, want %v", when, r.Attempt, i+1, r.OpenSince, want)
 			}
 		}
-		s.replace = nil
-		g, _ := newGuardOver(t, s, fixed(start.Add(time.Duration(i+1)*time.Hour)), func(o *idempotent.Options) {
-			o.Recovery, o.Steps = row.recovery, []string{"charge"}
-		})
-		_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-			check("during", row.during)
-			return row.handler(ctx)
-		})
+		if row.handler == nil {
+			f.dies(func(context.Context) { check("during", row.during) })
+		} else {
+			_, _ = f.do(func(ctx context.Context) (string, error) {
+				check("during", row.during)
+				return row.handler(ctx)
+			})
+		}
 		check("after", row.after)
 	}
 }
 
-// The lease can end between reading the record and refusing the request. The
-// caller can then retry at once.
-func TestRetryAfterIsNeverNegative(t *testing.T) {
-	t.Parallel()
-	s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-	s.insert = func(driver.Record) (*driver.Record, error) {
-		clock.Advance(2 * time.Hour)
-		return s.record(t, key), nil
-	}
-	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
-	_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-	var running *idempotent.InProgressError
-	if !errors.As(err, &running) || running.RetryAfter != 0 {
-		t.Errorf("got %#v, want InProgressError without a wait", err)
-	}
-}
-
-// A claim that leaves no time for the handler and cannot be released is reported:
-// the record waits until its lease ends.
-func TestUnreleasedClaimIsReported(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, clock := watch(), new(idempotenttest.Clock)
-		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
-		g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
-		_, err := idempotent.Do(clock.Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
-		if !errors.As(err, new(*idempotent.NoTimeError)) {
-			t.Errorf("got error %v, want NoTimeError", err)
-		}
-		if got := events.Kinds(); !slices.Equal(got, []event.Kind{event.Reserved, event.CompletionFailed}) {
-			t.Errorf("got events %v, want reserved and completion_failed", got)
-		}
-	})
-}
-
-// waits sends a request, with the time left, that finds another one running. It
-// returns when the request polled, measured from its start, and how long it took.
-func waits(t *testing.T, s *watched, left time.Duration, optFns ...func(*idempotent.Options)) (looks []time.Duration, took time.Duration, err error) {
-	t.Helper()
-	key, start := newKey(), time.Now()
-	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-	s.get = func() (*driver.Record, error) {
-		looks = append(looks, time.Since(start))
-		return s.record(t, key), nil
-	}
-	g, _ := newGuardOver(t, s, optFns...)
-	ctx, cancel := context.WithTimeout(t.Context(), left)
-	defer cancel()
-	_, err = idempotent.Do(ctx, g, key, forbidden(t))
-	return looks, time.Since(start), err
-}
-
-func waitFor(d time.Duration) func(*idempotent.Options) {
-	return func(o *idempotent.Options) { o.WaitFor = d }
-}
-
 // A waiting request polls after about 50 ms and then less and less often, down to
-// once a second, with Get only and for as long as WaitFor. A long wait does not
-// count as contention.
+// once a second, with Get only. It waits as long as WaitFor, and ends before the handler's
+// own time would end, half a second before the deadline. A long wait does not count as contention.
 func TestWaitingLooksEverLessOften(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const patience = 20 * time.Second
-		s := watch()
-		looks, took, err := waits(t, s, time.Hour, waitFor(patience))
-		if !errors.As(err, new(*idempotent.InProgressError)) || took > patience || took < patience-1500*time.Millisecond {
-			t.Errorf("got error %v after %s, want InProgressError after about %s", err, took, patience)
-		}
-		pause, before := 50*time.Millisecond, time.Duration(0)
-		for i, at := range looks {
-			if d := at - before; d < pause/2 || d >= pause*3/2 {
-				t.Errorf("poll %d came %s after the one before, want half to one and a half of %s", i+1, d, pause)
+	for _, row := range []struct{ left, patience, atLeast, atMost time.Duration }{
+		{time.Hour, 20 * time.Second, 18500 * ms, 20 * time.Second},
+		{10 * time.Second, time.Hour, 8 * time.Second, 9500 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, waitFor(row.patience), func(o *idempotent.Options) { o.Now = time.Now })
+			f.holds(*running(time.Hour))
+			var looks []time.Duration
+			began := time.Now()
+			f.on(driver.OpGet, func(c *call) {
+				looks = append(looks, time.Since(began))
+				c.do()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), row.left)
+			defer cancel()
+			_, err := idempotent.Do(ctx, f.guard, f.key, forbidden(t))
+			if took := time.Since(began); !errors.As(err, new(*idempotent.InProgressError)) || took < row.atLeast || took > row.atMost {
+				t.Errorf("got error %v after %s, want InProgressError after about %s", err, took, row.atMost)
 			}
-			pause, before = min(pause*3/2, time.Second), at
-		}
-		wantCalls(t, s, append([]string{"insert"}, slices.Repeat([]string{"get"}, len(looks))...)...)
-	})
+			pause, before := 50*ms, time.Duration(0)
+			for i, at := range looks {
+				if d := at - before; d < pause/2 || d >= pause*3/2 {
+					t.Errorf("poll %d came %s after the one before, want half to one and a half of %s", i+1, d, pause)
+				}
+				pause, before = min(pause*3/2, time.Second), at
+			}
+			if want := append([]string{"insert"}, slices.Repeat([]string{"get"}, len(looks))...); !slices.Equal(f.calls, want) {
+				t.Errorf("calls %v", f.calls)
+			}
+		})
+	}
 }
 
-// F52: waiting ends when the handler's own time would end.
-func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
+// A request whose caller leaves while it waits is refused at once.
+func TestCallerLeavesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const left = 10 * time.Second // of which half a second is reserved
-		_, took, err := waits(t, watch(), left, waitFor(time.Hour))
-		if !errors.As(err, new(*idempotent.InProgressError)) || took > left-500*time.Millisecond || took < left-2*time.Second {
-			t.Errorf("got error %v after %s, want InProgressError shortly before %s", err, took, left)
+		f := newFixture(t, waitFor(time.Minute), func(o *idempotent.Options) { o.Now = time.Now })
+		f.holds(*running(time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, cancel)
+		began := time.Now()
+		if _, err := idempotent.Do(ctx, f.guard, f.key, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) || time.Since(began) != 10*time.Second {
+			t.Errorf("got error %v after %s", err, time.Since(began))
+		}
+		if kinds := f.kinds(); kinds != "in_progress" {
+			t.Errorf("events %s", kinds)
 		}
 	})
 }
@@ -477,17 +452,17 @@ func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, key, other := watch(), newKey(), newKey()
-		for _, k := range []idempotent.Key{key, other} {
-			s.holds(t, k, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+		f := newFixture(t, waitFor(time.Minute), func(o *idempotent.Options) { o.Now = time.Now })
+		key, other := f.key, newKey()
+		for _, f.key = range []idempotent.Key{key, other} {
+			f.holds(*running(time.Hour))
 		}
-		g, _ := newGuardOver(t, s.inner, waitFor(time.Minute)) // s supports one request at a time
 		ask := func(k idempotent.Key) (waited time.Duration) {
-			start := time.Now()
-			if _, err := idempotent.Do(t.Context(), g, k, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) {
+			began := time.Now()
+			if _, err := idempotent.Do(t.Context(), f.guard, k, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) {
 				t.Errorf("got %v, want InProgressError", err)
 			}
-			return time.Since(start)
+			return time.Since(began)
 		}
 		for range 2 { // the second round shows that the first one has left
 			var wg sync.WaitGroup
@@ -506,90 +481,6 @@ func TestWaitingIsBounded(t *testing.T) {
 				t.Errorf("a request with another key waited %s", waited)
 			}
 			wg.Wait()
-		}
-	})
-}
-
-// A poll that fails ends the waiting and is reported.
-func TestWaitingEndsWithTheStore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, key, down := watch(), newKey(), errors.New("down")
-		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-		s.get = func() (*driver.Record, error) { return nil, down }
-		g, events := newGuardOver(t, s, waitFor(time.Minute))
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, down) {
-			t.Errorf("got error %v, want StoreError", err)
-		}
-		if got := events.Kinds(); !slices.Equal(got, []event.Kind{event.StoreError}) {
-			t.Errorf("got events %v, want store_error", got)
-		}
-	})
-}
-
-// A request that waited until its own time was over gets the state it waited for,
-// if that is an answer, and does not take over any record.
-func TestWaitedUntilTheEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for state, want := range map[driver.State]error{
-			driver.StateCompleted:  nil,
-			driver.StateInProgress: new(idempotent.InProgressError),
-			driver.StateRetryable:  new(idempotent.NoTimeError),
-			driver.StateUnknown:    new(idempotent.NoTimeError),
-		} {
-			const whole = 10 * time.Second
-			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-			s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-			s.get = func() (*driver.Record, error) {
-				clock.Advance(whole)
-				return s.change(t, key, func(r *driver.Record) {
-					r.State, r.Encoding, r.Result = state, "json", []byte(`"ch_1"`)
-				}), nil
-			}
-			g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
-			out, err := idempotent.DoOutcome(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
-			if !errtype.Matches(err, want) || out.Replayed != (want == nil) {
-				t.Errorf("%s: got %+v and %v, want %v", state, out, err, want)
-			}
-		}
-	})
-}
-
-// If the other request's record is gone by then, the waiting request gets no
-// answer.
-func TestWaitedForNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const whole = 10 * time.Second
-		s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-		s.get = func() (*driver.Record, error) {
-			clock.Advance(whole)
-			return nil, idempotent.ErrNoRecord
-		}
-		g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
-		if _, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// A request that comes when its time is over gets no answer, even if its outcome
-// is in the cache.
-func TestTooLateForTheCache(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now, o.CacheEntries = clock.Now, 10 })
-		for _, want := range []struct {
-			left time.Duration
-			err  error
-		}{{time.Minute, nil}, {time.Minute, nil}, {0, new(idempotent.NoTimeError)}} {
-			if _, err := idempotent.Do(clock.Invocation(t.Context(), want.left), g, key, charged); !errtype.Matches(err, want.err) {
-				t.Errorf("%s left: got %v, want %v", want.left, err, want.err)
-			}
 		}
 	})
 }

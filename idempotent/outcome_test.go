@@ -17,256 +17,91 @@ import (
 
 // A declaration in the error of an inner guarded call does not apply to the
 // operation around it: the inner NotExecuted is not about the outer handler's own
-// effects.
+// effects. Inside the outer handler it can be examined as usual.
 func TestInnerErrorsDeclareNothing(t *testing.T) {
 	t.Parallel()
-	for name, declared := range map[string]error{
-		"NotExecuted": idempotent.NotExecuted(errDown),
-		"Final":       idempotent.Final("declined", ""),
-		"Unknown":     idempotent.Unknown(errDown),
-	} {
-		for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
-			w := newFixture()
-			g := w.guard(t, func(o *idempotent.Options) { o.Recovery = recovery })
-			inner := newKey()
-			h := func(context.Context, string) (string, error) { return "", declared }
-			for call, outer := range map[string]func(context.Context) (string, error){
-				"Do":   func(ctx context.Context) (string, error) { return idempotent.Do(ctx, g, inner, returns(declared)) },
-				"Wrap": func(ctx context.Context) (string, error) { return idempotent.Wrap(g, keyOf(inner, nil), h)(ctx, "x") },
-				"the KeyFunc of Wrap": func(ctx context.Context) (string, error) {
-					return idempotent.Wrap(g, keyOf(inner, declared), h)(ctx, "x")
+	for recovery, want := range map[idempotent.Recovery]driver.State{idempotent.Reconcile: driver.StateUnknown, idempotent.Rerun: driver.StateRetryable} {
+		for _, declared := range []error{idempotent.NotExecuted(errDown), idempotent.Final("declined", "no funds"), idempotent.Unknown(errDown)} {
+			for call, inner := range map[string]func(*idempotent.Guard) handlerFunc{
+				"Do": func(g *idempotent.Guard) handlerFunc {
+					return func(ctx context.Context) (string, error) { return idempotent.Do(ctx, g, newKey(), returns(declared)) }
 				},
+				"Wrap":                wrapped(newKey(), nil, declared),
+				"the KeyFunc of Wrap": wrapped(newKey(), declared, nil),
 			} {
-				w.key, inner = newKey(), newKey()
-				_, err := w.do(t, g, outer)
-				want := driver.StateUnknown
-				if recovery == idempotent.Rerun {
-					want = driver.StateRetryable
-				}
-				if r := w.record(t); r.State != want || r.Reason != driver.ReasonHandlerError {
-					t.Errorf("inner %s of %s under %s: the outer record is %s (%s), want %s", name, call, recovery, r.State, r.Reason, want)
+				f := newFixture(t, func(o *idempotent.Options) { o.Recovery = recovery })
+				_, err := f.do(func(ctx context.Context) (string, error) {
+					v, err := inner(f.guard)(ctx)
+					if final := new(idempotent.FinalError); err.Error() != declared.Error() || errors.As(declared, &final) && !errors.As(err, &final) {
+						t.Errorf("%T of %s: the inner call returned %v", declared, call, err)
+					}
+					return v, err
+				})
+				if r := f.record(); r.State != want || r.Reason != driver.ReasonHandlerError {
+					t.Errorf("%T of %s under %s: the outer record is %s (%s), want %s", declared, call, recovery, r.State, r.Reason, want)
 				}
 				// The outermost caller gets the bare error, because Lambda reports its type.
 				if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", declared) || !errors.Is(err, declared) {
-					t.Errorf("inner %s of %s: the caller gets a %T", name, call, err)
+					t.Errorf("%T of %s: the caller gets a %T", declared, call, err)
 				}
 			}
 		}
 	}
 }
 
-// keyOf returns a KeyFunc that returns key and err.
-func keyOf(key idempotent.Key, err error) idempotent.KeyFunc[string] {
-	return func(context.Context, string) (idempotent.Key, error) { return key, err }
-}
-
-// Inside the outer handler the inner error can be examined as usual.
-func TestInnerErrorsCanBeExamined(t *testing.T) {
-	t.Parallel()
-	g, _ := newGuard(t)
-	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		_, err := idempotent.Do(ctx, g, newKey(), func(context.Context) (string, error) { return "", idempotent.Final("declined", "no funds") })
-		var final *idempotent.FinalError
-		if !errors.As(err, &final) || final.Code != "declined" || err.Error() != "declined: no funds" {
-			t.Errorf("the inner call returned %v", err)
-		}
-		key := newKey()
-		key.Fingerprint = idempotent.FingerprintBytes([]byte("first"))
-		_, _ = idempotent.Do(ctx, g, key, charged)
-		key.Fingerprint = idempotent.FingerprintBytes([]byte("second"))
-		if _, err := idempotent.Do(ctx, g, key, charged); !errors.As(err, new(*idempotent.MismatchError)) {
-			t.Errorf("the guard's own error: %v", err)
-		}
-		return "", nil
-	})
-}
-
-// Final and Unknown pass through a step. NotExecuted undoes the step and declares
-// nothing more for a handler that returns it unchanged.
-func TestStepErrorsAndDeclarations(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name     string
-		recovery idempotent.Recovery
-		err      error
-		state    driver.State
-		reason   driver.Reason
-		steps    int
-	}{
-		{"Final", idempotent.Reconcile, idempotent.Final("declined", ""), driver.StateCompleted, driver.ReasonFinal, 0},
-		{"wrapped Final", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.Final("declined", "")), driver.StateCompleted, driver.ReasonFinal, 0},
-		{"Unknown", idempotent.Resume, idempotent.Unknown(errDown), driver.StateUnknown, driver.ReasonUnknown, 1},
-		{"NotExecuted under Reconcile", idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown, driver.ReasonHandlerError, 0},
-		{"NotExecuted under Resume", idempotent.Resume, idempotent.NotExecuted(errDown), driver.StateRetryable, driver.ReasonHandlerError, 0},
-		{"wrapped NotExecuted", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.NotExecuted(errDown)), driver.StateRetryable, driver.ReasonHandlerError, 1},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
-		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", row.err })
-		})
-		if r := w.record(t); r.State != row.state || r.Reason != row.reason || len(r.Steps) != row.steps {
-			t.Errorf("%s: the record is %s (%s) with %d steps, want %s (%s) with %d", row.name, r.State, r.Reason, len(r.Steps), row.state, row.reason, row.steps)
-		}
-		if !errors.Is(err, row.err) || fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.err) {
-			t.Errorf("%s: the caller gets %T %v", row.name, err, err)
-		}
+// wrapped returns a handler that Wrap returns, whose KeyFunc and whose function return
+// these errors.
+func wrapped(key idempotent.Key, keyErr, err error) func(*idempotent.Guard) handlerFunc {
+	return func(g *idempotent.Guard) handlerFunc {
+		h := idempotent.Wrap(g, func(context.Context, string) (idempotent.Key, error) { return key, keyErr }, func(context.Context, string) (string, error) { return "", err })
+		return func(ctx context.Context) (string, error) { return h(ctx, "x") }
 	}
 }
 
-// A panic does not prove that nothing happened; it can declare an unknown
-// outcome.
-func TestPanicDeclaresNoProof(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		recovery idempotent.Recovery
-		value    any
-		state    driver.State
-	}{
-		{idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown},
-		{idempotent.Reconcile, idempotent.Final("x", ""), driver.StateUnknown},
-		{idempotent.Rerun, idempotent.NotExecuted(errDown), driver.StateRetryable},
-		{idempotent.Rerun, idempotent.Unknown(errDown), driver.StateUnknown},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery = row.recovery })
-		func() {
-			defer func() {
-				if got := recover(); got != row.value {
-					t.Errorf("the panic was raised again as %v", got)
-				}
-			}()
-			_, _ = w.do(t, g, func(context.Context) (string, error) { panic(row.value) })
-		}()
-		if r := w.record(t); r.State != row.state {
-			t.Errorf("%s, %T: the record is %s (%s), want %s", row.recovery, row.value, r.State, r.Reason, row.state)
-		}
-	}
-}
-
-// The log names an ignored declaration and what to return instead, once per guard
-// and kind, and never contains the error's text.
+// The log names an ignored declaration, or that none was made, and what to return instead,
+// once per guard and kind, and never contains the error's text.
 func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 	t.Parallel()
-	refused := fmt.Errorf("%w: sold out", idempotent.ErrNotApplied)
-	for _, row := range []struct {
-		name     string
+	inner := func(ctx context.Context) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		g, err := idempotent.New(e.Store(), func(o *idempotent.Options) { o.Logger = quiet })
+		return idempotent.Do(ctx, g, newKey(), returns(errors.Join(err, idempotent.NotExecuted(errDown))))
+	}
+	const reconcile, reruns = idempotent.Reconcile, idempotent.Rerun
+	none := idempotent.NotExecuted(errDown)
+	for name, row := range map[string]struct {
 		recovery idempotent.Recovery
-		handler  func(context.Context) (string, error)
+		handler  handlerFunc
 		says     string // empty: nothing is logged
 	}{
-		{"wrapped", idempotent.Rerun, returns(fmt.Errorf("secret: %w", idempotent.NotExecuted(errDown))), "counts only as the outermost error"},
-		{"joined", idempotent.Rerun, returns(errors.Join(errDown, idempotent.NotExecuted(errDown))), "counts only as the outermost error"},
-		{"after a step", idempotent.Rerun, func(ctx context.Context) (string, error) {
-			_, _ = idempotent.Step(ctx, "s", charged)
-			return "", idempotent.NotExecuted(errDown)
-		}, "before any step has begun"},
-		{"of an inner operation", idempotent.Rerun, func(ctx context.Context) (string, error) {
-			e, _ := idempotent.FromContext(ctx)
-			g, err := idempotent.New(e.Store(), func(o *idempotent.Options) { o.Logger = quiet })
-			if err != nil {
-				t.Error(err)
-			}
-			return idempotent.Do(ctx, g, newKey(), returns(idempotent.NotExecuted(errDown)))
-		}, "the outermost error of the handler itself"},
-		{"of a step", idempotent.Rerun, func(ctx context.Context) (string, error) {
-			return idempotent.Step(ctx, "s", returns(idempotent.NotExecuted(errDown)))
-		}, "return idempotent.NotExecuted(err)"},
-		{"no declaration", idempotent.Reconcile, returns(errDown), "left its record unknown"},
-		{"a refused transaction", idempotent.Reconcile, returns(refused), "declare Rerun, or return idempotent.NotExecuted(err)"},
-		{"a refused transaction under Rerun", idempotent.Rerun, returns(refused), ""},
-		{"declared", idempotent.Reconcile, returns(idempotent.NotExecuted(refused)), ""},
-		{"no declaration under Rerun", idempotent.Rerun, returns(errDown), ""},
+		"wrapped":                            {reruns, returns(fmt.Errorf("secret: %w", none)), "counts only as the outermost error"},
+		"joined":                             {reruns, returns(errors.Join(errDown, none)), "counts only as the outermost error"},
+		"after a step":                       {reruns, stepping(nil, instead(none)), "before any step has begun"},
+		"of an inner operation":              {reruns, inner, "the outermost error of the handler itself"},
+		"of a step":                          {reruns, stepping(none, same), "return idempotent.NotExecuted(err)"},
+		"no declaration":                     {reconcile, returns(errors.New("secret")), "left its record unknown"},
+		"a refused transaction":              {reconcile, refused(same), "declare Rerun, or return idempotent.NotExecuted(err)"},
+		"a refused transaction under Rerun":  {reruns, refused(same), ""},
+		"a refused transaction, declared":    {reconcile, refused(idempotent.NotExecuted), ""},
+		"declared":                           {reconcile, returns(none), ""},
+		"declared Unknown":                   {reconcile, returns(idempotent.Unknown(errDown)), ""},
+		"no declaration, which Rerun allows": {reruns, returns(errDown), ""},
 	} {
 		var log bytes.Buffer
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) {
+		f := newFixture(t, func(o *idempotent.Options) {
 			o.Recovery, o.Logger = row.recovery, slog.New(slog.NewTextHandler(&log, nil))
 		})
 		for range 2 {
-			w.key = newKey()
-			_, _ = w.do(t, g, row.handler)
+			f.key = newKey()
+			_, _ = f.do(row.handler)
 		}
 		text := log.String()
 		if lines := strings.Count(text, "\n"); (row.says == "") != (lines == 0) || lines > 1 || !strings.Contains(text, row.says) || strings.Contains(text, "secret") {
-			t.Errorf("%s: logged %q, want one line that contains %q", row.name, text, row.says)
+			t.Errorf("%s: logged %q, want one line that contains %q", name, text, row.says)
 		}
-	}
-}
-
-func returns(err error) func(context.Context) (string, error) {
-	return func(context.Context) (string, error) { return "", err }
-}
-
-// The refusal of a transaction is not about what the handler did before it.
-func TestRefusedTransactionDeclaresNothing(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		recovery idempotent.Recovery
-		wrap     func(error) error
-		state    driver.State
-		runs     bool
-	}{
-		{idempotent.Reconcile, func(err error) error { return err }, driver.StateUnknown, false},
-		{idempotent.Reconcile, idempotent.NotExecuted, driver.StateRetryable, true},
-		{idempotent.Resume, func(err error) error { return err }, driver.StateRetryable, true},
-		{idempotent.Rerun, func(err error) error { return err }, driver.StateRetryable, true},
-	} {
-		w := newFixture()
-		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
-		refuse := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errRefused }
-		_, err := w.do(t, g, func(ctx context.Context) (string, error) { return "", row.wrap(commit(ctx, "x", refuse)) })
-		if !errors.Is(err, idempotent.ErrNotApplied) {
-			t.Errorf("%s: the caller gets %v", row.recovery, err)
-		}
-		if r := w.record(t); r.State != row.state {
-			t.Errorf("%s: the record is %s (%s), want %s", row.recovery, r.State, r.Reason, row.state)
-		}
-		ran := false
-		_, err = w.do(t, g, func(context.Context) (string, error) { ran = true; return "", nil })
-		if ran != row.runs || (err == nil) != row.runs {
-			t.Errorf("%s: the next request ran: %t, %v", row.recovery, ran, err)
-		}
-	}
-}
-
-// A disabled guard logs that once.
-func TestDisabledIsLogged(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil)) })
-	for range 2 {
-		if _, err := idempotent.Do(t.Context(), g, newKey(), charged); err != nil {
-			t.Fatal(err)
-		}
-		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled") {
+		if name == "no declaration" && (!strings.Contains(text, "operation=charge") || !strings.Contains(text, "*errors.errorString") || !strings.Contains(text, "NotExecuted")) {
 			t.Errorf("logged %q", text)
 		}
-	}
-}
-
-// A nil guard panics with a message that says what to do.
-func TestNilGuard(t *testing.T) {
-	t.Parallel()
-	var g *idempotent.Guard
-	for name, use := range map[string]func(){
-		"Do":               func() { _, _ = idempotent.Do(t.Context(), g, newKey(), charged) },
-		"With":             func() { _, _ = g.With() },
-		"Resolve":          func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
-		"Pending":          func() { _ = g.Pending(driver.Record{}) },
-		"StoredOutcome":    func() { _, _, _ = g.StoredOutcome(t.Context(), driver.Record{}) },
-		"Forget":           func() { _ = g.Forget(t.Context(), newKey().RecordID(), idempotent.ForgetRequest{}) },
-		"Requeue":          func() { _ = g.Requeue(t.Context(), newKey().RecordID()) },
-		"RequeueExhausted": func() { _, _ = g.RequeueExhausted(t.Context()) },
-	} {
-		func() {
-			defer func() {
-				if text, _ := recover().(string); !strings.Contains(text, name+": the guard is nil; create one with New") {
-					t.Errorf("%s: panicked with %q", name, text)
-				}
-			}()
-			use()
-		}()
 	}
 }
 
@@ -293,14 +128,9 @@ func TestDeclarationOfAnError(t *testing.T) {
 		"Final, joined":               {errors.Join(final, errDown), false, false, false},
 		"a nil pointer to FinalError": {(*idempotent.FinalError)(nil), false, false, false},
 	} {
-		if got := idempotent.IsNotExecuted(row.err); got != row.notExecuted {
-			t.Errorf("%s: IsNotExecuted returned %t", name, got)
-		}
-		if got := idempotent.IsUnknown(row.err); got != row.unknown {
-			t.Errorf("%s: IsUnknown returned %t", name, got)
-		}
-		if got, ok := idempotent.AsFinal(row.err); ok != row.final || ok && got != final {
-			t.Errorf("%s: AsFinal returned %v, %t", name, got, ok)
+		got, isFinal := idempotent.AsFinal(row.err)
+		if isFinal && got != final || isFinal != row.final || idempotent.IsNotExecuted(row.err) != row.notExecuted || idempotent.IsUnknown(row.err) != row.unknown {
+			t.Errorf("%s: IsNotExecuted returned %t, IsUnknown %t, AsFinal %v, %t", name, idempotent.IsNotExecuted(row.err), idempotent.IsUnknown(row.err), got, isFinal)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"reflect"
@@ -87,27 +86,21 @@ func (s *scanned) Abandoned(ctx context.Context, now time.Time, handle func([]dr
 	return s.result, nil
 }
 
-// newScanned returns a store with n abandoned runs of each operation.
-func newScanned(t *testing.T, n int, operations ...string) (*scanned, *stranded) {
+// newScanned returns a store with n abandoned runs of each operation, and a fixture over it.
+func newScanned(t *testing.T, n int, operations ...string) (*scanned, *fixture) {
 	t.Helper()
-	s := newStranded(t)
-	scan := &scanned{Store: s.Store}
-	s.guard, s.events = newGuardOver(t, scan, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	f := newFixture(t)
+	scan := &scanned{Store: f.Store}
+	f = f.over(scan)
 	for _, operation := range operations {
-		for i := range n {
-			key := newKey()
-			key.Operation, key.ID = operation, fmt.Sprint(operation, i)
-			var left *driver.Record
-			_, _ = idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(context.Context) (string, error) {
-				left = record(t, s, key)
-				return "", nil
-			})
-			if met, err := s.Replace(t.Context(), *left, record(t, s, key).Version); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
+		for range n {
+			f.key = newKey()
+			f.key.Operation = operation
+			f.dies(nil)
 		}
 	}
-	return scan, s
+	f.kinds()
+	return scan, f
 }
 
 // states counts the records of a store by their states.
@@ -134,7 +127,8 @@ func TestReconcileScans(t *testing.T) {
 		scan.result = driver.Scanned{Items: 10, ReadUnits: 5, Began: s.clock.Now()}
 		reconcile := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})
 		report, err := reconcile(s.clock.Invocation(t.Context(), time.Minute))
-		if err != nil || report.String() != "10 due, 10 marked unknown" || report.Pending != 10 || report.Oldest.IsZero() || report.Operations["refund"].Pending != 5 || !report.Listed {
+		if err != nil || report.String() != "10 due, 10 marked unknown" || report.Pending != 10 ||
+			report.Oldest.IsZero() || report.Operations["refund"].Pending != 5 || !report.Listed {
 			t.Errorf("%s, %d wait (%v), %v", report, report.Pending, report.Operations, err)
 		}
 		if report.Scan != scan.result {
@@ -167,7 +161,7 @@ func TestReconcileScan_Operations(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		scan, s := newScanned(t, 3, "charge", "refund")
 		if lists {
-			s.guard, s.events = newGuardOver(t, scan.Store, func(o *idempotent.Options) { o.Now = s.clock.Now })
+			s = s.over(scan.Store)
 		}
 		s.clock.Advance(time.Minute)
 		want := "3 due, 3 marked unknown, 3 of other operations processed after their lease"
@@ -180,31 +174,37 @@ func TestReconcileScan_Operations(t *testing.T) {
 			}
 			return idempotent.Later(time.Hour), nil
 		}
-		report := s.reconcile(t, resolve, func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} })
+		report := s.reconcile(resolve, func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} })
 		if states := scan.states(t); report.String() != want || report.Pending != 3 || len(report.Operations) != 1 || states[driver.StateUnknown] != 6 {
 			t.Errorf("lists %t: %s, %d wait, %v; the records are %v", lists, report, report.Pending, report.Operations, states)
 		}
 	}
 }
 
-// A slow store does not let the scan use the time of the records that are due.
+// A slow store does not let the scan use the time of the records that are due. Without time
+// for all records of a page, the page is refused, so the store passes it again.
 func TestReconcileScan_LeavesTime(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 0)
-	s.unknowns(t, 20)
+	one := func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 }
+	_, f := newScanned(t, 0)
+	f.unknowns(20)
 	for range 100 {
-		s.leave(t, atOnce)
+		f.key = newKey()
+		f.dies(nil)
 	}
-	s.clock.Advance(time.Hour)
-	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
-		s.clock.Advance(100 * time.Millisecond)
-		return nil, nil
-	})
-	g, events := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	report, err := idempotent.ReconcileDue(s.clock.Invocation(t.Context(), 10*time.Second), g, answer(idempotent.Resolved("x")),
-		func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
-	if err != nil || report.Completed != 20 || report.MarkedUnknown < 40 || report.MarkedUnknown > 50 || report.Failed > 0 || events.Count(event.StoreError) > 0 {
+	f.clock.Advance(time.Hour)
+	f.on(driver.OpGet, slow(100*ms))
+	report, err := idempotent.ReconcileDue(f.invocation(), f.guard, answer(idempotent.Resolved("x")), one)
+	if err != nil || report.Completed != 20 || report.MarkedUnknown < 40 || report.MarkedUnknown > 50 || report.Failed > 0 || f.events.Count(event.StoreError) > 0 {
 		t.Errorf("%s, %v", report, err)
+	}
+
+	scan, f := newScanned(t, 4, "charge")
+	f.clock.Advance(time.Minute)
+	f.on(driver.OpGet, slow(20*time.Second))
+	report, err = idempotent.ReconcileDue(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(idempotent.Later(time.Hour)), one)
+	if err != nil || !scan.refused || report.MarkedUnknown != 2 || !report.Incomplete || report.Pending != 4 {
+		t.Errorf("%s, %v; the last page was refused: %t", report, err, scan.refused)
 	}
 }
 
@@ -212,60 +212,64 @@ func TestReconcileScan_LeavesTime(t *testing.T) {
 // found again.
 func TestReconcileScan_IsCutOff(t *testing.T) {
 	t.Parallel()
-	for _, call := range []driver.Op{driver.OpGet, driver.OpReplace} {
+	for _, op := range []driver.Op{driver.OpGet, driver.OpReplace} {
 		synctest.Test(t, func(t *testing.T) {
-			scan := &scanned{Store: memstore.New()}
-			key := newKey()
-			entered := false
-			g, events := newGuardOver(t, idempotenttest.Intercept(scan, func(ctx context.Context, c *idempotenttest.StoreCall) {
-				switch {
-				case entered && c.Op == driver.OpReplace:
-					c.Err = errDown
-				case c.Op == call:
-					<-ctx.Done()
-					c.Err = ctx.Err()
-				default:
-					c.Do(ctx)
-				}
-			}))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, _ = idempotent.Do(ctx, g, key, func(context.Context) (string, error) {
-				entered = true
-				return "", nil
+			f := newFixture(t)
+			f.dies(nil)
+			f.clock.Advance(time.Minute)
+			f = f.over(&scanned{Store: f.Store}, fixed(f.clock.Now()))
+			f.on(op, func(c *call) {
+				<-c.ctx.Done()
+				c.Err = c.ctx.Err()
 			})
-			cancel()
-			entered = false
-			time.Sleep(time.Minute)
-			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			report, err := idempotent.ReconcileDue(ctx, g, answer(notExecuted))
-			if err != nil || report.Failed > 0 || !report.Incomplete || report.Pending != 1 || events.Count(event.StoreError) > 0 {
-				t.Errorf("%s: %s, %d wait, %v, events %s", call, report, report.Pending, err, events.Kinds())
+			began := time.Now()
+			report, err := idempotent.ReconcileDue(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(notExecuted))
+			if kinds := f.kinds(); err != nil || report.Failed > 0 || !report.Incomplete || report.Pending != 1 || kinds != "" {
+				t.Errorf("%s: %s, %d wait, %v, events %s", op, report, report.Pending, err, kinds)
 			}
-			if left, _ := ctx.Deadline(); time.Until(left) < 25*time.Second {
-				t.Errorf("%s: %s are left for the records that are due", call, time.Until(left))
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("%s: the run took %s", op, took)
 			}
 		})
 	}
 }
 
-// A dry run scans without a trace and writes nothing.
+// damagedScan is a store whose scan cannot read its first record.
+type damagedScan struct{ *scanned }
+
+func (d damagedScan) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		if yield(driver.Listed{ID: newKey().RecordID()}, errDown) {
+			d.scanned.Running(ctx)(yield)
+		}
+	}
+}
+
+// A dry run scans without a trace and writes nothing. It counts a record that cannot be
+// read, goes on with the others, and ends with its time.
 func TestReconcileScan_DryRun(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 3, "charge")
-	dry := func() (idempotent.Report, error) {
-		return idempotent.ReconcileDue(t.Context(), s.guard, nil, func(o *idempotent.ReconcileOptions) { o.DryRun, o.SweepOnly = true, true })
+	scan, f := newScanned(t, 6, "charge")
+	dry := func(f *fixture, left time.Duration) (idempotent.Report, error) {
+		return idempotent.ReconcileDue(f.clock.Invocation(t.Context(), left), f.guard, nil, sweepOnly, func(o *idempotent.ReconcileOptions) { o.DryRun, o.Concurrency = true, 1 })
 	}
-	if report, err := dry(); report.Due != 0 || err != nil {
+	if report, err := dry(f, time.Minute); report.Due != 0 || err != nil {
 		t.Errorf("before the lease ends: %s, %v", report, err)
 	}
-	s.clock.Advance(time.Minute)
-	report, err := dry()
-	if states := scan.states(t); err != nil || report.MarkedUnknown != 3 || report.Pending != 3 || states[driver.StateInProgress] != 3 || scan.scans != 0 {
+	f.clock.Advance(time.Minute)
+	report, err := dry(f, time.Minute)
+	if states := scan.states(t); err != nil || report.MarkedUnknown != 6 || report.Pending != 6 || states[driver.StateInProgress] != 6 || scan.scans != 0 {
 		t.Errorf("%s, %d wait, %v; the records are %v; %d scans that the store remembers", report, report.Pending, err, states, scan.scans)
 	}
+	if report, err := dry(f.over(damagedScan{scan}), time.Minute); err != nil || report.String() != "7 due, 6 marked unknown, 1 stale" {
+		t.Errorf("with one that cannot be read: %s, %v", report, err)
+	}
+	f.on(driver.OpGet, slow(20*time.Second))
+	if report, err := dry(f, 100*time.Second); err != nil || report.Due != 4 || report.MarkedUnknown != 3 {
+		t.Errorf("with time for three in the first half: %s, %v; want the fourth to end the scan", report, err)
+	}
 	scan.err = errDown
-	if _, err := dry(); !errors.Is(err, errDown) {
+	if _, err := dry(f, time.Minute); !errors.Is(err, errDown) {
 		t.Errorf("a scan that fails: %v", err)
 	}
 }
@@ -274,74 +278,34 @@ func TestReconcileScan_DryRun(t *testing.T) {
 // returned and reported.
 func TestReconcileScan_Fails(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 2, "charge")
-	s.clock.Advance(time.Minute)
-	s.reconcile(t, answer(idempotent.Resolved("x"))) // marks them
-	s.clock.Advance(time.Minute)
+	scan, f := newScanned(t, 2, "charge")
+	f.clock.Advance(time.Minute)
+	f.reconcile(answer(idempotent.Resolved("x"))) // marks them
+	f.clock.Advance(time.Minute)
 	scan.err = errDown
-	report, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Resolved("x")))
-	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || failed.Op != driver.OpListDue || !errors.Is(err, errDown) || report.Completed != 2 || !report.Listed {
-		t.Errorf("%s, %v", report, err)
-	}
-	if s.events.Count(event.StoreError) != 1 {
-		t.Errorf("%d events of store errors", s.events.Count(event.StoreError))
-	}
-}
-
-// Without time for all records of a page, the page is refused, so the store passes
-// it again.
-func TestReconcileScan_OutOfTime(t *testing.T) {
-	t.Parallel()
-	scan, s := newScanned(t, 4, "charge")
-	s.clock.Advance(time.Minute)
-	ctx := s.clock.Invocation(t.Context(), time.Minute)
-	slow := answering(scan, driver.OpGet, func(driver.Record) (*driver.Record, error) {
-		s.clock.Advance(20 * time.Second)
-		return nil, nil
-	})
-	g, _ := newGuardOver(t, slow, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	report, err := idempotent.ReconcileDue(ctx, g, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
-	if err != nil || !scan.refused || report.MarkedUnknown != 2 || !report.Incomplete || report.Pending != 4 {
-		t.Errorf("%s, %v; the last page was refused: %t", report, err, scan.refused)
+	report, err := idempotent.ReconcileDue(t.Context(), f.guard, answer(idempotent.Resolved("x")))
+	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || failed.Op != driver.OpListDue ||
+		!errors.Is(err, errDown) || report.Completed != 2 || !report.Listed || f.events.Count(event.StoreError) != 1 {
+		t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
 	}
 }
 
 // A position of the scan that was replaced is reported each time, as an event and in
-// the log.
-func TestReconcileScan_PositionReplaced(t *testing.T) {
+// the log. A scan that is late is logged once.
+func TestReconcileScan_IsLogged(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 0)
+	scan, f := newScanned(t, 0)
 	var log bytes.Buffer
-	g, events := newGuardOver(t, scan, func(o *idempotent.Options) {
-		o.Now, o.Logger = s.clock.Now, slog.New(slog.NewTextHandler(&log, nil))
-	})
-	for run, replaced := range []string{"", "its pass began in the future"} {
-		scan.result.Replaced = replaced
-		if report, err := idempotent.ReconcileDue(t.Context(), g, answer(notExecuted)); err != nil || report.Scan.Replaced != replaced {
+	f = f.over(scan, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	reconcile := idempotent.Reconciler(f.guard, map[string]idempotent.ResolveFunc{"charge": answer(notExecuted)})
+	for run, result := range []driver.Scanned{{}, {Replaced: "its pass began in the future", Late: true}, {Replaced: "its pass began in the future", Late: true}} {
+		scan.result = result
+		if report, err := reconcile(t.Context()); err != nil || report.Scan != result {
 			t.Errorf("%+v, %v", report.Scan, err)
 		}
-		if n := strings.Count(log.String(), "its pass began in the future"); n != run || events.Count(event.StoreError) != run {
-			t.Errorf("after run %d: events %s, logged %q", run, events.Kinds(), log.String())
-		}
-	}
-}
-
-// A scan that is late is logged once.
-func TestReconciler_LogsALateScan(t *testing.T) {
-	t.Parallel()
-	scan, s := newScanned(t, 0)
-	var log bytes.Buffer
-	g, _ := newGuardOver(t, scan, func(o *idempotent.Options) {
-		o.Now, o.Logger = s.clock.Now, slog.New(slog.NewTextHandler(&log, nil))
-	})
-	reconcile := idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{"charge": answer(notExecuted)})
-	for run, late := range []bool{false, true, true} {
-		scan.result.Late = late
-		if _, err := reconcile(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(log.String(), "takes longer than its interval"); n != min(1, run) {
-			t.Errorf("after run %d the log has %d lines", run, n)
+		replaced, late := strings.Count(log.String(), "its pass began in the future"), strings.Count(log.String(), "takes longer than its interval")
+		if replaced != run || f.events.Count(event.StoreError) != run || late != min(1, run) {
+			t.Errorf("after run %d: events %s, logged %q", run, f.events.Kinds(), log.String())
 		}
 	}
 }
@@ -395,4 +359,49 @@ func TestObserverReceivesReports(t *testing.T) {
 			t.Errorf("logged %s", text)
 		}
 	}
+}
+
+// slowList is a store with a long list. It calls read before each entry.
+type slowList struct {
+	*memstore.Store
+	read func()
+}
+
+func (s *slowList) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		for range 20 {
+			if s.read(); !yield(driver.Listed{ID: newKey().RecordID(), State: driver.StateUnknown}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A list takes at most half of the time, by the clock of the guard.
+func TestReconcileListEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	f, read := newFixture(t), 0
+	f = f.over(&slowList{f.Store, func() { f.clock.Advance(time.Second); read++ }})
+	report, err := idempotent.ReconcileDue(f.invocation(), f.guard, answer(notExecuted))
+	if !report.Incomplete || err == nil || read != 5 {
+		t.Errorf("%s, %v; %d entries were read", report, err, read)
+	}
+}
+
+// A list that the end of its time cuts off is no failure of the store.
+func TestReconcileListIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, fixed(time.Now()))
+		f.on(driver.OpListDue, func(c *call) {
+			<-c.ctx.Done()
+			c.Err = c.ctx.Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		report, err := idempotent.ReconcileDue(ctx, f.guard, answer(notExecuted))
+		if !report.Incomplete || errors.As(err, new(*idempotent.StoreError)) || f.events.Count(event.StoreError) != 0 {
+			t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
+		}
+	})
 }

@@ -6,172 +6,41 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/idempotent/memstore"
 )
-
-// A clone is equal, including whether there is a result, and a change to the
-// clone does not change the record.
-func TestRecordClone(t *testing.T) {
-	t.Parallel()
-	for _, result := range [][]byte{nil, {}, []byte("ch_1")} {
-		r := driver.Record{ID: "charge#key", Result: result, Ref: "orders/1"}
-		c := r.Clone()
-		if !reflect.DeepEqual(*c, r) {
-			t.Errorf("got %+v, want %+v", *c, r)
-		}
-		if c.Ref = ""; len(c.Result) > 0 {
-			c.Result[0] = 'x'
-		}
-		if string(r.Result) != string(result) || len(result) > 0 && r.Result[0] != 'c' || r.Ref != "orders/1" {
-			t.Errorf("a change to the clone changed the record to %+v", r)
-		}
-	}
-}
 
 // An event about a record reports the recovery with which the record was claimed,
 // whatever the reporting code declares.
 func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	t.Parallel()
-	store, key := memstore.New(), newKey()
-	rerun, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
-	reconcile, events := newGuardOver(t, store)
-	_, err := idempotent.Do(t.Context(), rerun, key, func(ctx context.Context) (string, error) {
-		_, err := idempotent.Do(ctx, reconcile, key, forbidden(t))
+	rerun := newFixture(t, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	reconcile := rerun.with()
+	if _, err := rerun.do(func(context.Context) (string, error) {
+		_, err := reconcile.do(forbidden(t))
 		if !errors.As(err, new(*idempotent.InProgressError)) {
 			t.Errorf("the second request: got error %v, want InProgressError", err)
 		}
 		return "ch_1", nil
-	})
-	if err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range events.Events() {
+	for _, e := range reconcile.events.Events() {
 		if e.Recovery != idempotent.Rerun {
 			t.Errorf("the event %s has the recovery %s, want that of the record: %s", e.Kind, e.Recovery, idempotent.Rerun)
 		}
 	}
-	if n := events.Count(event.InProgress); n != 1 {
-		t.Errorf("%d events %s, want 1", n, event.InProgress)
+	if kinds := reconcile.kinds(); kinds != "in_progress" {
+		t.Errorf("events %s", kinds)
 	}
 }
 
-// Since is when the record entered its state. Each change sets it again: an end of
-// a run, a takeover, and evidence.
-func TestSinceIsTheLastChange(t *testing.T) {
-	t.Parallel()
-	store, key, clock := memstore.New(), newKey(), &idempotenttest.Clock{}
-	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = clock.Now })
-	since := func() time.Time {
-		r, err := store.Get(t.Context(), key.RecordID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Since
-	}
-	request := func(h func(context.Context) (string, error)) {
-		clock.Advance(time.Hour)
-		_, _ = idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, key, h)
-	}
-	var times []time.Time
-	request(func(context.Context) (string, error) { return "", idempotent.NotExecuted(errors.New("busy")) })
-	times = append(times, since())
-	request(func(context.Context) (string, error) {
-		times = append(times, since())
-		clock.Advance(time.Hour)
-		return "", errors.New("no reply")
-	})
-	times = append(times, since())
-	clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("ch_1")); err != nil {
-		t.Fatal(err)
-	}
-	times = append(times, since())
-	for i := 1; i < len(times); i++ {
-		if d := times[i].Sub(times[i-1]); d < time.Hour || d > 2*time.Hour {
-			t.Errorf("retryable, in progress, unknown and completed since %s, want them an hour apart", times)
-		}
-	}
-}
-
-// By default reconciliation gives up a record seven days after it became unknown,
-// however often its resolver was called until then, and a released record after a
-// day.
-func TestDefaultAges(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[driver.State]int{driver.StateUnknown: 7 * 24, driver.StateRetryable: 24} {
-		w := newFixture()
-		since := w.clock.Now().UTC().Truncate(time.Millisecond)
-		r := driver.Record{ID: w.key.RecordID(), State: state, Recovery: idempotent.Resume, Created: since.Add(-30 * 24 * time.Hour), Since: since, Due: since, OpenSince: since}
-		if met, err := w.Insert(t.Context(), r, since); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
-		hours := 0
-		for !w.record(t).Exhausted && hours < 1000 {
-			hours++
-			w.clock.Advance(time.Hour)
-			if _, err := idempotent.ReconcileDue(t.Context(), w.guard(t), answer(idempotent.Later(time.Minute))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if hours != want {
-			t.Errorf("a record that is %s was given up after %d hours, want %d", state, hours, want)
-		}
-	}
-}
-
-// fixture is one store and one clock, with a guard for each party.
-type fixture struct {
-	*memstore.Store
-	clock *idempotenttest.Clock
-	key   idempotent.Key
-}
-
-func newFixture() *fixture {
-	return &fixture{memstore.New(), &idempotenttest.Clock{}, newKey()}
-}
-
-func (w *fixture) guard(t *testing.T, optFns ...func(*idempotent.Options)) *idempotent.Guard {
-	t.Helper()
-	g, _ := newGuardOver(t, w.Store, append([]func(*idempotent.Options){func(o *idempotent.Options) { o.Now = w.clock.Now }}, optFns...)...)
-	return g
-}
-
-func (w *fixture) record(t *testing.T) *driver.Record {
-	t.Helper()
-	return record(t, w.Store, w.key)
-}
-
-// do sends a request through g, as an invocation of ten seconds.
-func (w *fixture) do(t *testing.T, g *idempotent.Guard, h func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
-	t.Helper()
-	return idempotent.DoOutcome(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, h)
-}
-
-// dies leaves the store as a process leaves it that is killed at the end of
-// during.
-func (w *fixture) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
-	t.Helper()
-	store := watchOver(w.Store)
-	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, optFn)
-	_, _ = idempotent.Do(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, func(ctx context.Context) (string, error) {
-		during(ctx)
-		store.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
-		return "", errDown
-	})
-}
-
-func noAnswer(context.Context) (string, error) { return "", errDown }
-
-// The record stores what its operation declared, and every later writer follows
-// that, not its own options.
+// The record stores what its operation declared, but no defaults, and every later writer
+// follows that, not its own options. A request of the operation's code declares its options
+// again, because the new run is that code's work.
 func TestRecordKeepsTheDeclaration(t *testing.T) {
 	t.Parallel()
 	declare := func(o *idempotent.Options) {
@@ -179,46 +48,31 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 		o.Retention, o.UnresolvedRetention = 30*24*time.Hour, 90*24*time.Hour
 		o.Codec, o.ResultVersion = raw{}, "2"
 	}
-	w := newFixture()
+	f := newFixture(t, declare)
 	check := func(when string) {
 		t.Helper()
-		r := w.record(t)
+		r := f.record()
 		if r.Recovery != idempotent.Resume || !reflect.DeepEqual(r.StepNames, []string{"charge", "ship"}) || r.Codec != "raw" || r.ResultVersion != "2" ||
 			r.Retention != 30*24*time.Hour || r.UnresolvedRetention != 90*24*time.Hour {
 			t.Errorf("%s the record declares %+v", when, r)
 		}
 	}
-	w.dies(t, declare, func(context.Context) { check("claimed,") })
-	w.clock.Advance(time.Hour)
-	if _, err := idempotent.ReconcileDue(t.Context(), w.guard(t), answer(idempotent.Later(time.Minute))); err != nil {
-		t.Fatal(err)
-	}
+	f.dies(func(context.Context) { check("claimed,") })
+	f.clock.Advance(time.Hour)
+	f.with().reconcile(answer(idempotent.Later(time.Minute)))
 	check("swept,")
-	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.Equal(r.Since.Add(90*24*time.Hour)) {
+	if r := f.record(); r.State != driver.StateRetryable || !r.Expires.Equal(r.Since.Add(90*24*time.Hour)) {
 		t.Errorf("after the sweep, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Since))
 	}
-	// A request of the operation's code declares its options again, because the new
-	// run is that code's work.
-	if _, err := w.do(t, w.guard(t, declare, func(o *idempotent.Options) { o.Retention, o.ResultVersion = time.Hour, "3" }), noAnswer); err == nil {
-		t.Fatal("got no error")
-	}
-	if r := w.record(t); r.Retention != time.Hour || r.ResultVersion != "3" {
+	_, _ = f.do(noAnswer, func(o *idempotent.Options) { o.Retention, o.ResultVersion = time.Hour, "3" })
+	if r := f.record(); r.Retention != time.Hour || r.ResultVersion != "3" {
 		t.Errorf("after the takeover, the record declares %s and version %q", r.Retention, r.ResultVersion)
 	}
-}
 
-// Defaults are not stored in the record.
-func TestDefaultsAreNotStored(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	if _, err := w.do(t, w.guard(t), charged); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.record(t); r.Retention != 0 || r.UnresolvedRetention != 0 || r.Codec != "" || r.StepNames != nil {
-		t.Errorf("the record declares %+v", r)
-	}
-	if r := w.record(t); !r.Expires.Equal(r.Since.Add(24 * time.Hour)) {
-		t.Errorf("it expires %s after it was settled", r.Expires.Sub(r.Since))
+	f = newFixture(t)
+	_, _ = f.do(charged)
+	if r := f.record(); r.Retention != 0 || r.UnresolvedRetention != 0 || r.Codec != "" || r.StepNames != nil || !r.Expires.Equal(r.Since.Add(24*time.Hour)) {
+		t.Errorf("by default, the record declares %+v", r)
 	}
 }
 
@@ -232,91 +86,35 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 		{0, 30 * day, 30 * day},
 		{108 * time.Hour, time.Hour, 108 * time.Hour},
 	} {
-		for name, evidence := range map[string]func(*driver.Record) idempotent.Resolution{
-			"a result":     func(*driver.Record) idempotent.Resolution { return idempotent.Resolved("ch_1") },
-			"final":        func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedFinal("declined", "") },
-			"no result":    func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWithoutResult() },
-			"not executed": func(r *driver.Record) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token()) },
+		for name, evidence := range map[string]func(*fixture) idempotent.Resolution{
+			"a result":     func(*fixture) idempotent.Resolution { return idempotent.Resolved("ch_1") },
+			"no result":    func(*fixture) idempotent.Resolution { return idempotent.ResolvedWithoutResult() },
+			"not executed": (*fixture).notExecuted,
 		} {
-			w := newFixture()
-			_, _ = w.do(t, w.guard(t, func(o *idempotent.Options) { o.Retention = row.declared }), noAnswer)
-			w.clock.Advance(time.Hour)
-			g := w.guard(t, func(o *idempotent.Options) { o.Retention = row.settling })
-			if err := g.Resolve(t.Context(), w.key.RecordID(), evidence(w.record(t))); err != nil {
-				t.Fatal(err)
-			}
-			if got := w.record(t).Expires.Sub(w.clock.Now()).Round(time.Second); got != row.want {
+			f := newFixture(t, func(o *idempotent.Options) { o.Retention = row.declared })
+			_, _ = f.do(noAnswer)
+			f.clock.Advance(time.Hour)
+			f.with(func(o *idempotent.Options) { o.Retention = row.settling }).mustResolve(evidence(f))
+			if got := f.record().Expires.Sub(f.clock.Now()); got != row.want {
 				t.Errorf("declared %s, settled by %s, %s: retained for %s, want %s", row.declared, row.settling, name, got, row.want)
 			}
 		}
 	}
 }
 
-// Evidence is stored in the form that the operation's replays read, or refused. A
-// guard that sets a codec or version itself replaces the declared one.
-func TestEvidenceIsReplayable(t *testing.T) {
-	t.Parallel()
-	version := func(v string) func(*idempotent.Options) { return func(o *idempotent.Options) { o.ResultVersion = v } }
-	codec := func(o *idempotent.Options) { o.Codec = raw{} }
-	for name, row := range map[string]struct {
-		declare, settle, replay []func(*idempotent.Options)
-		evidence                idempotent.Resolution
-		refused                 string // text of the error
-	}{
-		"the record's version":        {declare: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
-		"a newer version of the code": {declare: fns(version("1")), settle: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
-		"another codec, not known":    {declare: fns(codec), evidence: idempotent.Resolved("ch_1"), refused: `codec "raw", which this guard does not have`},
-		"another codec, given":        {declare: fns(codec), replay: fns(codec), evidence: idempotent.ResolvedWith(raw{}, "ch_1")},
-		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `could not replay a result of the codec "raw"`},
-		"a newer codec of the code":   {settle: fns(codec), replay: fns(codec), evidence: idempotent.Resolved("ch_1")},
-	} {
-		w := newFixture()
-		_, _ = w.do(t, w.guard(t, row.declare...), noAnswer)
-		err := w.guard(t, row.settle...).Resolve(t.Context(), w.key.RecordID(), row.evidence)
-		if row.refused != "" {
-			if err == nil || !strings.Contains(err.Error(), row.refused) || w.record(t).State != driver.StateUnknown {
-				t.Errorf("%s: got error %v, want one that contains %q", name, err, row.refused)
-			}
-			// ResolvedWithoutResult can always be recorded.
-			if err := w.guard(t).Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedWithoutResult()); err != nil {
-				t.Errorf("%s: without a result: %v", name, err)
-			}
-			if _, err := w.do(t, w.guard(t, row.declare...), forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
-				t.Errorf("%s: a retry got error %v", name, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if out, err := w.do(t, w.guard(t, row.replay...), forbidden(t)); err != nil || out.Value != "ch_1" {
-			t.Errorf("%s: a retry got %q, %v", name, out.Value, err)
-		}
-	}
-}
-
-func fns(f ...func(*idempotent.Options)) []func(*idempotent.Options) { return f }
-
-// A sweeper and a takeover follow the record's recovery, whatever the sweeper's
-// own guard declares.
+// A sweeper follows the record's recovery, whatever the sweeper's own guard declares.
 func TestSweeperKeepsTheRecordsPromise(t *testing.T) {
 	t.Parallel()
-	for declared, want := range map[idempotent.Recovery]driver.State{
-		idempotent.Reconcile: driver.StateUnknown,
-		idempotent.Resume:    driver.StateRetryable,
-	} {
+	declares := func(r idempotent.Recovery) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"charge"} }
+	}
+	for declared, want := range map[idempotent.Recovery]driver.State{idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable} {
 		for _, sweeping := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun} {
-			w := newFixture()
-			options := func(r idempotent.Recovery) func(*idempotent.Options) {
-				return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"charge"} }
-			}
-			w.dies(t, options(declared), func(context.Context) {})
-			w.clock.Advance(time.Hour)
-			if _, err := idempotent.ReconcileDue(t.Context(), w.guard(t, options(sweeping)), answer(idempotent.Later(0))); err != nil {
-				t.Fatal(err)
-			}
-			if r := w.record(t); r.State != want || r.Recovery != declared {
+			f := newFixture(t, declares(declared))
+			f.dies(nil)
+			f.clock.Advance(time.Hour)
+			f.with(declares(sweeping)).sweep()
+			if r := f.record(); r.State != want || r.Recovery != declared {
 				t.Errorf("declared %s, swept by %s: %s under %s", declared, sweeping, r.State, r.Recovery)
 			}
 		}

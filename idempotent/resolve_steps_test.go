@@ -18,218 +18,79 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// A late webhook about the first attempt must not release the second one, whose
-// charge succeeded.
-func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	g := w.guard(t)
-	_, _ = w.do(t, g, noAnswer)
-	first := w.record(t).Token()
-	w.clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); err != nil {
-		t.Fatal(err)
-	}
-	charges := 0
-	var second string
-	_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
-		e, _ := idempotent.FromContext(ctx)
-		second = e.Token()
-		charges++
-		return "", errDown // the charge succeeded, and its reply was lost
-	})
-	w.clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); !errors.As(err, new(*idempotent.StaleEvidenceError)) {
-		t.Errorf("evidence about the first attempt: got error %v, want StaleEvidenceError", err)
-	}
-	if _, err := w.do(t, g, forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) || charges != 1 {
-		t.Errorf("a retry got error %v after %d charges", err, charges)
-	}
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(second)); err != nil || second == first {
-		t.Errorf("evidence about the second attempt: %v", err)
-	}
-}
+// Evidence about steps, and about records with steps.
 
-// The whole outcome can be reported once the handler can no longer be running.
-// Until then a webhook is refused, so that it cannot conflict with the handler's
-// own Commit.
-func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
-	t.Parallel()
-	for name, evidence := range map[string]idempotent.Resolution{
-		"a result":  idempotent.Resolved("by a webhook"),
-		"final":     idempotent.ResolvedFinal("declined", ""),
-		"no result": idempotent.ResolvedWithoutResult(),
-	} {
-		w := newFixture()
-		g := w.guard(t)
-		booked := false
-		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			var busy *idempotent.InProgressError
-			if err := g.Resolve(t.Context(), w.key.RecordID(), evidence); !errors.As(err, &busy) || !busy.Until.Equal(w.record(t).LeaseEnd) {
-				t.Errorf("%s, while the handler runs: got error %v, want InProgressError until the lease ends", name, err)
-			}
-			err := commit(ctx, "booked", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-				booked = true
-				return w.Replace(ctx, next, was)
-			})
-			return "booked", err
-		})
-		if err != nil || out.Value != "booked" || !booked {
-			t.Errorf("%s: the caller gets %q, %v; booked %t", name, out.Value, err, booked)
+// charges has the steps charge and ship, of which charge must be replayed.
+func charges(t *testing.T) handlerFunc {
+	return func(ctx context.Context) (string, error) {
+		charge, err := idempotent.Step(ctx, "charge", forbidden(t), atMostOnce)
+		if err != nil {
+			return "", err
 		}
+		return idempotent.Step(ctx, "ship", value(charge+" shipped"))
 	}
 }
 
-// Evidence about one step is recorded while the handler runs. The handler's own
-// Step gets it, and the handler reports its own outcome.
+// What a running handler makes of evidence about its step charge, which is recorded at
+// once: the step gets it, and the record keeps it.
 func TestStepEvidenceWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	g := w.guard(t, resume("charge", "ship"))
-	id := w.key.RecordID()
-	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		charge, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
-			// The webhook is faster than the provider's reply.
-			return "ch_reply", g.Resolve(t.Context(), id, idempotent.ResolvedStep("charge", "ch_webhook"))
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		if s, _ := w.record(t).Step("charge"); !s.Finished || s.By != driver.StepByEvidence || w.record(t).State != driver.StateInProgress {
-			t.Errorf("the step is %+v in a record that is %s", s, w.record(t).State)
-		}
-		shipped, err := idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return "sh_1", nil })
-		return charge + " " + shipped, err
-	})
-	if err != nil || out.Value != "ch_webhook sh_1" || !out.Stored {
-		t.Errorf("got %+v, %v", out, err)
-	}
-}
-
-// Evidence about a step lets the next request continue, if the recovery allows it
-// and the lease has ended. The client then gets the whole result, and the
-// remaining work is done.
-func TestStepEvidenceAfterACrash(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		declare func(*idempotent.Options)
-		mode    []func(*idempotent.StepOptions)
-		want    driver.State
+	webhook := idempotent.ResolvedStep("charge", "webhook")
+	for name, c := range map[string]struct {
+		handler func(ctx context.Context, f *fixture) (string, error)
+		value   string
+		err     error
 	}{
-		"Resume":                {resume("charge", "ship"), nil, driver.StateRetryable},
-		"Resume, AtMostOnce":    {resume("charge", "ship"), fnsStep(atMostOnce), driver.StateRetryable},
-		"Rerun, AtMostOnce":     {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, fnsStep(atMostOnce), driver.StateRetryable},
-		"Reconcile: it remains": {func(*idempotent.Options) {}, nil, driver.StateUnknown},
-	} {
-		w := newFixture()
-		g := w.guard(t, row.declare)
-		charged := 0
-		w.dies(t, row.declare, func(ctx context.Context) {
-			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { charged++; return "", errDown }, row.mode...)
-		})
-		w.clock.Advance(time.Hour)
-		if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true }); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if r := w.record(t); r.State != row.want {
-			t.Errorf("%s: the record is %s (%s), want %s", name, r.State, r.Reason, row.want)
-		}
-		if row.want != driver.StateRetryable {
-			if r := w.record(t); r.Due.IsZero() || !r.Expires.IsZero() {
-				t.Errorf("%s: due %s, expires %s", name, r.Due, r.Expires)
-			}
-			continue
-		}
-		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			charge, err := idempotent.Step(ctx, "charge", forbidden(t), row.mode...)
-			if err != nil {
-				return "", err
-			}
-			return idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return charge + " shipped", nil })
-		})
-		if err != nil || out.Value != "ch_1 shipped" || charged != 1 {
-			t.Errorf("%s: got %q, %v after %d charges", name, out.Value, err, charged)
-		}
-	}
-}
-
-func fnsStep(f ...func(*idempotent.StepOptions)) []func(*idempotent.StepOptions) { return f }
-
-// A CommitStep that finds evidence fails closed: the evidence does not contain
-// the writes that belong to the step.
-func TestCommitStepMeetsEvidence(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	g := w.guard(t, resume("order"))
-	booked := 0
-	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("order", "by evidence")); err != nil {
-			t.Fatal(err)
-		}
-		_, err := idempotent.CommitStep(ctx, "order", "by the run", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-			met, err := w.Replace(ctx, next, was)
-			if met == nil && err == nil {
-				booked++
-			}
-			return met, err
-		})
-		return "", err
-	})
-	if !errors.Is(err, idempotent.ErrNotApplied) || !errors.As(err, new(*idempotent.StepError)) || booked != 0 {
-		t.Errorf("got error %v with %d bookings, want the transaction refused", err, booked)
-	}
-	if s, _ := w.record(t).Step("order"); s.By != driver.StepByEvidence {
-		t.Errorf("the record lost the evidence: %+v", s)
-	}
-}
-
-// The mark of an AtMostOnce step finds the evidence about it: the step does not
-// run, and its result is the evidence, if that decodes.
-func TestStepMarkMeetsEvidence(t *testing.T) {
-	t.Parallel()
-	for evidence, replays := range map[any]int{"ch_webhook": 1, 5: 0} {
-		w := newFixture()
-		g, events := newGuardOver(t, w.Store, resume("charge"), func(o *idempotent.Options) { o.Now = w.clock.Now })
-		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
-			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", evidence)); err != nil {
-				t.Error(err)
-			}
-			v, err := idempotent.Step(ctx, "charge", never[string], atMostOnce)
-			if replays == 1 && (v != "ch_webhook" || err != nil) || replays == 0 && !errors.As(err, new(*idempotent.StepError)) {
-				t.Errorf("evidence %v: the step returned %q, %v", evidence, v, err)
+		"while the step runs": {func(ctx context.Context, f *fixture) (string, error) {
+			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "reply", f.resolve(webhook) })
+		}, "webhook", nil},
+		"before the mark of the step": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			return idempotent.Step(ctx, "charge", never[string], atMostOnce)
+		}, "webhook", nil},
+		"of another type": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			_, err := idempotent.Step(ctx, "charge", never[int], atMostOnce)
+			return "", err
+		}, "", new(idempotent.StepError)},
+		"found by a refused Commit": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			l := &ledger{fixture: f, plan: plan(applied, fails(errRefused))}
+			try{"done", errRefused}.check(t, "Commit", commit(ctx, "done", l.book))
+			return idempotent.Step(ctx, "charge", never[string])
+		}, "webhook", nil},
+		// The evidence does not contain the writes that belong to the step.
+		"a CommitStep": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			l := &ledger{fixture: f}
+			v, err := idempotent.CommitStep(ctx, "charge", "x", l.book)
+			if !errors.As(err, new(*idempotent.StepError)) || l.booked != 0 {
+				t.Errorf("CommitStep returned %v with %d bookings", err, l.booked)
 			}
 			return v, err
-		})
-		if events.Count(event.StepReplayed) != replays {
-			t.Errorf("evidence %v: events %s", evidence, events.Kinds())
-		}
-	}
-}
-
-// A step does not run if a Commit that was refused has found evidence about it.
-func TestStepEvidenceFoundByCommit(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	g := w.guard(t, resume("charge"))
-	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_webhook")); err != nil {
-			t.Error(err)
-		}
-		if err := commit(ctx, "done", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-			if w.record(t).Version != was {
-				return w.Replace(ctx, next, was)
+		}, "", idempotent.ErrNotApplied},
+		"found by the mark after a sweep": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			f.change(swept)
+			return idempotent.Step(ctx, "charge", never[string], atMostOnce)
+		}, "", new(idempotent.LeaseLostError)},
+		"found by a transaction after a sweep": {func(ctx context.Context, f *fixture) (string, error) {
+			f.mustResolve(webhook)
+			f.change(swept)
+			return idempotent.CommitStep(ctx, "charge", "x", f.Replace)
+		}, "", new(idempotent.LeaseLostError)},
+	} {
+		f := newFixture(t, resume("charge", "ship"))
+		_, _ = f.do(func(ctx context.Context) (string, error) {
+			v, err := c.handler(ctx, f)
+			if err == nil && v != c.value || !errtype.Matches(err, c.err) {
+				t.Errorf("%s: the step returned %q, %v; want %q, %v", name, v, err, c.value, c.err)
 			}
-			return nil, errRefused
-		}); !errors.Is(err, errRefused) {
-			t.Errorf("Commit: %v", err)
+			return "", errDown
+		})
+		if s, _ := f.record().Step("charge"); !s.Finished || s.By != driver.StepByEvidence || string(s.Result) != `"webhook"` {
+			t.Errorf("%s: the recorded step is %+v", name, s)
 		}
-		return idempotent.Step(ctx, "charge", never[string])
-	})
-	if err != nil || out.Value != "ch_webhook" {
-		t.Errorf("got %q, %v", out.Value, err)
 	}
 }
 
@@ -238,9 +99,8 @@ func TestStepEvidenceFoundByCommit(t *testing.T) {
 func TestStepEvidenceStaysWhileAnotherStepIsWritten(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]error{"done": nil, "not executed": idempotent.NotExecuted(errDown)} {
-		w := newFixture()
-		g := w.guard(t, resume("charge", "ship"))
-		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+		f := newFixture(t, resume("charge", "ship"))
+		_, _ = f.do(func(ctx context.Context) (string, error) {
 			begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -254,119 +114,42 @@ func TestStepEvidenceStaysWhileAnotherStepIsWritten(t *testing.T) {
 				}
 			}()
 			<-begun
-			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", map[string]int{"webhook": 1})); err != nil {
-				t.Error(err)
-			}
-			if _, err := idempotent.Step(ctx, "ship/1", charged); err != nil {
+			f.mustResolve(idempotent.ResolvedStep("charge", map[string]int{"webhook": 1}))
+			if err := step("ship/1", charged)(ctx); err != nil {
 				t.Error(err)
 			}
 			close(end)
 			<-ended
-			return idempotent.Step(ctx, "ship/2", func(context.Context) (string, error) { return "", errDown })
+			return idempotent.Step(ctx, "ship/2", noAnswer)
 		})
-		if s, _ := w.record(t).Step("charge"); s.By != driver.StepByEvidence || string(s.Result) != `{"webhook":1}` {
+		if s, _ := f.record().Step("charge"); s.By != driver.StepByEvidence || string(s.Result) != `{"webhook":1}` {
 			t.Errorf("%s: the recorded step is %+v", name, s)
 		}
 	}
 }
 
-// Evidence about a step stays if the record is no longer in progress when the
-// step is written.
-func TestStepEvidenceStaysAfterASweep(t *testing.T) {
+// Evidence about a step lets the next request continue, if the recovery allows it
+// and the lease has ended. The client then gets the whole result, and the
+// remaining work is done.
+func TestStepEvidenceAfterACrash(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(context.Context, *watched) error{
-		"the mark of a step": func(ctx context.Context, _ *watched) error {
-			_, err := idempotent.Step(ctx, "a", never[string], atMostOnce)
-			return err
-		},
-		"a transaction": func(ctx context.Context, s *watched) error {
-			_, err := idempotent.CommitStep(ctx, "a", "x", s.Replace)
-			return err
-		},
+	for recovery, want := range map[idempotent.Recovery]driver.State{
+		idempotent.Resume: driver.StateRetryable, idempotent.Rerun: driver.StateRetryable, idempotent.Reconcile: driver.StateUnknown,
 	} {
-		s, key := watch(), newKey()
-		s.interrupted(t, key, func(r *driver.Record) {
-			r.State = driver.StateUnknown
-			r.Steps = []driver.StepRecord{{Name: "a", Finished: true, By: driver.StepByEvidence, Encoding: "json", Result: []byte(`"webhook"`)}}
-		})
-		_, err := s.do(t, key, func(ctx context.Context) (string, error) { return "", begin(ctx, s) })
-		if !errors.As(err, new(*idempotent.LeaseLostError)) {
-			t.Errorf("%s: got error %v", name, err)
+		f := newFixture(t, func(o *idempotent.Options) { o.Recovery, o.Steps = recovery, []string{"charge", "ship"} })
+		f.dies(func(ctx context.Context) { _ = step("charge", noAnswer, atMostOnce)(ctx) })
+		f.clock.Advance(time.Hour)
+		f.sweep()
+		f.mustResolve(idempotent.ResolvedStep("charge", "ch_1"))
+		r := f.record()
+		if waits := recovery != idempotent.Rerun; r.State != want || r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
+			t.Errorf("%s: the record is %s (%s), due %s, expires %s; want %s", recovery, r.State, r.Reason, r.Due, r.Expires, want)
 		}
-		if step, _ := s.record(t, key).Step("a"); string(step.Result) != `"webhook"` {
-			t.Errorf("%s: the recorded step is %+v", name, step)
+		if want != driver.StateRetryable {
+			continue
 		}
-	}
-}
-
-// Evidence about a step that is refused.
-func TestStepEvidenceRefused(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	declare := resume("charge", "ship")
-	g, id := w.guard(t, declare), w.key.RecordID()
-	w.dies(t, declare, func(ctx context.Context) {
-		_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
-	})
-	resolve := func(r idempotent.Resolution) error { return g.Resolve(t.Context(), id, r) }
-	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.InProgressError)) {
-		t.Errorf("a correction while the handler may be running: %v", err)
-	}
-	w.clock.Advance(time.Hour)
-	for name, row := range map[string]struct {
-		evidence idempotent.Resolution
-		want     error
-	}{
-		"a step that is not declared": {idempotent.ResolvedStep("refund", "re_1"), new(idempotent.StepError)},
-		"a name that is invalid":      {idempotent.ResolvedStep("a b", "x"), new(idempotent.StepError)},
-		"another result":              {idempotent.ResolvedStep("charge", "ch_2"), new(idempotent.SettledError)},
-		"a result that is too large":  {idempotent.ResolvedStep("ship", noise(100_000)), new(idempotent.StepError)},
-		"a result that JSON cannot":   {idempotent.ResolvedStep("ship", func() {}), new(idempotent.StepError)},
-	} {
-		before := w.record(t).Version
-		if err := resolve(row.evidence); !errtype.Matches(err, row.want) || w.record(t).Version != before {
-			t.Errorf("%s: got error %v, want %v and nothing written", name, err, row.want)
-		}
-	}
-	if err := resolve(idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-		t.Errorf("the same result: %v", err)
-	}
-	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); err != nil {
-		t.Errorf("a correction: %v", err)
-	}
-	out, err := w.do(t, g, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", forbidden(t)) })
-	if err != nil || out.Value != "ch_2" {
-		t.Errorf("got %q, %v", out.Value, err)
-	}
-	if err := resolve(idempotent.ResolvedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.SettledError)) {
-		t.Errorf("once the record is completed: %v", err)
-	}
-}
-
-// Another interrupted AtMostOnce step leaves the record unknown.
-func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	declare := resume("charge", "ship")
-	g, id := w.guard(t, declare), w.key.RecordID()
-	w.dies(t, declare, func(ctx context.Context) {
-		for _, name := range []string{"charge", "ship"} {
-			_, _ = idempotent.Step(ctx, name, func(context.Context) (string, error) { return "", errDown }, atMostOnce)
-		}
-	})
-	w.clock.Advance(time.Hour)
-	if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true }); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []struct {
-		step string
-		want driver.State
-	}{{"charge", driver.StateUnknown}, {"ship", driver.StateRetryable}} {
-		if err := g.Resolve(t.Context(), id, idempotent.ResolvedStep(row.step, "x")); err != nil {
-			t.Fatal(err)
-		}
-		if got := w.record(t).State; got != row.want {
-			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
+		if v, err := f.do(charges(t)); err != nil || v != "ch_1 shipped" {
+			t.Errorf("%s: got %q, %v", recovery, v, err)
 		}
 	}
 }
@@ -378,53 +161,98 @@ func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
 func TestEvidenceReleasesAnInterruptedRecord(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range []idempotent.Recovery{idempotent.Resume, idempotent.Rerun} {
-		for _, when := range []string{"while the step runs", "after the handler"} {
-			for _, panics := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, panic %t", recovery, when, panics), func(t *testing.T) {
-					w := newFixture()
-					g := w.guard(t, resume("charge", "ship"), func(o *idempotent.Options) { o.Recovery = recovery })
-					resolve := func() {
-						for range 2 { // a webhook is delivered twice
-							if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-								t.Error(err)
-							}
+		for _, during := range []bool{false, true} {
+			for _, ends := range []handlerFunc{noAnswer, panicking(errDown)} {
+				f := newFixture(t, resume("charge", "ship"), func(o *idempotent.Options) { o.Recovery = recovery })
+				webhook := func() {
+					for range 2 { // it is delivered twice
+						f.mustResolve(idempotent.ResolvedStep("charge", "ch_1"))
+					}
+				}
+				f.panics(func(ctx context.Context) (string, error) {
+					return idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+						if during {
+							webhook()
 						}
-					}
-					charges := 0
-					func() {
-						defer func() { _ = recover() }()
-						_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
-							return idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
-								charges++
-								if when == "while the step runs" {
-									resolve()
-								}
-								if panics {
-									panic(errDown)
-								}
-								return "", errDown
-							}, atMostOnce)
-						})
-					}()
-					if when == "after the handler" {
-						resolve()
-					}
-					if r := w.record(t); r.State != driver.StateRetryable || r.LeaseEnd.Before(w.clock.Now()) {
-						t.Errorf("the record is %s (%s), its lease ends %s", r.State, r.Reason, r.LeaseEnd)
-					}
-					out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-						charge, err := idempotent.Step(ctx, "charge", forbidden(t), atMostOnce)
-						if err != nil {
-							return "", err
-						}
-						return idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return charge + " shipped", nil })
-					})
-					if err != nil || out.Value != "ch_1 shipped" || charges != 1 {
-						t.Errorf("the next request got %q, %v after %d charges", out.Value, err, charges)
-					}
+						return ends(ctx)
+					}, atMostOnce)
 				})
+				if !during {
+					webhook()
+				}
+				if r := f.record(); r.State != driver.StateRetryable || !r.LeaseEnd.After(start) || f.events.Count(event.Resolved) != 1 {
+					t.Errorf("%s: the record is %s (%s), its lease ends %s; events %s", recovery, r.State, r.Reason, r.LeaseEnd, f.events.Kinds())
+				}
+				if v, err := f.do(charges(t)); err != nil || v != "ch_1 shipped" {
+					t.Errorf("%s, during the step %t: the next request got %q, %v", recovery, during, v, err)
+				}
 			}
 		}
+	}
+}
+
+// Evidence about a step is recorded with the time and the mode of the step, and changes
+// nothing else. The same evidence again writes nothing, and what cannot be used is refused.
+func TestStepEvidence(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *idempotent.Options) { o.Steps = []string{"charge", "ship"} })
+	f.dies(func(ctx context.Context) { _ = step("charge", noAnswer, atMostOnce)(ctx) })
+	if err := f.resolve(idempotent.CorrectedStep("charge", "x")); !errors.As(err, new(*idempotent.InProgressError)) {
+		t.Errorf("a correction while the handler may be running: %v", err)
+	}
+	f.clock.Advance(time.Hour)
+	f.reconcile(answer(idempotent.Later(time.Minute)))
+	f.kinds()
+	before := f.record()
+	f.mustResolve(idempotent.ResolvedStep("charge", "ch_1"))
+	r := f.record()
+	s, _ := r.Step("charge")
+	if !s.Finished || s.Mode != driver.AtMostOnce || s.By != driver.StepByEvidence || !s.At.Equal(f.clock.Now()) {
+		t.Errorf("the step: %+v", s)
+	}
+	if r.State != driver.StateUnknown || r.ReconcileAttempts != 1 || !r.Since.Equal(before.Since) {
+		t.Errorf("the record is %s after %d attempts of reconciliation, since %s; want unknown, 1, %s", r.State, r.ReconcileAttempts, r.Since, before.Since)
+	}
+	if all := f.events.Events(); len(all) != 1 || all[0].Kind != event.Resolved || all[0].Step != "charge" {
+		t.Errorf("events %+v, want one of evidence about charge", all)
+	}
+	for name, row := range map[string]struct {
+		evidence idempotent.Resolution
+		want     error
+	}{
+		"the same result":             {idempotent.ResolvedStep("charge", "ch_1"), nil},
+		"a step that is not declared": {idempotent.ResolvedStep("refund", "re_1"), new(idempotent.StepError)},
+		"a name that is invalid":      {idempotent.ResolvedStep("a b", "x"), new(idempotent.StepError)},
+		"another result":              {idempotent.ResolvedStep("charge", "ch_2"), new(idempotent.SettledError)},
+		"a result that is too large":  {idempotent.ResolvedStep("ship", noise(100_000)), new(idempotent.StepError)},
+		"a result that JSON cannot":   {idempotent.ResolvedStep("ship", func() {}), new(idempotent.StepError)},
+	} {
+		if err := f.resolve(row.evidence); !errtype.Matches(err, row.want) || f.record().Version != r.Version {
+			t.Errorf("%s: got error %v, want %v and nothing written", name, err, row.want)
+		}
+	}
+	f.mustResolve(idempotent.CorrectedStep("charge", "ch_2"))
+	f.mustResolve(f.notExecuted()) // of what is left
+	if v, err := f.do(charges(t)); err != nil || v != "ch_2 shipped" {
+		t.Errorf("after a correction: got %q, %v", v, err)
+	}
+	if err := f.resolve(idempotent.ResolvedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.SettledError)) {
+		t.Errorf("once the record is completed: %v", err)
+	}
+}
+
+// Results of steps that evidence names may have 320 KB together.
+func TestStepEvidenceLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.holds(driver.Record{State: driver.StateUnknown})
+	for i := range 5 {
+		f.mustResolve(idempotent.ResolvedStep(fmt.Sprint("s", i), letters(80_000)))
+	}
+	before := f.record().Version
+	err := f.resolve(idempotent.ResolvedStep("s5", letters(80_000)))
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "all steps") || f.record().Version != before {
+		t.Errorf("results of more than 320 KB together: %v", err)
 	}
 }
 
@@ -433,56 +261,37 @@ func TestEvidenceReleasesAnInterruptedRecord(t *testing.T) {
 // correction, nor by evidence that came while it ran.
 func TestDeclaredUnknownStays(t *testing.T) {
 	t.Parallel()
-	unsure := func(context.Context) (string, error) { return "", idempotent.Unknown(errDown) }
+	unsure := returns(idempotent.Unknown(errDown))
+	x := idempotent.ResolvedStep("charge", "x")
 	for name, row := range map[string]struct {
-		handler  func(ctx context.Context, evidence func()) error
+		charge   func(f *fixture) handlerFunc // the step; nil: it has not begun
+		mode     []func(*idempotent.StepOptions)
 		evidence idempotent.Resolution
 		want     driver.State
 	}{
-		"a step that has not begun": {func(context.Context, func()) error { return idempotent.Unknown(errDown) },
-			idempotent.ResolvedStep("ship", "x"), driver.StateUnknown},
-		"a correction": {func(ctx context.Context, _ func()) error {
-			_, _ = idempotent.Step(ctx, "charge", charged)
-			return idempotent.Unknown(errDown)
-		}, idempotent.CorrectedStep("charge", "x"), driver.StateUnknown},
-		"a step that is finished": {func(ctx context.Context, _ func()) error {
-			_, _ = idempotent.Step(ctx, "charge", charged)
-			return idempotent.Unknown(errDown)
-		}, idempotent.ResolvedStep("charge", "ch_1"), driver.StateUnknown},
-		"the step, while it ran": {func(ctx context.Context, evidence func()) error {
-			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
-				evidence()
-				return "", errDown
-			}, atMostOnce)
-			return idempotent.Unknown(errDown)
-		}, idempotent.ResolvedStep("charge", "x"), driver.StateUnknown},
-		"the open step": {func(ctx context.Context, _ func()) error {
-			_, err := idempotent.Step(ctx, "charge", unsure, atMostOnce)
-			return err
-		}, idempotent.ResolvedStep("charge", "x"), driver.StateRetryable},
-		"the open step, which may run again": {func(ctx context.Context, _ func()) error {
-			_, err := idempotent.Step(ctx, "charge", unsure)
-			return err
-		}, idempotent.ResolvedStep("charge", "x"), driver.StateRetryable},
+		"a step that has not begun": {nil, nil, idempotent.ResolvedStep("ship", "x"), driver.StateUnknown},
+		"a correction":              {func(*fixture) handlerFunc { return charged }, nil, idempotent.CorrectedStep("charge", "x"), driver.StateUnknown},
+		"a step that is finished":   {func(*fixture) handlerFunc { return charged }, nil, idempotent.ResolvedStep("charge", "ch_1"), driver.StateUnknown},
+		"the step, while it ran": {func(f *fixture) handlerFunc {
+			return func(context.Context) (string, error) { f.mustResolve(x); return "", errDown }
+		}, []func(*idempotent.StepOptions){atMostOnce}, x, driver.StateUnknown},
+		"the open step":                      {func(*fixture) handlerFunc { return unsure }, []func(*idempotent.StepOptions){atMostOnce}, x, driver.StateRetryable},
+		"the open step, which may run again": {func(*fixture) handlerFunc { return unsure }, nil, x, driver.StateRetryable},
 	} {
-		w := newFixture()
-		g := w.guard(t, resume("charge", "ship"))
-		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
-			return "", row.handler(ctx, func() {
-				if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			})
+		f := newFixture(t, resume("charge", "ship"))
+		_, _ = f.do(func(ctx context.Context) (string, error) {
+			if row.charge != nil {
+				_ = step("charge", row.charge(f), row.mode...)(ctx)
+			}
+			return unsure(ctx)
 		})
-		if r := w.record(t); r.State != driver.StateUnknown {
+		if r := f.record(); r.State != driver.StateUnknown {
 			t.Errorf("%s: the handler left the record %s", name, r.State)
 		}
-		w.clock.Advance(time.Hour)
-		due := w.record(t).Due
-		if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if r := w.record(t); r.State != row.want || r.State == driver.StateUnknown && !r.Due.Equal(due) {
+		f.clock.Advance(time.Hour)
+		due := f.record().Due
+		f.mustResolve(row.evidence)
+		if r := f.record(); r.State != row.want || r.State == driver.StateUnknown && !r.Due.Equal(due) {
 			t.Errorf("%s: the evidence left the record %s (%s), want %s", name, r.State, r.Reason, row.want)
 		}
 	}
@@ -495,72 +304,37 @@ func TestNotExecutedMeetsEvidence(t *testing.T) {
 	for recovery, want := range map[idempotent.Recovery]driver.State{
 		idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable, idempotent.Rerun: driver.StateRetryable,
 	} {
-		w := newFixture()
 		var log strings.Builder
-		g := w.guard(t, resume("charge"), func(o *idempotent.Options) {
+		f := newFixture(t, resume("charge"), func(o *idempotent.Options) {
 			o.Recovery, o.Logger = recovery, slog.New(slog.NewTextHandler(&log, nil))
 		})
-		_, _ = w.do(t, g, func(context.Context) (string, error) {
-			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-				t.Error(err)
-			}
+		_, _ = f.do(func(context.Context) (string, error) {
+			f.mustResolve(idempotent.ResolvedStep("charge", "ch_1"))
 			return "", idempotent.NotExecuted(errDown)
 		})
-		r := w.record(t)
-		if s, _ := r.Step("charge"); r.State != want || !s.Finished {
-			t.Errorf("%s: the record is %s (%s), the step %+v", recovery, r.State, r.Reason, s)
-		}
-		if !strings.Contains(log.String(), "was ignored") {
-			t.Errorf("%s: logged %q", recovery, log.String())
+		r := f.record()
+		if s, _ := r.Step("charge"); r.State != want || !s.Finished || !strings.Contains(log.String(), "was ignored") {
+			t.Errorf("%s: the record is %s (%s), the step %+v; logged %q", recovery, r.State, r.Reason, s, log.String())
 		}
 	}
 }
 
-// A step that was refused because the provider may have forgotten its key counts as
-// begun. Evidence about it releases the record.
-func TestEvidenceAboutAForgottenKey(t *testing.T) {
+// Whether a record is due, and when it expires, follows evidence about its steps: a
+// retryable one without steps is due once it has one; a running one under Rerun may run
+// again once its only AtMostOnce step is finished.
+func TestStepEvidenceSchedules(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	declare := resume("charge", "ship")
-	g := w.guard(t, declare)
-	w.dies(t, declare, func(context.Context) {})
-	w.clock.Advance(48 * time.Hour)
-	handler := func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", forbidden(t)) }
-	if _, err := w.do(t, g, handler); !errors.As(err, new(*idempotent.StepError)) {
-		t.Errorf("a step whose key may be forgotten: %v", err)
+	f := newFixture(t, resume("charge"))
+	_, _ = f.do(returns(idempotent.NotExecuted(errDown)))
+	f.mustResolve(idempotent.ResolvedStep("charge", "ch_1"))
+	if r := f.record(); r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
+		t.Errorf("a retryable record is %s, expires %s, due %s", r.State, r.Expires, r.Due)
 	}
-	for _, row := range []struct {
-		step string
-		want driver.State
-	}{{"ship", driver.StateUnknown}, {"charge", driver.StateRetryable}} {
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep(row.step, "x")); err != nil {
-			t.Fatal(err)
-		}
-		if got := w.record(t).State; got != row.want {
-			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
-		}
-	}
-	if out, err := w.do(t, g, handler); out.Value != "x" || err != nil {
-		t.Errorf("the next request got %q, %v", out.Value, err)
-	}
-}
-
-// Under Rerun, a record whose only AtMostOnce step is finished by evidence may run
-// again: it does not wait for evidence any more, and expires.
-func TestEvidenceUnderRerun(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	declare := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
-	g := w.guard(t, declare)
-	w.dies(t, declare, func(ctx context.Context) { _, _ = idempotent.Step(ctx, "charge", noAnswer, atMostOnce) })
-	if r := w.record(t); r.Due.IsZero() || !r.Expires.IsZero() {
-		t.Errorf("before the evidence it is due %s and expires %s", r.Due, r.Expires)
-	}
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "x")); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.record(t); r.State != driver.StateInProgress || !r.Due.IsZero() || !r.Expires.Equal(r.LeaseEnd.Add(24*time.Hour)) {
-		t.Errorf("the record is %s, due %s, and expires %s", r.State, r.Due, r.Expires)
+	f = newFixture(t, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	f.dies(func(ctx context.Context) { _ = step("charge", noAnswer, atMostOnce)(ctx) })
+	f.mustResolve(idempotent.ResolvedStep("charge", "x"))
+	if r := f.record(); r.State != driver.StateInProgress || !r.Due.IsZero() || !r.Expires.Equal(r.LeaseEnd.Add(24*time.Hour)) {
+		t.Errorf("a running record is %s, due %s, and expires %s", r.State, r.Due, r.Expires)
 	}
 }
 
@@ -568,84 +342,26 @@ func TestEvidenceUnderRerun(t *testing.T) {
 // released record stays due and does not expire, and its resolver is called.
 func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	declare := resume("charge")
-	g := w.guard(t, declare)
-	w.dies(t, declare, func(context.Context) {})
-	var token string
-	asked := 0
-	resolve := func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-		asked++
-		token = r.Token
-		return idempotent.Later(0), nil
-	}
+	f := newFixture(t, resume("charge"))
+	f.dies(nil)
 	for range 3 { // for days
-		w.clock.Advance(48 * time.Hour)
-		if _, err := idempotent.ReconcileDue(t.Context(), g, resolve, func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 7 * 24 * time.Hour }); err != nil {
-			t.Fatal(err)
+		f.clock.Advance(48 * time.Hour)
+		report := f.reconcile(answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 7 * 24 * time.Hour })
+		if r := f.record(); report.Postponed != 1 || r.State != driver.StateRetryable || r.Due.IsZero() || !r.Expires.IsZero() || r.OpenSince.IsZero() {
+			t.Errorf("%s; the record is %s, due %s, expires %s", report, r.State, r.Due, r.Expires)
 		}
 	}
-	if r := w.record(t); asked != 3 || r.State != driver.StateRetryable || r.Due.IsZero() || !r.Expires.IsZero() || r.OpenSince.IsZero() {
-		t.Errorf("the resolver was called %d times; the record is %s, due %s, expires %s", asked, r.State, r.Due, r.Expires)
-	}
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(token)); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.record(t); !r.Due.IsZero() || r.Expires.Sub(w.clock.Now()).Round(time.Minute) != 24*time.Hour || !r.OpenSince.IsZero() {
+	f.mustResolve(f.notExecuted())
+	if r := f.record(); !r.Due.IsZero() || !r.Expires.Equal(f.clock.Now().Add(24*time.Hour)) || !r.OpenSince.IsZero() {
 		t.Errorf("after the evidence it is due %s and expires %s", r.Due, r.Expires)
 	}
 }
 
-// After a claim that was given up before its handler ran, exactly what was open
-// before is open.
-func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
-	t.Parallel()
-	for _, before := range []bool{false, true} {
-		w := newFixture()
-		declare := resume("charge")
-		g := w.guard(t, declare)
-		if before {
-			w.dies(t, declare, func(context.Context) {})
-			w.clock.Advance(time.Hour)
-		}
-		ctx, cancel := context.WithCancel(w.clock.Invocation(t.Context(), 10*time.Second))
-		store := watchOver(w.Store)
-		late, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
-		_ = g
-		store.insert = func(r driver.Record) (*driver.Record, error) { // the client disconnects during the claim
-			met, err := w.Insert(t.Context(), r, w.clock.Now())
-			if met == nil {
-				cancel()
-			}
-			return met, err
-		}
-		store.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-			met, err := w.Replace(ctx, r, w.record(t).Version)
-			cancel()
-			return met, err
-		}
-		if _, err := idempotent.Do(ctx, late, w.key, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
-			t.Fatalf("got error %v", err)
-		}
-		if r := w.record(t); r.State != driver.StateRetryable || r.OpenSince.IsZero() == before || r.Due.IsZero() == before {
-			t.Errorf("open before: %t; the record is %s, open since %s, due %s", before, r.State, r.OpenSince, r.Due)
-		}
-	}
-}
-
 // A provider forgets downstream keys. After that time a step that an earlier run
-// may have begun does not run again: the record becomes unknown.
+// may have begun does not run again: the record becomes unknown, whatever the handler
+// returns, until evidence proves that nothing is open.
 func TestForgottenDownstreamKeys(t *testing.T) {
 	t.Parallel()
-	// The first run may take longer, because no earlier run has used the keys.
-	w := newFixture()
-	if _, err := w.do(t, w.guard(t, resume("charge"), func(o *idempotent.Options) { o.DownstreamRetention = time.Second }), func(ctx context.Context) (string, error) {
-		w.clock.Advance(time.Minute)
-		return idempotent.Step(ctx, "charge", charged)
-	}); err != nil {
-		t.Errorf("a first run: %v", err)
-	}
-	same := func(err error) error { return err }
 	for name, row := range map[string]struct {
 		remembers, after time.Duration
 		handler          func(err error) error // what the handler returns for the step's error
@@ -653,25 +369,20 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}{
 		"in time":               {time.Hour, 59 * time.Minute, same, true},
 		"too late":              {time.Hour, 61 * time.Minute, same, false},
-		"too late, ignored":     {time.Hour, 61 * time.Minute, func(error) error { return nil }, false},
-		"too late, and Final":   {time.Hour, 61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
-		"too late, and another": {time.Hour, 61 * time.Minute, func(error) error { return errDown }, false},
+		"too late, ignored":     {time.Hour, 61 * time.Minute, instead(nil), false},
+		"too late, and Final":   {time.Hour, 61 * time.Minute, instead(idempotent.Final("x", "")), false},
+		"too late, and another": {time.Hour, 61 * time.Minute, instead(errDown), false},
 		"the default, in time":  {0, 24*time.Hour - time.Minute, same, true},
 		"the default, too late": {0, 24*time.Hour + time.Minute, same, false},
 	} {
-		w := newFixture()
-		declare := func(o *idempotent.Options) {
-			resume("reserve", "charge")(o)
-			o.DownstreamRetention = row.remembers
-		}
-		g := w.guard(t, declare)
-		w.dies(t, declare, func(ctx context.Context) {
-			_, _ = idempotent.Step(ctx, "charge", noAnswer)
-			_, _ = idempotent.Step(ctx, "reserve", func(context.Context) (string, error) { return "r_1", nil })
+		f := newFixture(t, resume("reserve", "charge"), func(o *idempotent.Options) { o.DownstreamRetention = row.remembers })
+		f.dies(func(ctx context.Context) {
+			_ = step("charge", noAnswer)(ctx)
+			_ = step("reserve", value("r_1"))(ctx)
 		})
-		w.clock.Advance(row.after)
+		f.clock.Advance(row.after)
 		ran := false
-		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		_, err := f.do(func(ctx context.Context) (string, error) {
 			if v, err := idempotent.Step(ctx, "reserve", forbidden(t)); err != nil || v != "r_1" {
 				t.Errorf("%s: the finished step gives %q, %v", name, v, err)
 			}
@@ -681,71 +392,69 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 			}
 			return v, row.handler(err)
 		})
-		want := driver.StateCompleted
-		if !row.runs {
-			want = driver.StateUnknown
-		}
-		if r := w.record(t); ran != row.runs || r.State != want || (err == nil) != row.runs {
+		want := map[bool]driver.State{true: driver.StateCompleted, false: driver.StateUnknown}[row.runs]
+		if r := f.record(); ran != row.runs || r.State != want || (err == nil) != row.runs {
 			t.Errorf("%s: ran %t, the record is %s (%s), the caller gets error %v", name, ran, r.State, r.Reason, err)
 		}
 		if row.runs {
 			continue
 		}
-		if s, _ := w.record(t).Step("charge"); s.Attempt != 1 {
+		if s, _ := f.record().Step("charge"); s.Attempt != 1 {
 			t.Errorf("%s: the step that did not run has begun in attempt %d", name, s.Attempt)
 		}
-		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.As(err, new(*idempotent.UnresolvedError)) {
-			t.Errorf("%s: a retry gets %v", name, err)
+		f.clock.Advance(time.Hour)
+		f.mustResolve(f.notExecuted())
+		if v, err := f.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", charged) }); err != nil || v != "ch_1" {
+			t.Errorf("%s: after the evidence: %q, %v", name, v, err)
 		}
-		// Evidence that nothing is open lets the step run with its key again.
-		w.clock.Advance(time.Hour)
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(w.record(t).Token())); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
-		}); err != nil || out.Value != "ch_1" {
-			t.Errorf("%s: after the evidence: %q, %v", name, out.Value, err)
-		}
+	}
+	// The first run may take longer, because no earlier run has used the keys.
+	f := newFixture(t, resume("charge"), func(o *idempotent.Options) { o.DownstreamRetention = time.Second })
+	if _, err := f.do(func(ctx context.Context) (string, error) {
+		f.clock.Advance(time.Minute)
+		return idempotent.Step(ctx, "charge", charged)
+	}); err != nil {
+		t.Errorf("a first run: %v", err)
+	}
+	// Rerun does not rely on them.
+	f = newFixture(t, resume("charge"))
+	f.dies(nil)
+	f.clock.Advance(48 * time.Hour)
+	rerun := f.with(func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	if _, err := rerun.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", charged) }); err != nil {
+		t.Errorf("under Rerun: %v", err)
 	}
 }
 
-// A step's transaction has no downstream key, so it runs however late it is.
-func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
+// A step that was refused because the provider may have forgotten its key counts as
+// begun: evidence about it, and not about another one, releases the record. A step's
+// transaction has no downstream key, so it runs however late it is.
+func TestEvidenceAboutAForgottenKey(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	declare := resume("charge", "order")
-	w.dies(t, declare, func(context.Context) {})
-	w.clock.Advance(48 * time.Hour)
-	g := w.guard(t, declare)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-		t.Fatal(err)
-	}
-	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		if _, err := idempotent.Step(ctx, "charge", forbidden(t)); err != nil {
+	f := newFixture(t, resume("charge", "ship"))
+	f.dies(nil)
+	f.clock.Advance(48 * time.Hour)
+	handler := func(ctx context.Context) (string, error) {
+		charge, err := idempotent.Step(ctx, "charge", forbidden(t))
+		if err != nil {
 			return "", err
 		}
-		return idempotent.CommitStep(ctx, "order", "booked", w.Replace)
-	})
-	if err != nil || out.Value != "booked" {
-		t.Errorf("got %q, %v", out.Value, err)
+		return idempotent.CommitStep(ctx, "order", charge+" booked", f.Replace)
 	}
-}
-
-// A retryable record without steps becomes due, and does not expire, once
-// evidence records a step of it.
-func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	g := w.guard(t, resume("charge", "ship"))
-	_, _ = w.do(t, g, returns(idempotent.NotExecuted(errDown)))
-	if r := w.record(t); r.State != driver.StateRetryable || r.Expires.IsZero() || !r.Due.IsZero() {
-		t.Fatalf("the record is %s, expires %s, due %s", r.State, r.Expires, r.Due)
+	f = f.with(resume("charge", "ship", "order"))
+	if _, err := f.do(handler); !errors.As(err, new(*idempotent.StepError)) {
+		t.Errorf("a step whose key may be forgotten: %v", err)
 	}
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-		t.Fatal(err)
+	for _, row := range []struct {
+		step string
+		want driver.State
+	}{{"ship", driver.StateUnknown}, {"charge", driver.StateRetryable}} {
+		f.mustResolve(idempotent.ResolvedStep(row.step, "x"))
+		if got := f.record().State; got != row.want {
+			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
+		}
 	}
-	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
-		t.Errorf("after the evidence it is %s, expires %s, due %s", r.State, r.Expires, r.Due)
+	if v, err := f.do(handler); v != "x booked" || err != nil {
+		t.Errorf("the next request got %q, %v", v, err)
 	}
 }

@@ -6,252 +6,177 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-func TestResolveRefusals(t *testing.T) {
+// done is a completed record with a result of that version.
+func done(encoding, result, version string) driver.Record {
+	return driver.Record{State: driver.StateCompleted, Encoding: encoding, Result: []byte(result), ResultVersion: version}
+}
+
+// What evidence meets, what becomes of it, and which events follow. Only a failure of the
+// store is a StoreError.
+func TestResolve(t *testing.T) {
 	t.Parallel()
-	id := newKey().RecordID()
-	down := errors.New("store down")
-	unknown := driver.Record{ID: id, State: driver.StateUnknown, Expires: time.Time{}}
-	changing := answering(holding(t, unknown), driver.OpReplace, func(r driver.Record) (*driver.Record, error) {
-		r = unknown
-		return &r, nil
-	})
-	for name, row := range map[string]struct {
-		store      driver.Store
-		id         idempotent.RecordID
-		resolution idempotent.Resolution
-		want       error
-		says       string
+	var (
+		unknown   = driver.Record{State: driver.StateUnknown, LeaseEnd: start}
+		failed    = new(idempotent.StoreError)
+		settled   = new(idempotent.SettledError)
+		busy      = new(idempotent.InProgressError)
+		stale     = new(idempotent.StaleEvidenceError)
+		x, y      = idempotent.Resolved("x"), idempotent.Resolved("y")
+		final     = idempotent.ResolvedFinal("a", "b")
+		noResult  = idempotent.ResolvedWithoutResult()
+		version   = func(v string) func(*idempotent.Options) { return func(o *idempotent.Options) { o.ResultVersion = v } }
+		nextOwner = func(lease time.Duration) func(*call) {
+			return first(after(func(r *driver.Record) { r.Owner[0]++; r.Attempt = 2; r.LeaseEnd = start.Add(lease) }))
+		}
+	)
+	for name, c := range map[string]struct {
+		stands       driver.Record
+		option       func(*idempotent.Options)
+		get, replace func(*call)
+		evidence     idempotent.Resolution
+		want         error
+		says         string // part of the error
+		wait         time.Duration
+		state        driver.State // afterwards
+		events       string
 	}{
-		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
-		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), new(idempotent.InvalidKeyError), "RecordID"},
-		"no evidence":     {memstore.New(), id, idempotent.Resolution{}, nil, "contains no evidence"},
-		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
-		"get fails":       {failing(memstore.New(), driver.OpGet, down), id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
-		"replace fails":   {failing(holding(t, unknown), driver.OpReplace, down), id, idempotent.Resolved(1), down, "replace"},
-		"record vanishes": {failing(holding(t, unknown), driver.OpReplace, idempotent.ErrNoRecord), id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
-		"too large":       {small(holding(t, unknown), 1), id, idempotent.Resolved("long"), driver.ErrTooLarge, "evidence"},
-		"changes forever": {changing, id, idempotent.Resolved(1), new(idempotent.StoreError), "conflict persisted"},
-		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
+		"a result":              {stands: unknown, evidence: x, state: driver.StateCompleted, events: "resolved"},
+		"not executed":          {stands: unknown, evidence: notExecuted, state: driver.StateRetryable, events: "resolved"},
+		"of a lease that ended": {stands: *running(0), evidence: x, state: driver.StateCompleted, events: "resolved"},
+		"of a running handler": {
+			stands: *running(time.Hour), evidence: x,
+			want: busy, says: "another request with this key is in progress; retry", wait: time.Second, state: driver.StateInProgress,
+		},
+		"Final, while it runs":     {stands: *running(time.Hour), evidence: final, want: busy, wait: time.Second, state: driver.StateInProgress},
+		"no result, while it runs": {stands: *running(time.Hour), evidence: noResult, want: busy, wait: time.Second, state: driver.StateInProgress},
+		"nothing, while it runs":   {stands: *running(time.Hour), evidence: notExecuted, want: busy, wait: time.Second, state: driver.StateInProgress},
+		"nothing, within a lease": {
+			stands: driver.Record{State: driver.StateUnknown, LeaseEnd: start.Add(time.Minute)}, evidence: notExecuted,
+			want: busy, says: "its handler may still be running; retry", wait: time.Minute, state: driver.StateUnknown,
+		},
+		"nothing, of a retryable": {stands: *free, evidence: notExecuted, state: driver.StateRetryable},
+		"of a retryable":          {stands: *free, evidence: x, state: driver.StateCompleted, events: "contradicted resolved"},
+		"a later owner":           {stands: *running(0), replace: nextOwner(time.Second), evidence: notExecuted, want: stale, state: driver.StateInProgress},
+		"a later owner, ended":    {stands: *running(0), replace: nextOwner(-1), evidence: notExecuted, want: stale, state: driver.StateInProgress},
+
+		"again":   {stands: done("json", `"x"`, ""), evidence: x, state: driver.StateCompleted},
+		"another": {stands: done("json", `"x"`, ""), evidence: y, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"of another version": {
+			stands: done("json", `"x"`, "1"), option: version("2"), evidence: x,
+			want: settled, state: driver.StateCompleted, events: "contradicted",
+		},
+		"of the same version":       {stands: done("json", `"x"`, "2"), option: version("2"), evidence: x, state: driver.StateCompleted},
+		"Final, of another version": {stands: done("final", `{"code":"a","message":"b"}`, "1"), option: version("2"), evidence: final, state: driver.StateCompleted},
+		"none, of another version":  {stands: done("omitted", "", "1"), option: version("2"), evidence: noResult, state: driver.StateCompleted},
+		"a result, and then none":   {stands: done("json", `"x"`, ""), evidence: noResult, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"nothing, after an outcome": {stands: done("json", `"x"`, ""), evidence: notExecuted, want: settled, state: driver.StateCompleted, events: "contradicted"},
+		"past its retention": {
+			stands: driver.Record{State: driver.StateCompleted, Expires: start}, evidence: x,
+			want: idempotent.ErrNoRecord, says: "expired", state: driver.StateCompleted,
+		},
+		"no record": {
+			stands: unknown, get: fail(idempotent.ErrNoRecord), evidence: x,
+			want: idempotent.ErrNoRecord, says: "charge#", state: driver.StateUnknown,
+		},
+		"no evidence":           {stands: unknown, evidence: idempotent.Resolution{}, says: "contains no evidence", state: driver.StateUnknown},
+		"later":                 {stands: unknown, evidence: idempotent.Later(0), says: "contains no evidence", state: driver.StateUnknown},
+		"it does not encode":    {stands: unknown, evidence: idempotent.Resolved(math.NaN()), says: "cannot encode", state: driver.StateUnknown},
+		"the store cannot read": {stands: unknown, get: fail(errDown), evidence: x, want: failed, says: "get", state: driver.StateUnknown, events: "store_error"},
+		"the store cannot write": {
+			stands: unknown, replace: fail(errDown), evidence: x,
+			want: failed, says: "replace", state: driver.StateUnknown, events: "store_error",
+		},
+		"gone before the write": {stands: unknown, replace: fail(idempotent.ErrNoRecord), evidence: x, want: idempotent.ErrNoRecord, state: driver.StateUnknown},
+		"too large": {
+			stands: unknown, replace: fail(driver.ErrTooLarge), evidence: x,
+			want: driver.ErrTooLarge, says: "evidence", state: driver.StateUnknown,
+		},
+		"another write, every time": {
+			stands: unknown, replace: after(func(*driver.Record) {}), evidence: x,
+			want: failed, says: "conflict persisted", state: driver.StateUnknown, events: "store_error",
+		},
+		"another write before the one": {stands: unknown, replace: first(after(func(*driver.Record) {})), evidence: x, state: driver.StateCompleted, events: "resolved"},
 	} {
-		g, events := newGuardOver(t, row.store)
-		err := g.Resolve(t.Context(), row.id, row.resolution)
-		if err == nil || row.want != nil && !errtype.Matches(err, row.want) || !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s: got error %v, want %v that contains %q", name, err, row.want, row.says)
+		f := newFixture(t, func(o *idempotent.Options) {
+			if c.option != nil {
+				c.option(o)
+			}
+		})
+		f.holds(c.stands)
+		f.on(driver.OpGet, c.get)
+		f.on(driver.OpReplace, c.replace)
+		if reflect.DeepEqual(c.evidence, notExecuted) {
+			c.evidence = f.notExecuted()
 		}
-		// Only a failure of the store is a StoreError and an event.
-		var failed, twice *idempotent.StoreError
-		isStore := errors.As(err, &failed)
-		if want := errors.As(row.want, new(*idempotent.StoreError)) || row.want == down; isStore != want || (events.Count(event.StoreError) == 1) != want {
-			t.Errorf("%s: got error %v and events %v", name, err, events.Kinds())
+		err := f.resolve(c.evidence)
+		refused := c.want != nil || c.says != ""
+		if (err != nil) != refused || c.want != nil && !errtype.Matches(err, c.want) || refused && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got error %v, want %v that contains %q", name, err, c.want, c.says)
 		}
-		if isStore && errors.As(failed.Err, &twice) {
-			t.Errorf("%s: got error %v, which names the store twice", name, err)
+		if busy := new(idempotent.InProgressError); errors.As(err, &busy) && (busy.RetryAfter != c.wait || !busy.Until.Equal(f.record().LeaseEnd)) {
+			t.Errorf("%s: got %#v, want to wait %s", name, err, c.wait)
 		}
+		if stale := new(idempotent.StaleEvidenceError); errors.As(err, &stale) && stale.Attempt != 2 {
+			t.Errorf("%s: got %#v, want that of attempt 2", name, err)
+		}
+		isStore := errors.As(err, new(*idempotent.StoreError))
+		if r, kinds := f.record(), f.kinds(); r.State != c.state || kinds != c.events ||
+			isStore != (c.want == failed) || isStore && strings.Count(err.Error(), "store: ") > 1 {
+			t.Errorf("%s: the record is %s, events %q; want %s, %q; %v", name, r.State, kinds, c.state, c.events, err)
+		}
+	}
+	f := newFixture(t)
+	if err := f.guard.Resolve(t.Context(), "charge", x); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "RecordID") {
+		t.Errorf("no id: got error %v", err)
 	}
 }
 
-func holding(t *testing.T, r driver.Record) *memstore.Store {
-	t.Helper()
-	s := memstore.New()
-	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	return s
-}
-
-// The resolver's result is replayed through the codec of the handler that it
-// replaces.
-func TestResolvedWith(t *testing.T) {
-	t.Parallel()
-	clock := &idempotenttest.Clock{}
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Now = clock.Now })
-	key := newKey()
-	useRaw := func(o *idempotent.Options) { o.Codec = raw{} }
-	do := func() (string, error) {
-		return idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }, useRaw)
-	}
-	if _, err := do(); err == nil {
-		t.Fatal("got no error")
-	}
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ResolvedWith(raw{}, "ch_1")); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := do(); got != "ch_1" || err != nil {
-		t.Errorf("the retry got %q and error %v, want the resolver's result", got, err)
-	}
-}
-
-// A resolution preserves what the owner wrote.
+// A resolution preserves what the owner wrote, and keeps the record for the lease, however
+// short the retention is: a handler may still be at work.
 func TestResolveKeepsTheRest(t *testing.T) {
 	t.Parallel()
-	s := memstore.New()
-	g, _ := newGuardOver(t, s)
-	key := newKey()
-	idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+	f := newFixture(t, func(o *idempotent.Options) { o.Retention = time.Second })
+	_, _ = f.do(func(ctx context.Context) (string, error) {
 		e, _ := idempotent.FromContext(ctx)
-		return 0, errors.Join(e.SetRef("orders/7"), errors.New("no reply"))
+		return "", errors.Join(e.SetRef("orders/7"), errDown)
 	})
-	before, err := s.Get(t.Context(), key.RecordID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(7)); err != nil {
-		t.Fatal(err)
-	}
-	after, err := s.Get(t.Context(), key.RecordID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after.Version == before.Version || after.Owner != before.Owner || after.Attempt != 1 || after.Ref != "orders/7" ||
-		!after.Created.Equal(before.Created) || after.Reason != driver.ReasonResolved || !after.Due.IsZero() || after.Expires.IsZero() {
-		t.Errorf("before %+v\nafter %+v", before, after)
+	before := f.record()
+	f.mustResolve(idempotent.Resolved(7))
+	r := f.record()
+	if r.Version == before.Version || r.Owner != before.Owner || r.Attempt != 1 || r.Ref != "orders/7" ||
+		!r.Created.Equal(start) || r.Reason != driver.ReasonResolved || !r.Due.IsZero() || !r.Expires.Equal(r.LeaseEnd) {
+		t.Errorf("before %+v\nafter %+v", before, r)
 	}
 }
 
-// unknownRecord returns a guard over s and the key of a record in it whose
-// outcome is unknown.
-func unknownRecord(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, idempotent.Key) {
-	t.Helper()
-	g, _ := newGuardOver(t, s, optFns...)
-	key := newKey()
-	idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", idempotent.Unknown(errors.New("no reply")) })
-	return g, key
-}
-
-// A result from evidence is stored like a handler's: with the version of its
-// shape, and beside the record if it is large.
-func TestResolvedResultIsReplayed(t *testing.T) {
-	t.Parallel()
-	version := func(o *idempotent.Options) { o.ResultVersion, o.Codec = "2", raw{} }
-	for name, value := range map[string]string{"small": "ch_1", "large": noise(10_000)} {
-		s := newChunked()
-		g, key := unknownRecord(t, s, version)
-		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(value)); err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Get(t.Context(), key.RecordID())
-		if err != nil || r.ResultVersion != "2" || (r.Chunks.Count > 0) != (name == "large") {
-			t.Errorf("%s: the record has version %q and %d chunks (%v)", name, r.ResultVersion, r.Chunks.Count, err)
-		}
-		if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); err != nil || got != value {
-			t.Errorf("%s: got %d bytes and error %v", name, len(got), err)
-		}
-	}
-}
-
-// Work that did not happen has no result.
-func TestNotExecutedHasNoResult(t *testing.T) {
-	t.Parallel()
-	s := watch()
-	g, key := unknownRecord(t, s)
-	s.change(t, key, func(r *driver.Record) { r.LeaseEnd = r.Created })
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(s.record(t, key).Token())); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.record(t, key); r.State != driver.StateRetryable || r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
-		t.Errorf("the record is %+v, want no result in it", r)
-	}
-}
-
-// A write id of a resolution is reused under the same rule as an owner's.
-func TestWriteIDsOfLaterResolutions(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		resolution idempotent.Resolution
-		same       bool
-	}{
-		"completed":    {idempotent.Resolved("ch_1"), true},
-		"not executed": {idempotent.ProvenNotExecuted((&driver.Record{}).Token()), false},
-	} {
-		s, key := watch(), newKey()
-		s.holds(t, key, driver.Record{State: driver.StateUnknown})
-		ids := s.interrupted(t, key, func(r *driver.Record) { r.ReconcileAttempts++ })
-		g, _ := newGuardOver(t, s)
-		if err := g.Resolve(t.Context(), key.RecordID(), row.resolution); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if len(*ids) != 2 || ((*ids)[0] == (*ids)[1]) != row.same {
-			t.Errorf("%s: the resolution was written under %x; want twice, and the same id: %v", name, *ids, row.same)
-		}
-	}
-}
-
-// Evidence that nothing happened waits for the end of the lease and reports the
-// remaining time. It is about one attempt: a later attempt is not released, even
-// if it begins between the read of the record and the write.
-func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
-	t.Parallel()
-	now := now()
-	for name, row := range map[string]struct {
-		state       driver.State
-		lease, next time.Time // next: of another owner that comes in between
-		wait        time.Duration
-		says        string
-	}{
-		"running":           {driver.StateInProgress, now.Add(time.Minute), time.Time{}, 2 * time.Second, "another request with this key is in progress; retry"},
-		"already unknown":   {driver.StateUnknown, now.Add(time.Minute), time.Time{}, time.Minute, "its handler may still be running; retry"},
-		"a later owner":     {driver.StateInProgress, now.Add(-time.Minute), now.Add(time.Second), 0, ""},
-		"a later one ended": {driver.StateInProgress, now.Add(-time.Minute), now.Add(-time.Second), 0, ""},
-	} {
-		s, key := watch(), newKey()
-		s.holds(t, key, driver.Record{State: row.state, Created: now.Add(-2 * time.Second), LeaseEnd: row.lease})
-		token := s.record(t, key).Token()
-		if !row.next.IsZero() {
-			s.interrupted(t, key, func(r *driver.Record) { r.Owner[0]++; r.Attempt = 2; r.LeaseEnd = row.next })
-		}
-		g, _ := newGuardOver(t, s, fixed(now))
-		err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(token))
-		var busy *idempotent.InProgressError
-		var stale *idempotent.StaleEvidenceError
-		switch {
-		case row.next.IsZero():
-			if !errors.As(err, &busy) || busy.RetryAfter != row.wait || !strings.Contains(err.Error(), row.says) {
-				t.Errorf("%s: got error %v, want to wait %s and %q", name, err, row.wait, row.says)
-			}
-		case !errors.As(err, new(*idempotent.StaleEvidenceError)) || !errors.As(err, &stale) || stale.Attempt != 2:
-			t.Errorf("%s: got error %#v, want StaleEvidenceError of attempt 2", name, err)
-		}
-		if got := s.record(t, key); got.State != row.state {
-			t.Errorf("%s: the record is %s", name, got.State)
-		}
-	}
-}
-
-// Evidence that nothing happened drops unfinished steps and preserves finished
-// ones. The record is due as long as it has any.
+// Evidence that nothing happened has no result. It drops unfinished steps and preserves
+// finished ones, and the record is due as long as it has any.
 func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 	t.Parallel()
 	finished := driver.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}
 	begun := driver.StepRecord{Name: "inform", Mode: driver.AtMostOnce}
-	for _, row := range []struct{ before, after []driver.StepRecord }{
-		{[]driver.StepRecord{finished, begun}, []driver.StepRecord{finished}},
-		{[]driver.StepRecord{begun}, nil},
-	} {
-		s, key := watch(), newKey()
-		s.holds(t, key, driver.Record{State: driver.StateUnknown, Recovery: idempotent.Resume, Steps: row.before})
-		g, _ := newGuardOver(t, s)
-		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(s.record(t, key).Token())); err != nil {
-			t.Fatal(err)
-		}
-		r := s.record(t, key)
-		same := slices.EqualFunc(r.Steps, row.after, func(a, b driver.StepRecord) bool { return a.Name == b.Name && a.Finished == b.Finished })
-		if listed := len(row.after) > 0; r.State != driver.StateRetryable || !same || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
+	for _, steps := range [][]driver.StepRecord{{finished, begun}, {begun}} {
+		f := newFixture(t, func(o *idempotent.Options) { o.ResultVersion = "2" })
+		f.holds(driver.Record{State: driver.StateUnknown, Recovery: idempotent.Resume, Steps: steps})
+		f.mustResolve(f.notExecuted())
+		r, listed := f.record(), len(steps) > 1
+		if r.State != driver.StateRetryable || len(r.Steps) != len(steps)-1 ||
+			listed && r.Steps[0].Name != "charge" || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
 			t.Errorf("the record is %s with %v, due %v, expires %v", r.State, r.Steps, r.Due, r.Expires)
+		}
+		if r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
+			t.Errorf("the record is %+v, want no result in it", r)
 		}
 	}
 }
@@ -265,223 +190,130 @@ type alias struct {
 func (n alias) Name() string { return n.name }
 
 // Evidence is encoded with the codec that the operation declared, or with one
-// that the guard's own options declare.
+// that the guard's own options declare, in the version that the operation's replays read,
+// or refused. Evidence without a result can always be recorded.
 func TestEvidenceCodecs(t *testing.T) {
 	t.Parallel()
-	codec := func(c idempotent.Codec) func(*idempotent.Options) {
+	declares := func(c idempotent.Codec, version string) func(*idempotent.Options) {
 		return func(o *idempotent.Options) {
-			if c != nil {
+			if o.ResultVersion = version; c != nil {
 				o.Codec = c
 			}
 		}
 	}
 	a, b, c, likeJSON := alias{name: "a"}, alias{name: "b"}, alias{name: "c"}, alias{name: "json"}
+	const unknown, mismatch = `codec "a", which this guard does not have`, `could not replay a result of the codec "`
 	for name, row := range map[string]struct {
 		operation, guard idempotent.Codec // nil: JSON
+		versions         [2]string        // of the operation and the guard
 		evidence         idempotent.Resolution
 		stored           string // encoding of the result; empty: refused
 		declared         string // the record's codec afterwards
+		refused          string
 	}{
-		"JSON":                             {nil, nil, idempotent.Resolved("x"), "json", ""},
-		"the operation's, by the guard":    {a, a, idempotent.Resolved("x"), "a", "a"},
-		"the operation's, by the evidence": {a, nil, idempotent.ResolvedWith(a, "x"), "a", "a"},
-		"another one of the guard":         {a, b, idempotent.Resolved("x"), "b", "b"},
-		"another one, named by both":       {a, b, idempotent.ResolvedWith(b, "x"), "b", "b"},
-		"one of the guard, for JSON":       {nil, b, idempotent.ResolvedWith(b, "x"), "b", "b"},
-		"one named json":                   {a, likeJSON, idempotent.Resolved("x"), "json", ""},
-		"JSON for another":                 {a, nil, idempotent.Resolved("x"), "", "a"},
-		"one named json for another":       {a, nil, idempotent.ResolvedWith(likeJSON, "x"), "", "a"},
-		"neither's":                        {a, b, idempotent.ResolvedWith(c, "x"), "", "a"},
-		"not JSON":                         {nil, nil, idempotent.ResolvedWith(c, "x"), "", ""},
-		"without a result":                 {a, nil, idempotent.ResolvedWithoutResult(), driver.EncodingOmitted, "a"},
+		"JSON":                             {nil, nil, [2]string{"", ""}, idempotent.Resolved("x"), "json", "", ""},
+		"the record's version":             {nil, nil, [2]string{"2", ""}, idempotent.Resolved("x"), "json", "", ""},
+		"a newer version of the code":      {nil, nil, [2]string{"1", "2"}, idempotent.Resolved("x"), "json", "", ""},
+		"the operation's, by the guard":    {a, a, [2]string{"", ""}, idempotent.Resolved("x"), "a", "a", ""},
+		"the operation's, by the evidence": {a, nil, [2]string{"", ""}, idempotent.ResolvedWith(a, "x"), "a", "a", ""},
+		"another one of the guard":         {a, b, [2]string{"", ""}, idempotent.Resolved("x"), "b", "b", ""},
+		"another one, named by both":       {a, b, [2]string{"", ""}, idempotent.ResolvedWith(b, "x"), "b", "b", ""},
+		"one of the guard, for JSON":       {nil, b, [2]string{"", ""}, idempotent.ResolvedWith(b, "x"), "b", "b", ""},
+		"one named json":                   {a, likeJSON, [2]string{"", ""}, idempotent.Resolved("x"), "json", "", ""},
+		"JSON for another":                 {a, nil, [2]string{"", ""}, idempotent.Resolved("x"), "", "a", unknown},
+		"one named json for another":       {a, nil, [2]string{"", ""}, idempotent.ResolvedWith(likeJSON, "x"), "", "a", mismatch + `json"`},
+		"neither's":                        {a, b, [2]string{"", ""}, idempotent.ResolvedWith(c, "x"), "", "a", mismatch + `c"`},
+		"not JSON":                         {nil, nil, [2]string{"", ""}, idempotent.ResolvedWith(c, "x"), "", "", mismatch + `c"`},
 	} {
-		w := newFixture()
-		if _, err := w.do(t, w.guard(t, codec(row.operation)), noAnswer); err == nil {
-			t.Fatal("the error was swallowed")
-		}
-		err := w.guard(t, codec(row.guard)).Resolve(t.Context(), w.key.RecordID(), row.evidence)
-		r := w.record(t)
-		if (err == nil) != (row.stored != "") || r.Encoding != row.stored || r.Codec != row.declared {
+		f := newFixture(t, declares(row.operation, row.versions[0]))
+		_, _ = f.do(noAnswer)
+		settling := f.with(declares(row.guard, row.versions[1]))
+		err := settling.resolve(row.evidence)
+		if r := f.record(); (err == nil) != (row.stored != "") || err != nil && !strings.Contains(err.Error(), row.refused) ||
+			r.Encoding != row.stored || r.Codec != row.declared {
 			t.Errorf("%s: error %v, the result is stored as %q by an operation of codec %q; want %q and %q", name, err, r.Encoding, r.Codec, row.stored, row.declared)
 		}
-	}
-}
-
-// The same evidence again is not a contradiction; with another result version it
-// is, if there is a result to decode.
-func TestEvidenceAgain(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		evidence, again idempotent.Resolution
-		version         string // of the second guard
-		agrees          bool
-	}{
-		"a result":                             {idempotent.Resolved("x"), idempotent.Resolved("x"), "1", true},
-		"another result":                       {idempotent.Resolved("x"), idempotent.Resolved("y"), "1", false},
-		"a result of another version":          {idempotent.Resolved("x"), idempotent.Resolved("x"), "2", false},
-		"Final, from another version":          {idempotent.ResolvedFinal("a", "b"), idempotent.ResolvedFinal("a", "b"), "2", true},
-		"without a result, by another version": {idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), "2", true},
-		"a result, then none":                  {idempotent.Resolved("x"), idempotent.ResolvedWithoutResult(), "1", false},
-	} {
-		w := newFixture()
-		version := func(v string) func(*idempotent.Options) {
-			return func(o *idempotent.Options) { o.ResultVersion = v }
+		if err != nil {
+			settling.mustResolve(idempotent.ResolvedWithoutResult())
+			if _, err := f.do(forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+				t.Errorf("%s: a retry got error %v", name, err)
+			}
+			continue
 		}
-		g := w.guard(t, version("1"))
-		if _, err := w.do(t, g, noAnswer); err == nil {
-			t.Fatal("the error was swallowed")
+		// The code that knows the stored form replays it.
+		replaying := settling
+		if row.guard == nil {
+			replaying = f.with(declares(row.operation, max(row.versions[0], row.versions[1])))
 		}
-		if err := g.Resolve(t.Context(), w.key.RecordID(), row.evidence); err != nil {
-			t.Fatal(name, err)
-		}
-		before := w.record(t).Version
-		err := w.guard(t, version(row.version)).Resolve(t.Context(), w.key.RecordID(), row.again)
-		if row.agrees != (err == nil) || !row.agrees && !errors.As(err, new(*idempotent.SettledError)) || w.record(t).Version != before {
-			t.Errorf("%s: got error %v", name, err)
+		if got, err := replaying.do(forbidden(t)); got != "x" || err != nil {
+			t.Errorf("%s: a retry got %q, %v", name, got, err)
 		}
 	}
 }
 
-// Evidence while the lease is live keeps the record for the lease, however short
-// the retention is: a handler may still be at work.
-func TestEvidenceKeepsTheRecordForTheLease(t *testing.T) {
+// A large result from evidence is stored like a handler's, beside the record. If there is
+// no room for it, nothing is written, so that the evidence can be given again.
+func TestResolveLargeResult(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	g := w.guard(t, func(o *idempotent.Options) { o.Retention = time.Second })
-	if _, err := w.do(t, g, func(context.Context) (string, error) { return "", idempotent.Unknown(errDown) }); err == nil {
-		t.Fatal("the error was swallowed")
+	f := newFixture(t)
+	f = f.over(newChunked(f.Store))
+	_, _ = f.do(noAnswer)
+	f.kinds()
+	large := letters(20_000)
+	f.on(driver.OpPutChunks, fail(errDown))
+	err := f.resolve(idempotent.Resolved(large))
+	if failed := new(idempotent.StoreError); !errors.As(err, &failed) || failed.Op != driver.OpPutChunks ||
+		strings.Count(err.Error(), errDown.Error()) != 1 || f.kinds() != "store_error" || f.record().State != driver.StateUnknown {
+		t.Errorf("without room: got error %v, and the record is %s", err, f.record().State)
 	}
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved("x")); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.record(t); r.State != driver.StateCompleted || r.Expires.Before(r.LeaseEnd) {
-		t.Errorf("the record is %s and expires %s before its lease ends", r.State, r.LeaseEnd.Sub(r.Expires))
-	}
-}
-
-// What evidence about a step writes: when, in which mode, and nothing else of the
-// record. The same evidence again writes nothing.
-func TestStepEvidenceIsRecorded(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	declare := func(o *idempotent.Options) { o.Steps = []string{"charge"} }
-	w.dies(t, declare, func(ctx context.Context) {
-		_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown }, atMostOnce)
-	})
-	w.clock.Advance(time.Hour)
-	g, events := newGuardOver(t, w.Store, declare, func(o *idempotent.Options) { o.Now = w.clock.Now })
-	if _, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(time.Minute))); err != nil {
-		t.Fatal(err)
-	}
-	before := w.record(t)
-	for range 2 {
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := w.record(t)
-	s, _ := r.Step("charge")
-	if !s.Finished || s.Mode != driver.AtMostOnce || s.By != driver.StepByEvidence || s.At.Before(before.Since) {
-		t.Errorf("the step: %+v", s)
-	}
-	if r.State != driver.StateUnknown || r.ReconcileAttempts != 1 || !r.Since.Equal(before.Since) {
-		t.Errorf("the record is %s after %d attempts of reconciliation, since %s; want unknown, 1, %s", r.State, r.ReconcileAttempts, r.Since, before.Since)
-	}
-	var steps []string
-	for _, e := range events.Events() {
-		if e.Kind == event.Resolved {
-			steps = append(steps, e.Step)
-		}
-	}
-	if !slices.Equal(steps, []string{"charge"}) {
-		t.Errorf("events of evidence about the steps %q, want one about charge", steps)
-	}
-}
-
-// Evidence that cannot be used is refused, and its error says only what is wrong.
-func TestEvidenceErrors(t *testing.T) {
-	t.Parallel()
-	w := newFixture()
-	g := w.guard(t)
-	w.dies(t, func(*idempotent.Options) {}, func(ctx context.Context) {
-		// The handler is at work.
-		err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved("x"))
-		if early, ok := err.(*idempotent.InProgressError); !ok || early.RetryAfter < time.Second || !early.Until.Equal(w.record(t).LeaseEnd) {
-			t.Errorf("while the handler runs: %T %v", err, err)
-		}
-	})
-	before := w.record(t).Version
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("a b", "x")); !errors.As(err, new(*idempotent.StepError)) {
-		t.Errorf("a step whose name is invalid: %v", err)
-	}
-	if w.record(t).Version != before {
-		t.Error("the record was written")
-	}
-	for i := range 5 {
-		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep(fmt.Sprint("s", i), letters(80_000))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	before = w.record(t).Version
-	err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("s5", letters(80_000)))
-	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "all steps") || w.record(t).Version != before {
-		t.Errorf("results of more than 320 KB together: %v", err)
+	f.on(driver.OpPutChunks, nil)
+	f.mustResolve(idempotent.Resolved(large))
+	if got, err := f.do(forbidden(t)); err != nil || got != large || f.record().Chunks.Count == 0 {
+		t.Errorf("got %d bytes and error %v", len(got), err)
 	}
 }
 
 // A tool gets the bytes that the codec wrote, in whatever form they are stored.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	s := newChunked()
-	g, _ := newGuardOver(t, s)
-	large := letters(50_000)
+	f := newFixture(t)
+	f = f.over(newChunked(f.Store))
+	quoted := func(s string) string { return `"` + s + `"` }
 	for name, row := range map[string]struct {
-		value    any
-		err      error
-		encoding string
-		want     string
+		value, encoding, want string
+		err                   error
 	}{
-		"small":      {"ch_1", nil, "json", `"ch_1"`},
-		"compressed": {strings.Repeat("x", 3000), nil, "json", `"` + strings.Repeat("x", 3000) + `"`},
-		"large":      {large, nil, "json", string(encoded(t, large))},
-		"final":      {nil, idempotent.Final("declined", "no"), "final", `{"code":"declined","message":"no"}`},
+		"small":      {"ch_1", "json", quoted("ch_1"), nil},
+		"compressed": {strings.Repeat("x", 3000), "json", quoted(strings.Repeat("x", 3000)), nil},
+		"large":      {letters(50_000), "json", quoted(letters(50_000)), nil},
+		"final":      {"", "final", `{"code":"declined","message":"no"}`, idempotent.Final("declined", "no")},
 	} {
-		key := newKey()
-		if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (any, error) { return row.value, row.err }); !errors.Is(err, row.err) {
-			t.Fatal(err)
-		}
-		r, err := s.Get(t.Context(), key.RecordID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.key = newKey()
+		_, _ = f.do(func(context.Context) (string, error) { return row.value, row.err })
+		r := f.record()
 		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+br") {
 			t.Errorf("%s: stored as %q with %d chunks: the test proves nothing", name, r.Encoding, r.Chunks.Count)
 		}
-		encoding, data, err := g.StoredOutcome(t.Context(), *r)
+		encoding, data, err := f.guard.StoredOutcome(t.Context(), *r)
 		if err != nil || encoding != row.encoding || string(data) != row.want {
 			t.Errorf("%s: got %q, %.60q, %v", name, encoding, data, err)
 		}
 		if name == "large" {
-			altered := *r
-			altered.Chunks.Sum[0]++
-			if _, data, err := g.StoredOutcome(t.Context(), altered); data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+			r.Chunks.Sum[0]++
+			if _, data, err := f.guard.StoredOutcome(t.Context(), *r); data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("altered chunks: %d bytes, %v", len(data), err)
 			}
 		}
 	}
-}
-
-func TestStored_Unavailable(t *testing.T) {
-	t.Parallel()
-	g, _ := newGuard(t)
 	for name, r := range map[string]driver.Record{
 		"unknown":   {State: driver.StateUnknown},
-		"omitted":   {State: driver.StateCompleted, Encoding: driver.EncodingOmitted},
-		"damaged":   {State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no frame")},
+		"omitted":   done(driver.EncodingOmitted, "", ""),
+		"damaged":   done("json+br", "no frame", ""),
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()
-		if encoding, data, err := g.StoredOutcome(t.Context(), r); encoding != "" || data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		if encoding, data, err := newFixture(t).guard.StoredOutcome(t.Context(), r); encoding != "" ||
+			data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 			t.Errorf("%s: got %q, %q, %v", name, encoding, data, err)
 		}
 	}

@@ -4,8 +4,12 @@ package idempotent_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
+	"math/rand"
 	"strings"
 	"testing"
 	"time"
@@ -13,228 +17,187 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
-// The error of a failed replay names its cause.
-func TestReplayUnavailableSaysWhy(t *testing.T) {
-	t.Parallel()
-	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3}}
-	for want, row := range map[string]struct {
-		store  driver.Store
-		record driver.Record
-	}{
-		"could not be stored":      {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingOmitted}},
-		"result is damaged":        {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json+br", Result: []byte("no frame")}},
-		"this store does not":      {memstore.New(), inChunks},
-		"chunk of the stored":      {newChunked(), inChunks},
-		"Final error is damaged":   {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingFinal, Result: []byte("{")}},
-		"does not decode into a *": {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json", Result: []byte("{")}},
-	} {
-		s, key := watchOver(row.store), newKey()
-		s.holds(t, key, row.record)
-		g, _ := newGuardOver(t, row.store)
-		_, replayed := idempotent.Do(t.Context(), g, key, forbidden(t))
-		_, found := idempotent.Lookup[int](t.Context(), g, key)
-		for _, err := range []error{replayed, found} {
-			if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), want) {
-				t.Errorf("got error %v, want one that contains %q", err, want)
-			}
-		}
-	}
-}
+// raw is a codec that stores text unchanged.
+type raw struct{}
 
-// FM63: a result whose chunks were changed after completion is not replayed, even
-// if only its last byte differs and it would decode.
-func TestAlteredChunksAreNotReplayed(t *testing.T) {
-	t.Parallel()
-	s := newChunked()
-	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
-	key := newKey()
-	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return noise(2 * pieceSize), nil }); err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Get(t.Context(), key.RecordID())
-	if err != nil || r.Chunks.Count != 2 || r.Encoding != "raw" {
-		t.Fatalf("the record is %+v (%v): the test proves nothing", r, err)
-	}
-	last := piece(r.ID, r.Version, 1)
-	altered := []byte(string(s.chunks[last]))
-	altered[len(altered)-1] ^= 1
-	s.chunks[last] = altered
-	got, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-	if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), "altered") || got != "" {
-		t.Errorf("got %d bytes and error %v, want ReplayUnavailableError", len(got), err)
-	}
-}
-
-// counted is a store that counts how often chunks are fetched.
-type counted struct {
-	*chunked
-	fetched int
-}
-
-func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
-	c.fetched++
-	return c.chunked.GetChunks(ctx, id, v, count)
-}
-
-// FM38: a large result is cached with its content, both by the request that
-// stored it and by one that read it.
-func TestLargeResultsAreCachedWhole(t *testing.T) {
-	t.Parallel()
-	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
-	s, key, large := &counted{chunked: newChunked()}, newKey(), noise(9000)
-	g, _ := newGuardOver(t, s, options)
-	other, _ := newGuardOver(t, s, options)
-	for _, row := range []struct {
-		guard *idempotent.Guard
-		fetch int // so far
-	}{{g, 0}, {g, 0}, {other, 1}, {other, 1}} {
-		got, err := idempotent.Do(t.Context(), row.guard, key, func(context.Context) (string, error) { return large, nil })
-		if err != nil || got != large || s.fetched != row.fetch {
-			t.Errorf("got %d bytes and error %v; fetched %d times, want %d", len(got), err, s.fetched, row.fetch)
-		}
-	}
-}
+func (raw) Name() string                 { return "raw" }
+func (raw) Encode(v any) ([]byte, error) { return []byte(v.(string)), nil }
+func (raw) Decode(b []byte, v any) error { *v.(*string) = string(b); return nil }
 
 // hollow encodes every value to no bytes.
 type hollow struct{ raw }
 
 func (hollow) Encode(any) ([]byte, error) { return nil, nil }
 
-// An empty result is a result.
-func TestEmptyResultIsReplayed(t *testing.T) {
+type panicsInEncode struct{ raw }
+
+func (panicsInEncode) Encode(any) ([]byte, error) { panic("encode") }
+
+type panicsInDecode struct{ raw }
+
+func (panicsInDecode) Decode([]byte, any) error { panic("decode") }
+
+// noise returns bytes that do not compress.
+func noise(n int) string {
+	b := make([]byte, n)
+	rand.New(rand.NewSource(1)).Read(b)
+	return string(b)
+}
+
+// letters returns text of about n bytes that hardly compresses.
+func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }
+
+// G09: how a result is stored. One that cannot be stored does not fail the caller, and its
+// replay returns ReplayUnavailableError instead of running again.
+func TestResults(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = hollow{} })
-	key := newKey()
-	for range 2 {
-		if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil }); got != "" || err != nil {
-			t.Errorf("got %q and error %v", got, err)
+	for name, c := range map[string]struct {
+		value    any
+		codec    idempotent.Codec // nil: JSON
+		small    bool             // the store holds no results
+		encoding string
+		maxBytes int
+	}{
+		"small":           {value: "ch_1", encoding: "json", maxBytes: 10},
+		"at the limit":    {value: strings.Repeat("x", 1022), encoding: "json", maxBytes: 1024},
+		"compressible":    {value: strings.Repeat("x", 100_000), encoding: "json+br", maxBytes: 1000},
+		"base64":          {value: letters(100_000), encoding: "json+br", maxBytes: 80_000},
+		"incompressible":  {value: noise(5000), codec: raw{}, encoding: "raw", maxBytes: 5000},
+		"empty":           {value: "", codec: hollow{}, encoding: "raw"},
+		"not encodable":   {value: math.Inf(1), encoding: driver.EncodingOmitted},
+		"codec panics":    {value: "x", codec: panicsInEncode{}, encoding: driver.EncodingOmitted},
+		"store too small": {value: "x", small: true, encoding: driver.EncodingOmitted},
+	} {
+		f := newFixture(t, func(o *idempotent.Options) {
+			if c.codec != nil {
+				o.Codec = c.codec
+			}
+		})
+		if c.small {
+			f.on(driver.OpReplace, func(c *call) {
+				if c.Err = driver.ErrTooLarge; len(c.StoreCall.Record.Result) == 0 {
+					c.Err = nil
+					c.do()
+				}
+			})
+		}
+		omitted := c.encoding == driver.EncodingOmitted
+		for i := range 2 {
+			got, stored, err := ask(f, c.value)
+			switch {
+			case omitted && i == 1:
+				if !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+					t.Errorf("%s: the retry got %.20q and error %v, want ReplayUnavailableError", name, got, err)
+				}
+			case err != nil || got != fmt.Sprint(c.value) || stored == omitted:
+				t.Errorf("%s: request %d got %.20q, stored %t, and error %v", name, i+1, got, stored, err)
+			}
+		}
+		r, want := f.record(), "reserved completed replayed"
+		if omitted {
+			want = "reserved completion_failed completed replay_failed"
+		}
+		if kinds := f.kinds(); r.State != driver.StateCompleted || r.Encoding != c.encoding ||
+			len(r.Result) > c.maxBytes || (r.Reason == driver.ReasonOmitted) != omitted || kinds != want {
+			t.Errorf("%s: stored as %s (%s) in %d bytes, want %s in at most %d; events %s", name, r.Encoding, r.Reason, len(r.Result), c.encoding, c.maxBytes, kinds)
 		}
 	}
 }
 
-// A codec that panics on a stored result makes the replay unavailable.
-func TestPanickingDecoder(t *testing.T) {
-	t.Parallel()
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = fragile{} })
-	key := newKey()
-	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil {
-		t.Fatal(err)
+// ask sends a request whose handler returns v, a text or a number.
+func ask(f *fixture, v any) (got string, stored bool, err error) {
+	if text, ok := v.(string); ok {
+		out, err := f.outcome(value(text))
+		return out.Value, out.Stored, err
 	}
-	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
-		t.Errorf("got error %v, want ReplayUnavailableError", err)
-	}
-}
-
-type fragile struct{ raw }
-
-func (fragile) Decode([]byte, any) error { panic("no") }
-
-// A Final error has the same text for the first caller and for a replay.
-func TestFinalTextsAreUTF8(t *testing.T) {
-	t.Parallel()
-	g, _ := newGuard(t)
-	key, texts := newKey(), [2]string{}
-	for i := range texts {
-		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, idempotent.Final("no\xff", "caf\xe9") })
-		var final *idempotent.FinalError
-		if !errors.As(err, &final) {
-			t.Fatal(err)
-		}
-		texts[i] = final.Code + "/" + final.Message
-	}
-	if want := "no\uFFFD/caf\uFFFD"; texts != [2]string{want, want} {
-		t.Errorf("the first caller gets %q, a replay %q", texts[0], texts[1])
-	}
-}
-
-// A store without chunk support cannot replay a record with chunks, which another
-// store has written.
-func TestChunksWithoutAChunkStore(t *testing.T) {
-	t.Parallel()
-	key := newKey()
-	s := holding(t, driver.Record{
-		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: idempotenttest.StoredFingerprint(key),
-		Encoding: "json", Chunks: driver.Chunks{Count: 2, Length: 10},
-	})
-	g, _ := newGuardOver(t, s)
-	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil })
-	if !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
-		t.Errorf("got error %v, want ReplayUnavailableError", err)
-	}
-}
-
-// fullDisk fails to store chunks.
-type fullDisk struct{ *chunked }
-
-var errFullDisk = errors.New("disk full")
-
-func (fullDisk) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
-	return 0, errFullDisk
-}
-
-// A large resolution whose chunks cannot be stored is not written at all, so that
-// the evidence can be given again.
-func TestResolveWithoutRoomForChunks(t *testing.T) {
-	t.Parallel()
-	s := fullDisk{newChunked()}
-	g, events := newGuardOver(t, s)
-	key := newKey()
-	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
-		t.Fatal("got no error")
-	}
-	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
-	var failed *idempotent.StoreError
-	if !errors.As(err, &failed) || failed.Op != driver.OpPutChunks || failed.Err != errFullDisk {
-		t.Errorf("got error %v, want StoreError of put chunks for the full disk", err)
-	}
-	if err != nil && strings.Count(err.Error(), "disk full") != 1 || events.Count(event.StoreError) != 1 {
-		t.Errorf("error %q, events %s; want the failure named once, and one event", err, events.Kinds())
-	}
-	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
-		t.Errorf("the record is %+v (%v), want it still unknown", r, err)
-	}
+	out, err := idempotent.DoOutcome(f.invocation(), f.guard, f.key, value(v))
+	return fmt.Sprint(out.Value), out.Stored, err
 }
 
 // A large result whose chunks cannot be stored is omitted. The record is
 // completed.
 func TestResultWithoutRoomForChunks(t *testing.T) {
 	t.Parallel()
-	s := fullDisk{newChunked()}
-	g, events := newGuardOver(t, s)
-	key, want := newKey(), letters(20_000)
-	if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return want, nil }); err != nil || got != want {
+	f := newFixture(t)
+	f = f.over(newChunked(f.Store))
+	f.on(driver.OpPutChunks, fail(errDown))
+	large := letters(20_000)
+	if got, err := f.do(value(large)); err != nil || got != large {
 		t.Errorf("the caller got %d bytes, error %v", len(got), err)
 	}
-	if r := record(t, s, key); r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted {
-		t.Errorf("the record is %s with encoding %q, want it completed without its result", r.State, r.Encoding)
-	}
-	if n := events.Count(event.CompletionFailed); n != 1 {
-		t.Errorf("%d events of a result that could not be stored, want 1", n)
-	}
-	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
-		t.Errorf("a retry gets error %v, want ReplayUnavailableError", err)
+	if r, kinds := f.record(), f.kinds(); r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted || kinds != "reserved completion_failed completed" {
+		t.Errorf("the record is %s with encoding %q, want it completed without its result; events %s", r.State, r.Encoding, kinds)
 	}
 }
 
-// Without a deadline to divide, the chunks have as much time as the record.
-func TestLargeResultOfALongLease(t *testing.T) {
+// A stored result that does not fit is refused, never replayed as zero values, and the
+// error names the cause: to a request and to Lookup.
+func TestReplayUnavailable(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuardOver(t, newChunked())
-	key, want := newKey(), noise(50_000)
-	for range 2 {
-		got, err := idempotent.Do(context.Background(), g, key, func(context.Context) (string, error) { return want, nil }, func(o *idempotent.Options) { o.Codec = raw{} })
-		if err != nil || got != want {
-			t.Errorf("got %d bytes and error %v", len(got), err)
+	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3}}
+	for name, c := range map[string]struct {
+		stands driver.Record
+		codec  idempotent.Codec // nil: JSON
+		chunks bool             // the store supports them
+		want   string
+	}{
+		"omitted":          {done(driver.EncodingOmitted, "", ""), nil, false, "could not be stored"},
+		"another codec":    {done("xml", "<a/>", ""), nil, false, `it was encoded as "xml" but this code decodes "json"`},
+		"no encoding":      {done("", `"x"`, ""), nil, false, `it was encoded as ""`},
+		"cut off":          {done("json", `"x`, ""), nil, false, "does not decode into a *string"},
+		"trailing data":    {done("json", `"x"{}`, ""), nil, false, "does not decode into a *string"},
+		"another type":     {done("json", "[1]", ""), nil, false, "does not decode into a *string"},
+		"not packed":       {done("json+br", `"x"`, ""), nil, false, "result is damaged"},
+		"truncated":        {done("json+br", "\x00\x00\x00\x00\x8b", ""), nil, false, "result is damaged"},
+		"a damaged Final":  {done("final", "{", ""), nil, false, "Final error is damaged"},
+		"a broken decoder": {done("raw", "x", ""), panicsInDecode{}, false, "does not decode"},
+		"another version":  {done("json", `"x"`, "2"), nil, false, "version"},
+		"no chunk store":   {inChunks, nil, false, "this store does not"},
+		"no chunk":         {inChunks, nil, true, "chunk of the stored"},
+	} {
+		f := newFixture(t)
+		var store driver.Store = f.Store
+		if c.chunks {
+			store = newChunked(f.Store)
+		}
+		f = f.over(store, func(o *idempotent.Options) {
+			if c.codec != nil {
+				o.Codec = c.codec
+			}
+		})
+		f.holds(c.stands)
+		replayed, err := f.do(forbidden(t))
+		out, found := idempotent.Lookup[string](t.Context(), f.guard, f.key)
+		for _, err := range []error{err, found} {
+			if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
+			}
+		}
+		if kinds := f.kinds(); kinds != "replay_failed" || replayed != "" || out.Value != "" || out.Stored {
+			t.Errorf("%s: got %q and %+v, events %s", name, replayed, out, kinds)
 		}
 	}
 }
 
-// An untyped number is replayed exactly, wherever it is in a result.
-func TestUntypedNumbersAreExact(t *testing.T) {
+// A Final error has the same text for the first caller and for a replay.
+func TestFinalTextsAreUTF8(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 2 {
+		_, err := f.do(returns(idempotent.Final("no\xff", "caf\xe9")))
+		var final *idempotent.FinalError
+		if !errors.As(err, &final) || final.Code != "no\uFFFD" || final.Message != "caf\uFFFD" {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// An untyped number is replayed exactly, wherever it is in a result, and every kind of
+// empty value is replayed unchanged.
+func TestValuesAreReplayedExactly(t *testing.T) {
 	t.Parallel()
 	type node struct {
 		Next *node
@@ -242,11 +205,18 @@ func TestUntypedNumbersAreExact(t *testing.T) {
 	}
 	const n = json.Number("9007199254740993")
 	for name, row := range map[string]struct{ got, want string }{
-		"map":     {replayed(t, map[string]any{"n": n}), `{"n":9007199254740993}`},
-		"slice":   {replayed(t, [][]any{{n}}), "[[9007199254740993]]"},
-		"array":   {replayed(t, [1]any{n}), "[9007199254740993]"},
-		"pointer": {replayed(t, &node{Next: &node{Any: n}}), `{"Next":{"Next":null,"Any":9007199254740993},"Any":null}`},
-		"typed":   {replayed(t, map[int64][]int64{1: {9007199254740993}}), `{"1":[9007199254740993]}`},
+		"map":          {replayed(t, map[string]any{"n": n}), `{"n":9007199254740993}`},
+		"slice":        {replayed(t, [][]any{{n}}), "[[9007199254740993]]"},
+		"array":        {replayed(t, [1]any{n}), "[9007199254740993]"},
+		"pointer":      {replayed(t, &node{Next: &node{Any: n}}), `{"Next":{"Next":null,"Any":9007199254740993},"Any":null}`},
+		"typed":        {replayed(t, map[int64][]int64{1: {9007199254740993}}), `{"1":[9007199254740993]}`},
+		"false":        {replayed[any](t, false), "false"},
+		"no text":      {replayed[any](t, ""), `""`},
+		"nil":          {replayed[any](t, nil), "null"},
+		"no entries":   {replayed[any](t, []any{}), "[]"},
+		"no members":   {replayed[any](t, map[string]any{}), "{}"},
+		"a zero":       {replayed[any](t, 0), "0"},
+		"a nil number": {replayed[*int](t, nil), "null"},
 	} {
 		if row.got != row.want {
 			t.Errorf("%s: replayed as %s, want %s", name, row.got, row.want)
@@ -257,17 +227,117 @@ func TestUntypedNumbersAreExact(t *testing.T) {
 // replayed returns the JSON of a value after it was stored and replayed.
 func replayed[T any](t *testing.T, v T) string {
 	t.Helper()
-	g, key := mustGuard(t), newKey()
-	var got T
-	for range 2 {
-		var err error
-		if got, err = idempotent.Do(t.Context(), g, key, func(context.Context) (T, error) { return v, nil }); err != nil {
-			t.Fatal(err)
+	_, again := twice(t, v)
+	return string(encoded(t, again))
+}
+
+// Lookup returns what Do would have met: the outcome, or the error that says why
+// it is missing. It reads the record once, and neither writes nor reports anything but a
+// failure of the store.
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	var (
+		kept    = done("json", `"ch_1"`, "")
+		expired = kept
+		another = kept
+	)
+	kept.Expires, kept.Ref = start.Add(time.Hour), "orders/1"
+	expired.Expires, another.Fingerprint = start, idempotent.FingerprintBytes()
+	for name, c := range map[string]struct {
+		stands  *driver.Record
+		key     func(*idempotent.Key)
+		get     func(*call)
+		options []func(*idempotent.Options)
+		value   string
+		want    error
+		says    string
+		calls   string
+	}{
+		"completed":             {stands: &kept, value: "ch_1", calls: "get"},
+		"without a fingerprint": {stands: &kept, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} }, value: "ch_1", calls: "get"},
+		"final": {
+			stands: &driver.Record{State: driver.StateCompleted, Encoding: "final", Result: []byte(`{"code":"declined"}`)},
+			want:   new(idempotent.FinalError), calls: "get",
+		},
+		"new":                     {want: idempotent.ErrNoRecord, calls: "get"},
+		"retryable":               {stands: free, want: new(idempotent.RetryableError), calls: "get"},
+		"unknown":                 {stands: unknownUntil(0), want: new(idempotent.UnresolvedError), calls: "get"},
+		"running":                 {stands: running(time.Hour), want: new(idempotent.InProgressError), calls: "get"},
+		"its lease has ended":     {stands: running(0), want: new(idempotent.UnresolvedError), calls: "get"},
+		"its retention has ended": {stands: &expired, want: idempotent.ErrNoRecord, calls: "get"},
+		"another payload":         {stands: &another, want: new(idempotent.MismatchError), calls: "get"},
+		"an unknown state": {
+			stands: &driver.Record{State: 9}, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} },
+			want: new(idempotent.StoreError), calls: "get",
+		},
+		"the store is down": {get: fail(errDown), want: new(idempotent.StoreError), calls: "get"},
+		"no id":             {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.NoKeyError)},
+		"no scope":          {key: func(k *idempotent.Key) { k.Scope = "" }, want: new(idempotent.InvalidKeyError)},
+		"an invalid option": {options: opts(func(o *idempotent.Options) { o.Retention = -1 }), says: "Retention"},
+		"another version": {
+			stands: &kept, options: opts(func(o *idempotent.Options) { o.ResultVersion = "2" }),
+			want: new(idempotent.ReplayUnavailableError), calls: "get",
+		},
+		"another codec": {
+			stands: &kept, options: opts(func(o *idempotent.Options) { o.Codec = raw{} }),
+			want: new(idempotent.ReplayUnavailableError), calls: "get",
+		},
+	} {
+		f := newFixture(t)
+		if c.stands != nil {
+			f.holds(*c.stands)
+		}
+		if c.key != nil {
+			c.key(&f.key)
+		}
+		f.on(driver.OpGet, c.get)
+		out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, c.options...)
+		want := idempotent.Outcome[string]{RecordID: f.key.RecordID()}
+		switch {
+		case c.value != "":
+			want.Value, want.Replayed, want.Stored, want.Expires, want.Ref = c.value, true, true, kept.Expires, kept.Ref
+		case name == "final":
+			want.Replayed, want.Stored = true, true
+		case c.calls == "":
+			want = out
+		}
+		if refused := c.want != nil || c.says != ""; out != want || (err != nil) != refused ||
+			c.want != nil && !errtype.Matches(err, c.want) || refused && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %+v, error %v; want %+v, %v", name, out, err, want, c.want)
+		}
+		if calls := strings.Join(f.calls, " "); calls != c.calls || len(f.events.Events()) != f.events.Count(event.StoreError) ||
+			(c.get != nil) != (f.events.Count(event.StoreError) > 0) {
+			t.Errorf("%s: calls %s, events %s", name, calls, f.events.Kinds())
 		}
 	}
-	text, err := json.Marshal(got)
-	if err != nil {
+}
+
+// Lookup decodes with the options of the operation, also a large result that is stored
+// beside its record.
+func TestLookupDecodes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	store := newChunked(f.Store)
+	f = f.over(store)
+	declared := opts(func(o *idempotent.Options) { o.Codec, o.ResultVersion = raw{}, "2" })
+	large := letters(100_000)
+	if _, err := f.do(value(large), declared...); err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	if out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, declared...); err != nil || out.Value != large || len(store.chunks) == 0 {
+		t.Errorf("got %d bytes of %d chunks, error %v", len(out.Value), len(store.chunks), err)
+	}
+}
+
+// twice returns what the first caller and a replay get.
+func twice[T any](t *testing.T, v T) (first, again T) {
+	t.Helper()
+	f := newFixture(t)
+	for _, out := range []*T{&first, &again} {
+		var err error
+		if *out, err = idempotent.Do(t.Context(), f.guard, f.key, func(context.Context) (T, error) { return v, nil }); err != nil {
+			t.Fatalf("%T: %v (%v)", v, err, f.events.Kinds())
+		}
+	}
+	return first, again
 }

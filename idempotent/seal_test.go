@@ -20,243 +20,158 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 )
 
 // private is the text that must not reach a store, a log or an error.
 const private = "4242 4242 4242 4242"
 
-// loggedStore has a chunked store that keeps a copy of all bytes it was ever given.
-type loggedStore struct {
-	driver.Store
-	reading error // of GetChunks
-	mu      sync.Mutex
-	given   bytes.Buffer
-}
-
-func newLoggedStore(s *memstore.Store) *loggedStore {
-	l := &loggedStore{}
-	l.Store = idempotenttest.Intercept(&chunked{Store: s, chunks: map[string][]byte{}}, func(ctx context.Context, c *idempotenttest.StoreCall) {
-		l.mu.Lock()
-		fmt.Fprintf(&l.given, "%s %s %+v", c.Record.Result, c.Data, c.Record)
-		for _, s := range c.Record.Steps {
-			l.given.Write(s.Result)
-		}
-		l.mu.Unlock()
-		if c.Err = l.reading; c.Op != driver.OpGetChunks || c.Err == nil {
-			c.Do(ctx)
-		}
-	})
-	return l
-}
-
-// wantPrivate fails the test if the store was given the private text.
-func (d *loggedStore) wantPrivate(t *testing.T, name string) {
-	t.Helper()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if bytes.Contains(d.given.Bytes(), []byte(private)) {
-		t.Errorf("%s: the store was given the result in clear", name)
-	}
-}
-
-// wordy has long results: compressed, and beside the record.
-func wordy() string {
+// wordy is a long result: compressed, and beside the record.
+var wordy = sync.OnceValue(func() string {
 	var b strings.Builder
 	for i := range 4000 {
 		fmt.Fprintf(&b, "%x %s ", i*i*i, private)
 	}
 	return b.String()
+})
+
+func brief(s string) string { return s[:min(len(s), 40)] }
+
+// sealed is a fixture whose guard has a Sealer, and whose store keeps a copy of all bytes
+// that it was ever given.
+type sealed struct {
+	*fixture
+	sealer *kit.Sealer
+	store  driver.Store
+
+	mu    sync.Mutex
+	given bytes.Buffer
+}
+
+func newSealed(t *testing.T, optFns ...func(*idempotent.Options)) *sealed {
+	t.Helper()
+	s := &sealed{fixture: newFixture(t), sealer: kit.NewSealer()}
+	s.store = idempotenttest.Intercept(newChunked(s.Store), func(ctx context.Context, c *idempotenttest.StoreCall) {
+		s.mu.Lock()
+		fmt.Fprintf(&s.given, "%s %s %+v", c.Record.Result, c.Data, c.Record)
+		for _, step := range c.Record.Steps {
+			s.given.Write(step.Result)
+		}
+		s.mu.Unlock()
+		c.Do(ctx)
+	})
+	s.fixture = s.over(s.store, append(optFns, s.sealer.Option)...)
+	return s
+}
+
+// opening sets what opening returns before it opens; nil: it opens.
+func (s *sealed) opening(err error) {
+	s.sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return err }
+}
+
+// wantPrivate fails the test if the store was given the private text.
+func (s *sealed) wantPrivate(name string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Contains(s.given.Bytes(), []byte(private)) {
+		s.t.Errorf("%s: the store was given the result in clear", name)
+	}
+}
+
+func withCodec(c idempotent.Codec) func(*idempotent.Options) {
+	return func(o *idempotent.Options) { o.Codec = c }
 }
 
 // How an operation can end with a result: by its handler, its transaction, or
-// evidence.
+// evidence about a handler without an answer.
 var endings = map[string]struct {
-	optFns   []func(*idempotent.Options)
-	handler  func(ctx context.Context, d *loggedStore) (string, error)
-	evidence idempotent.Resolution // after a handler without an answer
+	codec    idempotent.Codec // nil: JSON
+	result   string
+	err      error
+	commits  bool
+	evidence *idempotent.Resolution
 	encoding string
-	value    string
-	final    string
 }{
-	"a result":        {handler: answers(private), encoding: "json+sealed", value: private},
-	"a large result":  {handler: answers(wordy()), encoding: "json+br+sealed", value: wordy()},
-	"of another kind": {optFns: []func(*idempotent.Options){func(o *idempotent.Options) { o.Codec = raw{} }}, handler: answers(private), encoding: "raw+sealed", value: private},
-	"Final": {handler: func(context.Context, *loggedStore) (string, error) {
-		return "", idempotent.Final("declined", private)
-	}, encoding: "final+sealed", final: "declined: " + private},
-	"a transaction": {handler: func(ctx context.Context, d *loggedStore) (string, error) {
-		return private, commit(ctx, private, d.Replace)
-	}, encoding: "json+sealed", value: private},
-	"a large result of a transaction": {handler: func(ctx context.Context, d *loggedStore) (string, error) {
-		return wordy(), commit(ctx, wordy(), d.Replace)
-	}, encoding: "json+br+sealed", value: wordy()},
-	"evidence":                   {evidence: idempotent.Resolved(private), encoding: "json+sealed", value: private},
-	"evidence with a codec":      {optFns: []func(*idempotent.Options){func(o *idempotent.Options) { o.Codec = raw{} }}, evidence: idempotent.ResolvedWith(raw{}, private), encoding: "raw+sealed", value: private},
-	"a large result as evidence": {evidence: idempotent.Resolved(wordy()), encoding: "json+br+sealed", value: wordy()},
-	"Final as evidence":          {evidence: idempotent.ResolvedFinal("declined", private), encoding: "final+sealed", final: "declined: " + private},
+	"a result":                        {result: private, encoding: "json+sealed"},
+	"a large result":                  {result: wordy(), encoding: "json+br+sealed"},
+	"of another kind":                 {codec: raw{}, result: private, encoding: "raw+sealed"},
+	"Final":                           {err: idempotent.Final("declined", private), encoding: "final+sealed"},
+	"a transaction":                   {result: private, commits: true, encoding: "json+sealed"},
+	"a large result of a transaction": {result: wordy(), commits: true, encoding: "json+br+sealed"},
+	"evidence":                        {result: private, evidence: evidence(idempotent.Resolved(private)), encoding: "json+sealed"},
+	"evidence with a codec":           {codec: raw{}, result: private, evidence: evidence(idempotent.ResolvedWith(raw{}, private)), encoding: "raw+sealed"},
+	"a large result as evidence":      {result: wordy(), evidence: evidence(idempotent.Resolved(wordy())), encoding: "json+br+sealed"},
+	"Final as evidence":               {err: idempotent.Final("declined", private), evidence: evidence(idempotent.ResolvedFinal("declined", private)), encoding: "final+sealed"},
 }
 
-func answers(value string) func(context.Context, *loggedStore) (string, error) {
-	return func(context.Context, *loggedStore) (string, error) { return value, nil }
+func evidence(r idempotent.Resolution) *idempotent.Resolution { return &r }
+
+// eachEnding runs f for each of them, with a fixture of its codec and its handler.
+func eachEnding(t *testing.T, f func(t *testing.T, name string, s *sealed, h handlerFunc)) {
+	for name, row := range endings {
+		var optFns []func(*idempotent.Options)
+		if row.codec != nil {
+			optFns = append(optFns, withCodec(row.codec))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := newSealed(t, optFns...)
+			f(t, name, s, func(ctx context.Context) (string, error) {
+				switch {
+				case row.evidence != nil:
+					return "", errDown
+				case row.commits:
+					return row.result, commit(ctx, row.result, s.store.Replace)
+				}
+				return row.result, row.err
+			})
+		})
+	}
 }
 
 // G14: a guard with a Sealer gives its store no result in clear, and replays all of
 // them. A guard without it gets neither the result nor the sealed bytes.
 func TestSealedResults(t *testing.T) {
 	t.Parallel()
-	for name, row := range endings {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
-			g, _ := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
-			handler := row.handler
-			if handler == nil {
-				handler = func(context.Context, *loggedStore) (string, error) { return "", errDown }
-			}
-			out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) { return handler(ctx, d) })
-			if row.handler != nil && (out.Value != row.value || !out.Stored || fmt.Sprint(err) != orNil(row.final)) {
-				t.Errorf("the first caller got %+v, %v", brief(out.Value), err)
-			}
-			if row.handler == nil {
-				if err := g.Resolve(t.Context(), key.RecordID(), row.evidence); err != nil {
-					t.Fatal(err)
-				}
-			}
-			d.wantPrivate(t, name)
-			if r := record(t, d, key); r.Encoding != row.encoding {
-				t.Errorf("stored as %q, want %q", r.Encoding, row.encoding)
-			}
+	const noSealer = "it is sealed, and this guard has no Options.Seal to open it with"
+	eachEnding(t, func(t *testing.T, name string, s *sealed, h handlerFunc) {
+		row := endings[name]
+		out, err := s.outcome(h)
+		if row.evidence != nil {
+			s.mustResolve(*row.evidence)
+		} else if out.Value != row.result || !out.Stored || fmt.Sprint(err) != fmt.Sprint(row.err) {
+			t.Errorf("%s: the first caller got %s, %v", name, brief(out.Value), err)
+		}
+		s.wantPrivate(name)
+		if got := s.record().Encoding; got != row.encoding {
+			t.Errorf("%s: stored as %q, want %q", name, got, row.encoding)
+		}
+		out, err = s.outcome(forbidden(t))
+		if out.Value != row.result || !out.Replayed || fmt.Sprint(err) != fmt.Sprint(row.err) {
+			t.Errorf("%s: a replay is %s, %v", name, brief(out.Value), err)
+		}
+		encoding, data, err := s.guard.StoredOutcome(t.Context(), *s.record())
+		if want, _, _ := strings.Cut(row.encoding, "+"); err != nil || encoding != want || !bytes.Contains(data, []byte(private)) {
+			t.Errorf("%s: StoredOutcome returned %q, %q, %v", name, encoding, brief(string(data)), err)
+		}
 
-			out, err = idempotent.DoOutcome(t.Context(), g, key, forbidden(t))
-			if out.Value != row.value || !out.Replayed || fmt.Sprint(err) != orNil(row.final) {
-				t.Errorf("a replay is %+v, %v", brief(out.Value), err)
-			}
-			encoding, data, err := g.StoredOutcome(t.Context(), *record(t, d, key))
-			if want, _, _ := strings.Cut(row.encoding, "+"); err != nil || encoding != want || !bytes.Contains(data, []byte(private)) {
-				t.Errorf("StoredOutcome returned %q, %q, %v", encoding, brief(string(data)), err)
-			}
-
-			without, _ := newGuardOver(t, d.Store, row.optFns...)
-			_, err = idempotent.Do(t.Context(), without, key, forbidden(t))
-			wantUnavailable(t, err, "it is sealed, and this guard has no Options.Seal to open it with")
-			encoding, data, err = without.StoredOutcome(t.Context(), *record(t, d, key))
-			wantUnavailable(t, err, "it is sealed, and this guard has no Options.Seal to open it with")
-			if encoding != "" || data != nil {
-				t.Errorf("a guard without the Sealer got %q, %q", encoding, brief(string(data)))
-			}
-		})
-	}
+		without := s.over(s.store, withCodec(row.codec))
+		_, err = without.do(forbidden(t))
+		encoding, data, shown := without.guard.StoredOutcome(t.Context(), *s.record())
+		wantUnavailable(t, err, noSealer)
+		wantUnavailable(t, shown, noSealer)
+		if encoding != "" || data != nil {
+			t.Errorf("%s: a guard without the Sealer got %q, %q", name, encoding, brief(string(data)))
+		}
+	})
 }
-
-func orNil(s string) string {
-	if s == "" {
-		return "<nil>"
-	}
-	return s
-}
-
-func brief(s string) string { return s[:min(len(s), 40)] }
 
 func wantUnavailable(t *testing.T, err error, reason string) {
 	t.Helper()
 	var unavailable *idempotent.ReplayUnavailableError
 	if !errors.As(err, &unavailable) || !strings.HasPrefix(unavailable.Reason, reason) || strings.Contains(err.Error(), private) {
 		t.Errorf("got error %v, want ReplayUnavailableError: %s", err, reason)
-	}
-}
-
-// Results of steps are sealed, and each belongs to its step.
-func TestSealedSteps(t *testing.T) {
-	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	resume := func(o *idempotent.Options) {
-		o.Recovery, o.Steps, o.Now = idempotent.Resume, []string{"run", "big", "booked", "webhook"}, w.clock.Now
-	}
-	d := newLoggedStore(w.Store)
-	g, _ := newGuardOver(t, d.Store, resume, sealer.Option)
-	run := func(name, value string) func(context.Context) string {
-		return func(ctx context.Context) string {
-			v, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return value, nil })
-			if err != nil {
-				t.Error(err)
-			}
-			return v
-		}
-	}
-	all := func(ctx context.Context) (got []string) {
-		got = append(got, run("run", private)(ctx), run("big", strings.Repeat(private, 100))(ctx))
-		v, err := idempotent.CommitStep(ctx, "booked", private, d.Replace)
-		if err != nil {
-			t.Error(err)
-		}
-		return append(got, v)
-	}
-	want := []string{private, strings.Repeat(private, 100), private}
-	if _, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		if got := all(ctx); !slices.Equal(got, want) {
-			t.Errorf("the first run got %q", got)
-		}
-		return "", errDown
-	}); !errors.Is(err, errDown) {
-		t.Fatal(err)
-	}
-	w.clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("webhook", private)); err != nil {
-		t.Fatal(err)
-	}
-	d.wantPrivate(t, "steps")
-	for _, s := range w.record(t).Steps {
-		if packed := s.Name == "big"; s.Encoding != map[bool]string{false: "json+sealed", true: "json+br+sealed"}[packed] {
-			t.Errorf("step %s is stored as %q", s.Name, s.Encoding)
-		}
-	}
-	var seen string
-	if finished, err := g.Pending(*w.record(t)).Step(t.Context(), "webhook", &seen); !finished || err != nil || seen != private {
-		t.Errorf("a resolver sees %t, %q, %v", finished, seen, err)
-	}
-
-	// The next run gets all of them, compressed or not.
-	if _, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		for i, name := range []string{"run", "big", "booked", "webhook"} {
-			if v, err := idempotent.Step(ctx, name, forbidden(t)); err != nil || v != append(want, private)[i] {
-				t.Errorf("step %s is replayed as %q, %v", name, brief(v), err)
-			}
-		}
-		return "", errDown
-	}); !errors.Is(err, errDown) {
-		t.Fatal(err)
-	}
-
-	// A guard without the Sealer: no result, no ciphertext, and the step does not run.
-	without, _ := newGuardOver(t, w.Store, resume)
-	if _, err := w.do(t, without, func(ctx context.Context) (string, error) {
-		v, err := idempotent.Step(ctx, "run", forbidden(t))
-		wantStepError(t, err, "run", "it is sealed, and this guard has no Options.Seal to open it with")
-		if v != "" {
-			t.Errorf("the step returned %q", v)
-		}
-		return "", err
-	}); err == nil {
-		t.Error("no error without the Sealer")
-	}
-	if finished, err := without.Pending(*w.record(t)).Step(t.Context(), "run", &seen); !finished {
-		t.Error("a resolver without the Sealer does not see that the step is finished")
-	} else {
-		wantStepError(t, err, "run", "it is sealed")
-	}
-
-	// Bytes that are moved to another step do not open.
-	change(t, w.Store, w.key, func(r *driver.Record) {
-		r.Steps[1].Result, r.Steps[2].Result = r.Steps[2].Result, r.Steps[1].Result
-	})
-	if _, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		_, err := idempotent.Step(ctx, "run", forbidden(t))
-		wantStepError(t, err, "run", "it is sealed and cannot be opened")
-		return "", err
-	}); err == nil {
-		t.Error("no error for moved bytes")
 	}
 }
 
@@ -268,47 +183,97 @@ func wantStepError(t *testing.T, err error, step, problem string) {
 	}
 }
 
-// change writes the record of key as another party would.
-func change(t *testing.T, s driver.Store, key idempotent.Key, f func(*driver.Record)) {
-	t.Helper()
-	r := record(t, s, key)
-	was := r.Version
-	r.Version[0]++
-	f(r)
-	if met, err := s.Replace(t.Context(), *r, was); met != nil || err != nil {
-		t.Fatal(met, err)
+// Results of steps are sealed, and each belongs to its step.
+func TestSealedSteps(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat(private, 100)
+	names, want := []string{"run", "big", "booked", "webhook"}, []string{private, long, private, private}
+	s := newSealed(t, resume(names...))
+	_, _ = s.do(func(ctx context.Context) (string, error) {
+		small, err1 := idempotent.Step(ctx, "run", value(private))
+		big, err2 := idempotent.Step(ctx, "big", value(long))
+		booked, err3 := idempotent.CommitStep(ctx, "booked", private, s.store.Replace)
+		if got := []string{small, big, booked}; !slices.Equal(got, want[:3]) || errors.Join(err1, err2, err3) != nil {
+			t.Errorf("the first run got %.40q, %v", got, errors.Join(err1, err2, err3))
+		}
+		return "", errDown
+	})
+	s.clock.Advance(time.Hour)
+	s.mustResolve(idempotent.ResolvedStep("webhook", private))
+	s.wantPrivate("steps")
+	for _, step := range s.record().Steps {
+		if packed := step.Name == "big"; step.Encoding != map[bool]string{false: "json+sealed", true: "json+br+sealed"}[packed] {
+			t.Errorf("step %s is stored as %q", step.Name, step.Encoding)
+		}
 	}
+	var seen string
+	if finished, err := s.guard.Pending(*s.record()).Step(t.Context(), "webhook", &seen); !finished || err != nil || seen != private {
+		t.Errorf("a resolver sees %t, %q, %v", finished, seen, err)
+	}
+
+	// The next run gets all of them, compressed or not.
+	_, _ = s.do(func(ctx context.Context) (string, error) {
+		for i, name := range names {
+			if v, err := idempotent.Step(ctx, name, forbidden(t)); err != nil || v != want[i] {
+				t.Errorf("step %s is replayed as %q, %v", name, brief(v), err)
+			}
+		}
+		return "", errDown
+	})
+
+	// A guard without the Sealer: no result, no ciphertext, and the step does not run.
+	runs := func(f *fixture, problem string) {
+		if _, err := f.do(func(ctx context.Context) (string, error) {
+			v, err := idempotent.Step(ctx, "run", forbidden(t))
+			if wantStepError(t, err, "run", problem); v != "" {
+				t.Errorf("the step returned %q", v)
+			}
+			return "", err
+		}); err == nil {
+			t.Errorf("no error, want %s", problem)
+		}
+	}
+	without := s.over(s.store, resume(names...))
+	runs(without, "it is sealed, and this guard has no Options.Seal to open it with")
+	finished, err := without.guard.Pending(*s.record()).Step(t.Context(), "run", &seen)
+	if wantStepError(t, err, "run", "it is sealed"); !finished {
+		t.Error("a resolver without the Sealer does not see that the step is finished")
+	}
+
+	// Bytes that are moved to another step do not open.
+	s.change(func(r *driver.Record) {
+		r.Steps[1].Result, r.Steps[2].Result = r.Steps[2].Result, r.Steps[1].Result
+	})
+	runs(s.fixture, "it is sealed and cannot be opened")
 }
 
 // Sealed bytes open only where they were stored.
 func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 	t.Parallel()
-	sealer := kit.NewSealer()
+	final := idempotent.Final("declined", private)
 	for name, row := range map[string]struct {
 		end  error
 		move func(from, to *driver.Record)
 	}{
 		"of another record":           {nil, func(from, to *driver.Record) { to.Encoding, to.Result = from.Encoding, from.Result }},
 		"a result as a Final error":   {nil, func(_, to *driver.Record) { to.Encoding = "final+sealed" }},
-		"a Final error as a result":   {idempotent.Final("declined", private), func(_, to *driver.Record) { to.Encoding = "json+sealed" }},
+		"a Final error as a result":   {final, func(_, to *driver.Record) { to.Encoding = "json+sealed" }},
 		"without its compression":     {nil, func(_, to *driver.Record) { to.Encoding = "json+br+sealed" }},
 		"with another codec":          {nil, func(_, to *driver.Record) { to.Encoding = "xml+sealed" }},
 		"an altered byte":             {nil, func(_, to *driver.Record) { to.Result[len(to.Result)/2] ^= 1 }},
 		"cut off":                     {nil, func(_, to *driver.Record) { to.Result = to.Result[:5] }},
 		"nothing":                     {nil, func(_, to *driver.Record) { to.Result = nil }},
 		"sealed, but not said to be":  {nil, func(_, to *driver.Record) { to.Encoding = "json" }},
-		"Final, but not said to be":   {idempotent.Final("declined", private), func(_, to *driver.Record) { to.Encoding = "final" }},
+		"Final, but not said to be":   {final, func(_, to *driver.Record) { to.Encoding = "final" }},
 		"in clear, but said to be so": {nil, func(_, to *driver.Record) { to.Result = []byte(`"x"`) }},
 	} {
-		s, from, to := memstore.New(), newKey(), newKey()
-		g, _ := newGuardOver(t, s, sealer.Option)
-		for _, key := range []idempotent.Key{from, to} {
-			if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return private, row.end }); !errors.Is(err, row.end) {
-				t.Fatal(err)
-			}
+		s := newSealed(t)
+		from := s.key
+		for _, s.key = range []idempotent.Key{from, newKey()} {
+			_, _ = s.do(func(context.Context) (string, error) { return private, row.end })
 		}
-		change(t, s, to, func(r *driver.Record) { row.move(record(t, s, from), r) })
-		got, err := idempotent.Do(t.Context(), g, to, forbidden(t))
+		s.change(func(r *driver.Record) { row.move(record(t, s, from), r) })
+		got, err := s.do(forbidden(t))
 		if got != "" {
 			t.Errorf("%s: got %q", name, got)
 		}
@@ -321,18 +286,17 @@ func TestSealedBytesBelongToTheirRecord(t *testing.T) {
 // its length before it.
 func TestBoundData(t *testing.T) {
 	t.Parallel()
-	sealer, w := kit.NewSealer(), newFixture()
-	w.key = idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: w.key.Fingerprint}
+	s := newSealed(t)
+	s.key = idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: s.key.Fingerprint}
 	var bound []string
 	note := func(_ context.Context, _, b []byte) error {
 		bound = append(bound, string(b))
 		return nil
 	}
-	sealer.BeforeSeal, sealer.BeforeOpen = note, note
-	g := w.guard(t, sealer.Option)
+	s.sealer.BeforeSeal, s.sealer.BeforeOpen = note, note
 	for range 2 {
-		if _, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			v, err := idempotent.Step(ctx, "pay/1", func(context.Context) (string, error) { return "ch_1", nil })
+		if _, err := s.do(func(ctx context.Context) (string, error) {
+			v, err := idempotent.Step(ctx, "pay/1", charged)
 			return strings.Repeat(v, 1000), err
 		}); err != nil {
 			t.Fatal(err)
@@ -348,94 +312,71 @@ func TestBoundData(t *testing.T) {
 // Records and steps from before the Sealer was set are still replayed.
 func TestUnsealedRecordsStayReadable(t *testing.T) {
 	t.Parallel()
-	w := newFixture()
-	rerun := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay"} }
-	w.dies(t, rerun, func(ctx context.Context) {
-		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
-			t.Error(err)
-		}
-	})
-	w.clock.Advance(time.Hour)
-	sealer := kit.NewSealer()
-	sealed, plain := w.guard(t, rerun, sealer.Option), w.guard(t, rerun)
-	out, err := w.do(t, sealed, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) })
-	if err != nil || out.Value != "ch_1" || w.record(t).Encoding != "json+sealed" {
-		t.Errorf("the step from before is %q (%v), and the result is stored as %q", out.Value, err, w.record(t).Encoding)
+	s := newSealed(t, resume("pay"))
+	plain := s.over(s.store, resume("pay"))
+	plain.dies(func(ctx context.Context) { _ = step("pay", charged)(ctx) })
+	s.clock.Advance(time.Hour)
+	if v, err := s.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) }); err != nil ||
+		v != "ch_1" || s.record().Encoding != "json+sealed" {
+		t.Errorf("the step from before is %q (%v), and the result is stored as %q", v, err, s.record().Encoding)
 	}
-
-	w.key = newKey()
-	if _, err := w.do(t, plain, func(context.Context) (string, error) { return "ch_2", nil }); err != nil {
-		t.Fatal(err)
-	}
-	opened := sealer.Opened()
-	out, err = w.do(t, sealed, forbidden(t))
-	if err != nil || out.Value != "ch_2" || !out.Replayed || sealer.Opened() != opened {
+	plain.key = newKey()
+	_, _ = plain.do(charged)
+	s.key = plain.key
+	if out, err := s.outcome(forbidden(t)); err != nil || out.Value != "ch_1" || !out.Replayed || s.sealer.Opened() != 0 {
 		t.Errorf("a result from before is replayed as %+v, %v", out, err)
 	}
-	if err := sealed.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved("ch_2")); err != nil {
-		t.Errorf("the same result as evidence: %v", err)
-	}
+	s.mustResolve(idempotent.Resolved("ch_1")) // the same result as evidence
 }
 
 // A record declares that its operation seals. A guard without the Sealer then
-// stores no evidence in clear; evidence without a result needs no key.
+// stores no evidence in clear; evidence without a result needs no key. A guard with the
+// Sealer also seals evidence about an operation that did not.
 func TestEvidenceAboutASealingOperation(t *testing.T) {
 	t.Parallel()
-	sealer := kit.NewSealer()
-	seals := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Reconcile, []string{"pay"} }
 	for name, row := range map[string]struct {
 		codec    idempotent.Codec
-		evidence func(r *driver.Record) idempotent.Resolution
+		evidence idempotent.Resolution
 		refused  bool
 	}{
-		"a result":            {nil, func(*driver.Record) idempotent.Resolution { return idempotent.Resolved(private) }, true},
-		"a result of a codec": {raw{}, func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWith(raw{}, private) }, true},
-		"Final":               {nil, func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedFinal("declined", private) }, true},
-		"a step":              {nil, func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedStep("pay", private) }, true},
-		"a corrected step":    {nil, func(*driver.Record) idempotent.Resolution { return idempotent.CorrectedStep("pay", private) }, true},
-		"no result":           {nil, func(*driver.Record) idempotent.Resolution { return idempotent.ResolvedWithoutResult() }, false},
-		"nothing happened":    {nil, func(r *driver.Record) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token()) }, false},
+		"a result":            {nil, idempotent.Resolved(private), true},
+		"a result of a codec": {raw{}, idempotent.ResolvedWith(raw{}, private), true},
+		"Final":               {nil, idempotent.ResolvedFinal("declined", private), true},
+		"a step":              {nil, idempotent.ResolvedStep("pay", private), true},
+		"a corrected step":    {nil, idempotent.CorrectedStep("pay", private), true},
+		"no result":           {nil, idempotent.ResolvedWithoutResult(), false},
+		"nothing happened":    {nil, notExecuted, false},
 	} {
-		w := newFixture()
-		codec := func(o *idempotent.Options) { o.Codec = row.codec }
-		if _, err := w.do(t, w.guard(t, seals, codec, sealer.Option), noAnswer); !errors.Is(err, errDown) {
-			t.Fatal(err)
-		}
-		w.clock.Advance(time.Hour)
-		before := w.record(t)
+		s := newSealed(t, withCodec(row.codec))
+		_, _ = s.do(noAnswer)
+		s.clock.Advance(time.Hour)
+		before := s.record()
 		if want := map[bool]string{true: "raw+sealed", false: "json+sealed"}[row.codec != nil]; before.Codec != want {
 			t.Errorf("%s: the operation declared %q, want %q", name, before.Codec, want)
 		}
-		err := w.guard(t).Resolve(t.Context(), before.ID, row.evidence(before))
-		after := w.record(t)
-		switch {
-		case row.refused && (err == nil || !strings.Contains(err.Error(), "Options.Seal") || strings.Contains(err.Error(), private) || after.Version != before.Version):
-			t.Errorf("%s: got error %v, and the record is %s", name, err, after.State)
-		case !row.refused && (err != nil || after.Version == before.Version):
-			t.Errorf("%s: %v", name, err)
-		case after.Codec != before.Codec:
-			t.Errorf("%s: the record now declares %q", name, after.Codec)
+		if name == "nothing happened" {
+			row.evidence = s.notExecuted()
+		}
+		err := s.over(s.store).resolve(row.evidence)
+		after := s.record()
+		if (err != nil) != row.refused || (after.Version == before.Version) != row.refused || after.Codec != before.Codec {
+			t.Errorf("%s: got error %v, and the record is %s and declares %q", name, err, after.State, after.Codec)
+		}
+		if row.refused && (!strings.Contains(err.Error(), "Options.Seal") || strings.Contains(err.Error(), private)) {
+			t.Errorf("%s: got error %v", name, err)
 		}
 	}
-
-	// A guard with the Sealer also seals evidence about an operation that did not.
-	w := newFixture()
-	d := newLoggedStore(w.Store)
-	if _, err := w.do(t, w.guard(t), noAnswer); !errors.Is(err, errDown) {
-		t.Fatal(err)
-	}
-	w.clock.Advance(time.Hour)
-	g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.Resolved(private)); err != nil {
-		t.Fatal(err)
-	}
-	d.wantPrivate(t, "evidence about an operation that does not seal")
-	if r := w.record(t); r.Codec != "json+sealed" || r.Encoding != "json+sealed" {
+	s := newSealed(t)
+	_, _ = s.over(s.store).do(noAnswer)
+	s.clock.Advance(time.Hour)
+	s.mustResolve(idempotent.Resolved(private))
+	s.wantPrivate("evidence about an operation that does not seal")
+	if r := s.record(); r.Codec != "json+sealed" || r.Encoding != "json+sealed" {
 		t.Errorf("the record declares %q and holds %q", r.Codec, r.Encoding)
 	}
 }
 
-// broken are ways in which a Sealer fails.
+// brokenSeals are ways in which a Sealer fails.
 var brokenSeals = map[string]func(ctx context.Context, plain, bound []byte) error{
 	"an error": func(context.Context, []byte, []byte) error { return errDown },
 	"a panic":  func(_ context.Context, plain, _ []byte) error { panic(string(plain)) },
@@ -445,80 +386,82 @@ var brokenSeals = map[string]func(ctx context.Context, plain, bound []byte) erro
 	},
 }
 
+// inTenSeconds returns s with a guard whose clock is that of the bubble, and a context that
+// ends in ten seconds.
+func (s *sealed) inTenSeconds(optFns ...func(*idempotent.Options)) (context.Context, context.CancelFunc) {
+	g, err := s.guard.With(append(optFns, func(o *idempotent.Options) { o.Now = time.Now })...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.guard = g
+	return context.WithTimeout(s.t.Context(), 10*time.Second)
+}
+
 // G14: if sealing fails, the effect has happened. Its caller gets the outcome, which is
-// stored without the result, and nothing is stored or logged in clear.
+// stored without the result, and nothing is stored or logged in clear. A transaction is
+// not sent, and evidence is not stored.
 func TestSealingFails(t *testing.T) {
 	t.Parallel()
-	for name, fail := range brokenSeals {
-		for ending, row := range endings {
-			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
-				sealer.BeforeSeal = fail
-				g, events := newGuardOver(t, d.Store, append(row.optFns, sealer.Option)...)
-				g, err := g.With(func(o *idempotent.Options) {
-					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-					o.Observer = event.Observers(events, event.LogObserver(o.Logger))
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				handler := row.handler
-				if handler == nil {
-					handler = func(context.Context, *loggedStore) (string, error) { return "", errDown }
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				out, err := idempotent.DoOutcome(ctx, g, key, func(ctx context.Context) (string, error) { return handler(ctx, d) })
-				r := record(t, d, key)
-				switch {
-				case row.handler == nil:
-					err := g.Resolve(ctx, key.RecordID(), row.evidence)
-					var failed *idempotent.StoreError
-					if !errors.As(err, &failed) || failed.Op != driver.OpSeal || failed.Entered || record(t, d, key).Version != r.Version {
-						t.Errorf("%s, %s: got error %v", name, ending, err)
-					}
-				case strings.Contains(ending, "transaction"):
-					if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "Options.Seal: seal failed") ||
-						!strings.Contains(err.Error(), "the handler was entered") || r.State != driver.StateUnknown {
-						t.Errorf("%s, %s: got error %v, and the record is %s", name, ending, err, r.State)
-					}
-				default:
-					if out.Value != row.value || out.Stored || fmt.Sprint(err) != orNil(row.final) || r.Encoding != driver.EncodingOmitted || r.State != driver.StateCompleted {
-						t.Errorf("%s, %s: got %+v, %v, and the record is %s, %q", name, ending, brief(out.Value), err, r.State, r.Encoding)
-					}
-					if events.Count(event.CompletionFailed) != 1 || events.Count(event.Completed) != 1 {
-						t.Errorf("%s, %s: events %v", name, ending, events.Kinds())
-					}
-					_, err := idempotent.Do(ctx, g, key, forbidden(t))
-					wantUnavailable(t, err, "the result could not be stored")
-				}
-				d.wantPrivate(t, name+", "+ending)
-				if strings.Contains(log.String(), private) {
-					t.Errorf("%s, %s: the log contains the result", name, ending)
-				}
+	for name, broken := range brokenSeals {
+		eachEnding(t, func(t *testing.T, ending string, s *sealed, h handlerFunc) {
+			name, row := name+", "+ending, endings[ending]
+			var log bytes.Buffer
+			s.sealer.BeforeSeal = broken
+			ctx, cancel := s.inTenSeconds(func(o *idempotent.Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				o.Observer = event.Observers(o.Observer, event.LogObserver(o.Logger))
 			})
-		}
+			defer cancel()
+			out, err := idempotent.DoOutcome(ctx, s.guard, s.key, h)
+			r, kinds := s.record(), s.kinds()
+			switch {
+			case row.evidence != nil:
+				err := s.guard.Resolve(ctx, s.key.RecordID(), *row.evidence)
+				var failed *idempotent.StoreError
+				if !errors.As(err, &failed) || failed.Op != driver.OpSeal || failed.Entered || s.record().Version != r.Version {
+					t.Errorf("%s: got error %v", name, err)
+				}
+			case row.commits:
+				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "Options.Seal: seal failed") ||
+					!strings.Contains(err.Error(), "the handler was entered") || r.State != driver.StateUnknown {
+					t.Errorf("%s: got error %v, and the record is %s", name, err, r.State)
+				}
+			default:
+				if out.Value != row.result || out.Stored || fmt.Sprint(err) != fmt.Sprint(row.err) ||
+					r.Encoding != driver.EncodingOmitted || kinds != "reserved completion_failed completed" {
+					t.Errorf("%s: got %s, %v, and the record is %s, %q; events %s", name, brief(out.Value), err, r.State, r.Encoding, kinds)
+				}
+				_, err := idempotent.Do(ctx, s.guard, s.key, forbidden(t))
+				wantUnavailable(t, err, "the result could not be stored")
+			}
+			if s.wantPrivate(name); strings.Contains(log.String(), private) {
+				t.Errorf("%s: the log contains the result", name)
+			}
+		})
 	}
 }
 
 // A Sealer that does not answer gets half of the time left. The rest is for the
-// store.
+// store. Its context is live also if the caller's has no deadline.
 func TestSealingTakesHalfOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		s := newSealed(t)
 		var given time.Duration
-		sealer := kit.NewSealer()
-		sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error {
+		s.sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error {
 			deadline, _ := ctx.Deadline()
 			given = time.Until(deadline)
-			return nil
+			return ctx.Err()
 		}
-		g, _ := newGuardOver(t, memstore.New(), sealer.Option)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := s.inTenSeconds()
 		defer cancel()
-		if _, err := idempotent.Do(ctx, g, newKey(), charged); err != nil || given != 5*time.Second {
+		if _, err := idempotent.Do(ctx, s.guard, s.key, charged); err != nil || given != 5*time.Second {
 			t.Errorf("the Sealer had %s, %v", given, err)
+		}
+		s.key = newKey()
+		s.holds(driver.Record{State: driver.StateUnknown})
+		if err := s.guard.Resolve(context.Background(), s.key.RecordID(), idempotent.Resolved(private)); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -527,40 +470,35 @@ func TestSealingTakesHalfOfTheTime(t *testing.T) {
 // handler gets an error. A transaction is not sent.
 func TestSealingAStepFails(t *testing.T) {
 	t.Parallel()
-	for name, fail := range brokenSeals {
+	for name, broken := range brokenSeals {
 		synctest.Test(t, func(t *testing.T) {
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
-			sealer.BeforeSeal = fail
-			g, events := newGuardOver(t, d.Store, sealer.Option)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			s := newSealed(t)
+			s.sealer.BeforeSeal = broken
+			ctx, cancel := s.inTenSeconds()
 			defer cancel()
-			_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
-				v, err := idempotent.CommitStep(ctx, "book", private, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
+			_, err := idempotent.Do(ctx, s.guard, s.key, func(ctx context.Context) (string, error) {
+				booked, bookErr := idempotent.CommitStep(ctx, "book", private, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 					t.Error("the transaction was sent")
 					return nil, nil
 				})
-				wantStepError(t, err, "book", "the result cannot be recorded: ")
-				if v != private {
-					t.Errorf("%s: the transaction's step returned %q", name, v)
-				}
-				v, err = idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil })
+				paid, err := idempotent.Step(ctx, "pay", value(private))
+				wantStepError(t, bookErr, "book", "the result cannot be recorded: ")
 				wantStepError(t, err, "pay", "the result cannot be recorded: ")
-				if v != private {
-					t.Errorf("%s: the step returned %q", name, v)
+				if booked != private || paid != private {
+					t.Errorf("%s: the steps returned %q and %q", name, booked, paid)
 				}
 				return "", err
 			})
-			if err == nil {
-				t.Errorf("%s: no error", name)
+			r := s.record()
+			if step, found := r.Step("pay"); err == nil || !found || step.Finished || r.State != driver.StateUnknown || len(r.Steps) != 1 {
+				t.Errorf("%s: %v; the record is %s with the steps %+v", name, err, r.State, r.Steps)
 			}
-			r := record(t, d, key)
-			if s, found := r.Step("pay"); !found || s.Finished || r.State != driver.StateUnknown || len(r.Steps) != 1 {
-				t.Errorf("%s: the record is %s with the steps %+v", name, r.State, r.Steps)
+			s.kinds()
+			if err := s.guard.Resolve(ctx, s.key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) ||
+				s.kinds() != "store_error" {
+				t.Errorf("%s: evidence got %v", name, err)
 			}
-			if err := g.Resolve(ctx, key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 1 {
-				t.Errorf("%s: evidence got %v, events %v", name, err, events.Kinds())
-			}
-			d.wantPrivate(t, name)
+			s.wantPrivate(name)
 		})
 	}
 }
@@ -569,9 +507,9 @@ func TestSealingAStepFails(t *testing.T) {
 func TestSealedStepLimit(t *testing.T) {
 	t.Parallel()
 	for size, fits := range map[sealedSize]bool{64 << 10: true, 64<<10 + 1: false} {
-		g, _ := newGuard(t, func(o *idempotent.Options) { o.Seal = size })
-		if _, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-			_, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "ch_1", nil })
+		f := newFixture(t, func(o *idempotent.Options) { o.Seal = size })
+		if _, err := f.do(func(ctx context.Context) (string, error) {
+			err := step("pay", charged)(ctx)
 			if !fits {
 				wantStepError(t, err, "pay", "the result has 65537 bytes; the limit is 65536")
 				err = nil
@@ -593,294 +531,224 @@ func (sealedSize) Open(context.Context, []byte, []byte) ([]byte, error) {
 	return nil, idempotent.ErrSealBroken
 }
 
+// wantLater fails the test if err is not that of a result that cannot be opened now.
+func (s *sealed) wantLater(name string, err error, entered bool) {
+	s.t.Helper()
+	var later *idempotent.StoreError
+	if !errors.As(err, &later) || later.Op != driver.OpOpen || later.Entered != entered || later.RecordID != s.key.RecordID() {
+		s.t.Errorf("%s: got error %#v, want StoreError, entered %t", name, err, entered)
+	}
+}
+
 // If a result cannot be opened now, the caller is asked to try again, and nothing
 // runs. If it can never be opened, the caller learns that.
 func TestOpeningFails(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		fail  func(ctx context.Context, sealed, bound []byte) error
-		never bool
-	}{
-		"throttled": {func(context.Context, []byte, []byte) error { return errDown }, false},
-		"a panic":   {func(context.Context, []byte, []byte) error { panic("nil pointer") }, false},
-		"broken": {func(context.Context, []byte, []byte) error {
+	for name, broken := range map[string]func(ctx context.Context, sealed, bound []byte) error{
+		"throttled": func(context.Context, []byte, []byte) error { return errDown },
+		"a panic":   func(context.Context, []byte, []byte) error { panic("nil pointer") },
+		"broken": func(context.Context, []byte, []byte) error {
 			return fmt.Errorf("%w: key deleted", idempotent.ErrSealBroken)
-		}, true},
+		},
 	} {
-		for ending, end := range endings {
-			d, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
-			g, _ := newGuardOver(t, d.Store, append(end.optFns, sealer.Option)...)
-			if end.handler == nil {
-				continue
+		eachEnding(t, func(t *testing.T, ending string, s *sealed, h handlerFunc) {
+			name, row := name+", "+ending, endings[ending]
+			if row.evidence != nil {
+				return
 			}
-			if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) { return end.handler(ctx, d) }); fmt.Sprint(err) != orNil(end.final) {
-				t.Fatal(err)
-			}
-			sealer.BeforeOpen = row.fail
-			got, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-			_, data, shown := g.StoredOutcome(t.Context(), *record(t, d, key))
+			_, _ = s.do(h)
+			s.sealer.BeforeOpen = broken
+			got, err := s.do(forbidden(t))
+			_, data, shown := s.guard.StoredOutcome(t.Context(), *s.record())
 			if got != "" || data != nil {
-				t.Errorf("%s, %s: got %q and %q", name, ending, got, data)
+				t.Errorf("%s: got %q and %q", name, got, data)
 			}
 			for _, err := range []error{err, shown} {
-				var later *idempotent.StoreError
-				switch {
-				case row.never:
+				if strings.HasPrefix(name, "broken") {
 					wantUnavailable(t, err, "it is sealed and cannot be opened: ")
-				case !errors.As(err, &later) || later.Op != driver.OpOpen || later.Entered || later.RecordID != key.RecordID():
-					t.Errorf("%s, %s: got error %#v, want StoreError", name, ending, err)
+				} else {
+					s.wantLater(name, err, false)
 				}
 			}
-			sealer.BeforeOpen = nil
-			if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); got != end.value || fmt.Sprint(err) != orNil(end.final) {
-				t.Errorf("%s, %s: afterwards got %q, %v", name, ending, brief(got), err)
+			s.opening(nil)
+			if got, err := s.do(forbidden(t)); got != row.result || fmt.Sprint(err) != fmt.Sprint(row.err) {
+				t.Errorf("%s: afterwards got %q, %v", name, brief(got), err)
 			}
-		}
+		})
 	}
 }
 
-// A step that cannot be opened does not run, and its handler gets the reason.
-func TestOpeningAStepFails(t *testing.T) {
+// A step that cannot be opened does not run, and its handler gets the reason. Neither does
+// a handler whose outcome meets another one that cannot be opened.
+func TestOpeningFailsInAHandler(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	resume := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} }
-	g := w.guard(t, resume, sealer.Option)
-	w.dies(t, func(o *idempotent.Options) { resume(o); sealer.Option(o) }, func(ctx context.Context) {
-		_, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil })
-		_, booked := idempotent.CommitStep(ctx, "book", private, w.Replace)
-		if err != nil || booked != nil {
-			t.Error(err, booked)
+	s := newSealed(t, resume("pay", "book"))
+	s.dies(func(ctx context.Context) {
+		booked := func(ctx context.Context) error {
+			_, err := idempotent.CommitStep(ctx, "book", private, s.store.Replace)
+			return err
+		}
+		if err := errors.Join(step("pay", value(private))(ctx), booked(ctx)); err != nil {
+			t.Error(err)
 		}
 	})
-	w.clock.Advance(time.Hour)
-	sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
-	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+	s.clock.Advance(time.Hour)
+	s.opening(errDown)
+	_, err := s.do(func(ctx context.Context) (string, error) {
 		v, err := idempotent.Step(ctx, "pay", forbidden(t))
-		b, booked := idempotent.CommitStep(ctx, "book", "", w.Replace)
-		for _, err := range []error{err, booked} {
-			var later *idempotent.StoreError
-			if v != "" || b != "" || !errors.As(err, &later) || later.Op != driver.OpOpen || !later.Entered {
-				t.Errorf("got %q, %q and error %#v, want StoreError", v, b, err)
-			}
+		b, booked := idempotent.CommitStep(ctx, "book", "", s.store.Replace)
+		s.wantLater("a step", err, true)
+		s.wantLater("a transaction", booked, true)
+		if v != "" || b != "" {
+			t.Errorf("got %q, %q", v, b)
 		}
 		return "", err
 	})
-	if !errors.Is(err, errDown) || w.record(t).State != driver.StateRetryable {
-		t.Errorf("got error %v, and the record is %s", err, w.record(t).State)
+	if !errors.Is(err, errDown) || s.record().State != driver.StateRetryable {
+		t.Errorf("got error %v, and the record is %s", err, s.record().State)
 	}
-	if finished, err := g.Pending(*w.record(t)).Step(t.Context(), "pay", new(string)); !finished || !errors.As(err, new(*idempotent.StoreError)) {
+	if finished, err := s.guard.Pending(*s.record()).Step(t.Context(), "pay", new(string)); !finished || !errors.As(err, new(*idempotent.StoreError)) {
 		t.Errorf("a resolver got %t, %v", finished, err)
 	}
-	sealer.BeforeOpen = nil
-	out, err := w.do(t, g, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) })
-	if err != nil || out.Value != private {
-		t.Errorf("afterwards got %+v, %v", out, err)
+	s.opening(nil)
+	if v, err := s.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", forbidden(t)) }); err != nil || v != private {
+		t.Errorf("afterwards got %q, %v", v, err)
 	}
-}
 
-// A handler whose outcome meets another one gets that one. If it cannot be opened,
-// the error says that the handler was entered.
-func TestStandingOutcomeCannotBeOpened(t *testing.T) {
-	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	g := w.guard(t, sealer.Option)
-	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
-		w.clock.Advance(time.Hour)
-		if err := g.Resolve(ctx, w.key.RecordID(), idempotent.Resolved(private)); err != nil {
-			t.Error(err)
-		}
-		sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
+	s.key = newKey()
+	_, err = s.do(func(context.Context) (string, error) {
+		s.clock.Advance(time.Hour)
+		s.mustResolve(idempotent.Resolved(private))
+		s.opening(errDown)
 		return private, nil
 	})
-	var later *idempotent.StoreError
-	if !errors.As(err, &later) || later.Op != driver.OpOpen || !later.Entered {
-		t.Errorf("got error %v, want a StoreError of an entered handler", err)
-	}
+	s.wantLater("a standing outcome", err, true)
 }
 
 // Evidence is compared with the sealed outcome in clear: equal results are stored
-// as different bytes.
+// as different bytes. What cannot be compared now is compared later, and what can never be
+// compared is another outcome. Evidence without a result is compared without reading or
+// opening anything.
 func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 	t.Parallel()
+	x, long, none := idempotent.Resolved(private), idempotent.Resolved(wordy()), idempotent.ResolvedWithoutResult()
+	final := func(code string) idempotent.Resolution { return idempotent.ResolvedFinal(code, private) }
 	for name, row := range map[string]struct {
 		first, second idempotent.Resolution
 		agreed        bool
 	}{
-		"the same":              {idempotent.Resolved(private), idempotent.Resolved(private), true},
-		"the same, large":       {idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), true},
-		"the same Final":        {idempotent.ResolvedFinal("a", private), idempotent.ResolvedFinal("a", private), true},
-		"no result twice":       {idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), true},
-		"another":               {idempotent.Resolved(private), idempotent.Resolved("other"), false},
-		"another, large":        {idempotent.Resolved(wordy()), idempotent.Resolved(wordy() + "."), false},
-		"another Final":         {idempotent.ResolvedFinal("a", private), idempotent.ResolvedFinal("b", private), false},
-		"Final and a result":    {idempotent.ResolvedFinal("a", private), idempotent.Resolved(private), false},
-		"a result and Final":    {idempotent.Resolved(private), idempotent.ResolvedFinal("a", private), false},
-		"a result and then not": {idempotent.Resolved(private), idempotent.ResolvedWithoutResult(), false},
+		"the same":              {x, x, true},
+		"the same, large":       {long, long, true},
+		"the same Final":        {final("a"), final("a"), true},
+		"no result twice":       {none, none, true},
+		"another":               {x, idempotent.Resolved("other"), false},
+		"another, large":        {long, idempotent.Resolved(wordy() + "."), false},
+		"another Final":         {final("a"), final("b"), false},
+		"Final and a result":    {final(private), x, false},
+		"a result and Final":    {x, final(private), false},
+		"a result and then not": {long, none, false},
 	} {
-		w, sealer := newFixture(), kit.NewSealer()
-		d := newLoggedStore(w.Store)
-		g, events := newGuardOver(t, d.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
-		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
-			t.Fatal(err)
+		s := newSealed(t)
+		_, _ = s.do(noAnswer)
+		s.mustResolve(row.first)
+		before := s.record().Version
+		again := func(what string, want error) {
+			if err := s.resolve(row.second); !errtype.Matches(err, want) || s.record().Version != before {
+				t.Errorf("%s%s: got error %v, want %T", name, what, err, want)
+			}
 		}
-		id := w.key.RecordID()
-		if err := g.Resolve(t.Context(), id, row.first); err != nil {
-			t.Fatal(err)
+		settled := error(new(idempotent.SettledError))
+		if row.agreed {
+			settled = nil
 		}
-		before := w.record(t).Version
-		err := g.Resolve(t.Context(), id, row.second)
-		if row.agreed != (err == nil) || !row.agreed && !errors.As(err, new(*idempotent.SettledError)) || w.record(t).Version != before {
-			t.Errorf("%s: got error %v", name, err)
+		again("", settled)
+		if s.events.Count(event.Resolved) != 1 || (s.events.Count(event.Contradicted) == 0) != row.agreed {
+			t.Errorf("%s: events %v", name, s.events.Kinds())
 		}
-		if events.Count(event.Resolved) != 1 || (events.Count(event.Contradicted) == 0) != row.agreed {
-			t.Errorf("%s: events %v", name, events.Kinds())
-		}
-		if isNone := strings.Contains(name, "no result") || strings.Contains(name, "then not"); isNone {
+		opened := s.sealer.Opened()
+		s.on(driver.OpGetChunks, fail(errDown))
+		switch {
+		case strings.Contains(name, "no result"), strings.Contains(name, "then not"):
+			if again(", unreadable", settled); opened != 0 {
+				t.Errorf("%s: %d results were opened", name, opened)
+			}
 			continue
+		case strings.Contains(name, "large"):
+			again(", unreadable", new(idempotent.StoreError))
 		}
-		// What cannot be compared now is compared later.
-		sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
-		var later *idempotent.StoreError
-		if err := g.Resolve(t.Context(), id, row.second); !errors.As(err, &later) || later.Op != driver.OpOpen || w.record(t).Version != before {
-			t.Errorf("%s: got error %v, want StoreError", name, err)
-		}
-		// What can never be compared is another outcome.
-		sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return idempotent.ErrSealBroken }
-		if err := g.Resolve(t.Context(), id, row.second); !errors.As(err, new(*idempotent.SettledError)) || w.record(t).Version != before {
-			t.Errorf("%s: got error %v, want SettledError", name, err)
-		}
+		s.on(driver.OpGetChunks, nil)
+		s.opening(errDown)
+		again(", later", new(idempotent.StoreError))
+		s.wantLater(name, s.resolve(row.second), false)
+		s.opening(idempotent.ErrSealBroken)
+		again(", never", new(idempotent.SettledError))
 	}
+	// A result that is not sealed is compared by its sum, without reading it.
+	s := newSealed(t)
+	plain := s.over(s.store)
+	_, _ = plain.do(noAnswer)
+	plain.mustResolve(long)
+	plain.on(driver.OpGetChunks, fail(errDown))
+	plain.mustResolve(long)
 }
 
-// Evidence about a step is compared with its sealed result in clear.
+// Evidence about a step is compared with its sealed result in clear. A correction replaces
+// another result, and one that can no longer be opened.
 func TestEvidenceMeetsASealedStep(t *testing.T) {
 	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	g := w.guard(t, sealer.Option)
-	w.dies(t, sealer.Option, func(ctx context.Context) {
-		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return private, nil }); err != nil {
+	s := newSealed(t, func(o *idempotent.Options) { o.Steps = []string{"pay"} })
+	s.dies(func(ctx context.Context) {
+		if err := step("pay", value(private))(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	w.clock.Advance(time.Hour)
-	id := w.key.RecordID()
-	for name, row := range map[string]struct {
+	s.clock.Advance(time.Hour)
+	for _, row := range []struct {
+		name     string
 		open     error
 		evidence idempotent.Resolution
 		want     error
+		writes   bool
 	}{
-		"the same":                          {nil, idempotent.ResolvedStep("pay", private), nil},
-		"the same as a correction":          {nil, idempotent.CorrectedStep("pay", private), nil},
-		"another":                           {nil, idempotent.ResolvedStep("pay", "other"), new(idempotent.SettledError)},
-		"the same, later":                   {errDown, idempotent.ResolvedStep("pay", private), new(idempotent.StoreError)},
-		"a correction, later":               {errDown, idempotent.CorrectedStep("pay", private), new(idempotent.StoreError)},
-		"the same as what cannot be opened": {idempotent.ErrSealBroken, idempotent.ResolvedStep("pay", private), new(idempotent.SettledError)},
+		{"the same", nil, idempotent.ResolvedStep("pay", private), nil, false},
+		{"the same as a correction", nil, idempotent.CorrectedStep("pay", private), nil, false},
+		{"another", nil, idempotent.ResolvedStep("pay", "other"), new(idempotent.SettledError), false},
+		{"the same, later", errDown, idempotent.ResolvedStep("pay", private), new(idempotent.StoreError), false},
+		{"a correction, later", errDown, idempotent.CorrectedStep("pay", private), new(idempotent.StoreError), false},
+		{"the same as what cannot be opened", idempotent.ErrSealBroken, idempotent.ResolvedStep("pay", private), new(idempotent.SettledError), false},
+		{"a correction", nil, idempotent.CorrectedStep("pay", "corrected"), nil, true},
+		{"a correction of what cannot be opened", idempotent.ErrSealBroken, idempotent.CorrectedStep("pay", "again"), nil, true},
 	} {
-		before := w.record(t).Version
-		sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return row.open }
-		err := g.Resolve(t.Context(), id, row.evidence)
-		if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.want) || w.record(t).Version != before {
-			t.Errorf("%s: got error %v", name, err)
+		before := s.record().Version
+		s.opening(row.open)
+		if err := s.resolve(row.evidence); !errtype.Matches(err, row.want) || (s.record().Version != before) != row.writes {
+			t.Errorf("%s: got error %v", row.name, err)
 		}
 	}
-	// A correction replaces another result, and one that can no longer be opened.
-	for _, open := range []error{nil, idempotent.ErrSealBroken} {
-		before := w.record(t).Version
-		sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return open }
-		if err := g.Resolve(t.Context(), id, idempotent.CorrectedStep("pay", "corrected")); err != nil || w.record(t).Version == before {
-			t.Errorf("a correction, opening returns %v: %v", open, err)
-		}
-	}
-	sealer.BeforeOpen = nil
+	s.opening(nil)
 	var got string
-	if _, err := g.Pending(*w.record(t)).Step(t.Context(), "pay", &got); err != nil || got != "corrected" {
+	if _, err := s.guard.Pending(*s.record()).Step(t.Context(), "pay", &got); err != nil || got != "again" {
 		t.Errorf("the step's result is %q, %v", got, err)
 	}
 }
 
-// Results that are not sealed, and evidence without a result, are compared without
-// reading or opening anything. If a large sealed result cannot be read now, it is
-// compared later.
-func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
+// An outcome whose first write meets another one is sealed once. An owner that finishes
+// late and agrees with evidence contradicts nothing.
+func TestLateOutcomeIsSealed(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		seals         bool
-		first, second idempotent.Resolution
-		want          error
-	}{
-		"not sealed":            {false, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), nil},
-		"without a result":      {true, idempotent.Resolved(wordy()), idempotent.ResolvedWithoutResult(), new(idempotent.SettledError)},
-		"without a result, too": {true, idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), nil},
-		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
-	} {
-		w, sealer := newFixture(), kit.NewSealer()
-		d := newLoggedStore(w.Store)
-		g, _ := newGuardOver(t, d.Store, func(o *idempotent.Options) {
-			if o.Now = w.clock.Now; row.seals {
-				o.Seal = sealer
-			}
-		})
-		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
-			t.Fatal(err)
-		}
-		if err := g.Resolve(t.Context(), w.key.RecordID(), row.first); err != nil {
-			t.Fatal(err)
-		}
-		d.reading = errDown
-		if err := g.Resolve(t.Context(), w.key.RecordID(), row.second); fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.want) || sealer.Opened() != 0 {
-			t.Errorf("%s: got error %v, and %d results were opened", name, err, sealer.Opened())
-		}
+	s := newSealed(t)
+	s.on(driver.OpReplace, first(after(swept)))
+	if _, err := s.do(value(private)); err != nil || s.sealer.Seals() != 1 {
+		t.Errorf("%v after %d seals", err, s.sealer.Seals())
 	}
-}
-
-// An outcome whose first write meets another one is sealed once.
-func TestSealedOnce(t *testing.T) {
-	t.Parallel()
-	s, key, sealer := watch(), newKey(), kit.NewSealer()
-	g, _ := newGuardOver(t, s, sealer.Option)
-	ids := s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
-	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil || len(*ids) != 2 || sealer.Seals() != 1 {
-		t.Errorf("%v after %d writes and %d seals", err, len(*ids), sealer.Seals())
-	}
-	s.replace = nil
-	if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); err != nil || got != "ch_1" {
-		t.Errorf("a replay is %q, %v", got, err)
-	}
-}
-
-// A Sealer gets a live context, also if the caller's has no deadline.
-func TestSealingWithoutADeadline(t *testing.T) {
-	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error { return ctx.Err() }
-	g := w.guard(t, sealer.Option)
-	if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
-		t.Fatal(err)
-	}
-	w.clock.Advance(time.Hour)
-	if err := g.Resolve(context.Background(), w.key.RecordID(), idempotent.Resolved(private)); err != nil {
-		t.Error(err)
-	}
-}
-
-// An owner that finishes late and agrees with evidence contradicts nothing.
-func TestLateOutcomeMeetsSealedEvidence(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		result       string
-		contradicted int
-	}{"the same": {private, 0}, "another": {"other", 1}} {
-		w, sealer := newFixture(), kit.NewSealer()
-		g, events := newGuardOver(t, w.Store, func(o *idempotent.Options) { o.Now = w.clock.Now }, sealer.Option)
-		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
-			w.clock.Advance(time.Hour)
-			if err := g.Resolve(ctx, w.key.RecordID(), idempotent.Resolved(private)); err != nil {
-				t.Error(err)
-			}
-			return row.result, nil
-		})
-		if err != nil || out.Value != private || events.Count(event.Contradicted) != row.contradicted {
-			t.Errorf("%s: got %+v, %v, events %v", name, out, err, events.Kinds())
+	for result, contradicted := range map[string]int{private: 0, "other": 1} {
+		s := newSealed(t)
+		if v, err := s.do(func(context.Context) (string, error) {
+			s.clock.Advance(time.Hour)
+			s.mustResolve(idempotent.Resolved(private))
+			return result, nil
+		}); err != nil || v != private || s.events.Count(event.Contradicted) != contradicted {
+			t.Errorf("%s: got %s, %v, events %v", result, v, err, s.events.Kinds())
 		}
 	}
 }
@@ -891,85 +759,59 @@ func TestSealedTransactionInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{"small": private, "large": wordy()} {
 		for _, cached := range []int{0, 10} {
-			s, key, sealer := newLoggedStore(memstore.New()), newKey(), kit.NewSealer()
-			g, _ := newGuardOver(t, s.Store, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = cached })
-			tries := 0
-			lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-				met, err := s.Replace(ctx, next, was)
-				if tries++; tries == 1 {
-					return nil, errLost
-				}
-				return met, err
-			}
-			out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
-				if err := commit(ctx, result, lossy); !errors.Is(err, errLost) {
-					t.Errorf("%s: the first Commit returned %v", name, err)
-				}
-				return result, commit(ctx, result, lossy)
+			s := newSealed(t, func(o *idempotent.Options) { o.CacheEntries = cached })
+			l := &ledger{fixture: s.fixture, plan: plan(replyLost)}
+			v, err := l.do(func(ctx context.Context) (string, error) {
+				try{name, errLost}.check(t, "Commit", commit(ctx, result, l.book))
+				return result, commit(ctx, result, l.book)
 			})
-			if err != nil || out.Value != result || !out.Stored || tries != 2 || sealer.Seals() != 2 {
-				t.Errorf("%s: got %q, %v after %d tries and %d seals", name, brief(out.Value), err, tries, sealer.Seals())
+			if err != nil || v != result || l.booked != 1 || s.sealer.Seals() != 2 {
+				t.Errorf("%s: got %q, %v after %d seals", name, brief(v), err, s.sealer.Seals())
 			}
 			for range 2 {
-				if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); err != nil || got != result {
+				if got, err := l.do(forbidden(t)); err != nil || got != result {
 					t.Errorf("%s: a replay is %q, %v", name, brief(got), err)
 				}
 			}
-			s.wantPrivate(t, name)
+			s.wantPrivate(name)
 		}
 	}
 	// The same for a step.
-	w, sealer := newFixture(), kit.NewSealer()
-	tries := 0
-	out, err := w.do(t, w.guard(t, sealer.Option), func(ctx context.Context) (string, error) {
-		lossy := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-			met, err := w.Replace(ctx, next, was)
-			if tries++; tries == 1 {
-				return nil, errLost
-			}
-			return met, err
-		}
-		if _, err := idempotent.CommitStep(ctx, "book", private, lossy); !errors.Is(err, errLost) {
-			t.Errorf("the first CommitStep returned %v", err)
-		}
-		return idempotent.CommitStep(ctx, "book", private, lossy)
-	})
-	if err != nil || out.Value != private || tries != 2 {
-		t.Errorf("got %+v, %v after %d tries", out, err, tries)
+	l := &ledger{fixture: newSealed(t).fixture, plan: plan(replyLost)}
+	if v, err := l.do(func(ctx context.Context) (string, error) {
+		_, err := idempotent.CommitStep(ctx, "book", private, l.book)
+		try{"a step", errLost}.check(t, "CommitStep", err)
+		return idempotent.CommitStep(ctx, "book", private, l.book)
+	}); err != nil || v != private || l.sent != 2 {
+		t.Errorf("got %q, %v after %d tries", v, err, l.sent)
 	}
 }
 
 // A sealed record in the cache is opened for every replay, and refused like one
-// from the store.
+// from the store. Its untyped parts are the same for each caller, and those of a step.
 func TestSealedCache(t *testing.T) {
 	t.Parallel()
-	s, key, sealer := watch(), newKey(), kit.NewSealer()
-	g, _ := newGuardOver(t, s, sealer.Option, func(o *idempotent.Options) { o.CacheEntries = 10 })
+	s := newSealed(t, resume("pay", "book"), func(o *idempotent.Options) { o.CacheEntries = 10 })
+	type card = map[string]any
+	ask := func(h func(context.Context) (card, error)) (card, error) {
+		return idempotent.Do(s.invocation(), s.guard, s.key, h)
+	}
 	for i := range 3 {
-		out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (map[string]any, error) {
-			return map[string]any{"n": 1.5, "card": private}, nil
-		})
-		if err != nil || out.Value["card"] != private || out.Value["n"] != json.Number("1.5") || sealer.Opened() != i {
-			t.Errorf("request %d got %v, %v, and %d results were opened", i, out.Value, err, sealer.Opened())
+		got, err := ask(value(card{"n": 1.5, "card": private}))
+		if err != nil || got["card"] != private || got["n"] != json.Number("1.5") || s.sealer.Opened() != i {
+			t.Errorf("request %d got %v, %v, and %d results were opened", i, got, err, s.sealer.Opened())
 		}
 	}
-	sealer.BeforeOpen = func(context.Context, []byte, []byte) error { return errDown }
-	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (map[string]any, error) { return nil, nil }); !errors.As(err, new(*idempotent.StoreError)) {
-		t.Errorf("got error %v, want StoreError", err)
+	s.opening(errDown)
+	if _, err := ask(never[card]); !errors.As(err, new(*idempotent.StoreError)) || !slices.Equal(s.calls, []string{"insert", "replace"}) {
+		t.Errorf("got error %v after %v, want StoreError", err, s.calls)
 	}
-	wantCalls(t, s, "insert", "replace")
-}
-
-// A result of a step with an untyped part is the same in the first run and in
-// each replay.
-func TestSealedUntypedStep(t *testing.T) {
-	t.Parallel()
-	w, sealer := newFixture(), kit.NewSealer()
-	g := w.guard(t, sealer.Option, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay", "book"} })
+	s.opening(nil)
+	s.key = newKey()
 	for range 2 {
-		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
-			paid, err := idempotent.Step(ctx, "pay", func(context.Context) (map[string]any, error) { return map[string]any{"n": 1.5}, nil })
-			booked, err2 := idempotent.CommitStep(ctx, "book", map[string]any{"n": 2.5}, w.Replace)
+		_, _ = s.do(func(ctx context.Context) (string, error) {
+			paid, err := idempotent.Step(ctx, "pay", value(card{"n": 1.5}))
+			booked, err2 := idempotent.CommitStep(ctx, "book", card{"n": 2.5}, s.store.Replace)
 			if err != nil || err2 != nil || paid["n"] != json.Number("1.5") || booked["n"] != json.Number("2.5") {
 				t.Errorf("got %#v, %v and %#v, %v", paid, err, booked, err2)
 			}

@@ -3,11 +3,14 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"math/rand"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // resume declares the steps of an operation.
@@ -29,137 +30,196 @@ func resume(steps ...string) func(*idempotent.Options) {
 
 func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
-var errDown = errors.New("the provider is down")
+func value[T any](v T) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) { return v, nil }
+}
 
-func record(t *testing.T, s driver.Store, key idempotent.Key) *driver.Record {
-	t.Helper()
-	r, err := s.Get(t.Context(), key.RecordID())
-	if err != nil {
-		t.Fatal(err)
+func never[T any](context.Context) (T, error) { panic("the step ran") }
+
+// step runs a step of that name, and returns its error.
+func step[T any](name string, fn func(context.Context) (T, error), mode ...func(*idempotent.StepOptions)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := idempotent.Step(ctx, name, fn, mode...)
+		return err
 	}
-	return r
 }
 
 // F37, F43, F44: the second attempt gets the first one's finished step and runs
 // the one that failed, with the downstream keys of the first attempt.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	g, events := newGuardOver(t, store, resume("authorise", "capture"))
-	key := newKey()
-	var ran []string
-	var keys []string
-	fail := true
+	f := newFixture(t, resume("authorise", "capture"))
+	var ran, keys []string
+	fails := errDown
 	handler := func(ctx context.Context) (string, error) {
 		keys = append(keys, idempotent.DownstreamKey(ctx))
-		auth, err := idempotent.Step(ctx, "authorise", func(ctx context.Context) (string, error) {
-			ran = append(ran, "authorise")
-			keys = append(keys, idempotent.DownstreamKey(ctx))
-			return "auth_1", nil
-		})
+		effect := func(name, result string, err error) handlerFunc {
+			return func(ctx context.Context) (string, error) {
+				ran, keys = append(ran, name), append(keys, idempotent.DownstreamKey(ctx))
+				return result, err
+			}
+		}
+		auth, err := idempotent.Step(ctx, "authorise", effect("authorise", "auth_1", nil))
 		if err != nil {
 			return "", err
 		}
-		return idempotent.Step(ctx, "capture", func(ctx context.Context) (string, error) {
-			ran = append(ran, "capture")
-			keys = append(keys, idempotent.DownstreamKey(ctx))
-			if fail {
-				return "", errDown
-			}
-			return auth + " captured", nil
-		})
+		return idempotent.Step(ctx, "capture", effect("capture", auth+" captured", fails))
 	}
-	if _, err := idempotent.Do(t.Context(), g, key, handler); err != errDown {
+	if _, err := f.do(handler); err != errDown {
 		t.Fatalf("got error %v, want the handler's own", err)
 	}
-	r := record(t, store, key)
-	if r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
-		t.Errorf("the record is %s, expires %s, due %s; want retryable, never, and listed", r.State, r.Expires, r.Due)
-	}
-	if s, _ := r.Step("authorise"); !s.Finished || s.Attempt != 1 {
+	r := f.record()
+	if s, _ := r.Step("authorise"); !s.Finished || s.Attempt != 1 || !s.At.Equal(start) || s.By != driver.StepByRun {
 		t.Errorf("the finished step is %+v", s)
 	}
 	if s, found := r.Step("capture"); s.Finished || !found {
 		t.Errorf("the failed step is %+v, found %v; want it begun", s, found)
 	}
 
-	fail = false
-	value, err := idempotent.Do(t.Context(), g, key, handler)
-	if err != nil || value != "auth_1 captured" {
+	fails = nil
+	if value, err := f.do(handler); err != nil || value != "auth_1 captured" {
 		t.Fatalf("the second attempt: %q, %v", value, err)
 	}
-	if got := strings.Join(ran, " "); got != "authorise capture capture" {
-		t.Errorf("ran %s", got)
-	}
-	if r := record(t, store, key); r.State != driver.StateCompleted || r.Steps != nil || r.Attempt != 2 {
+	if r := f.record(); r.State != driver.StateCompleted || r.Steps != nil || r.Attempt != 2 {
 		t.Errorf("the record is %s with steps %v, attempt %d", r.State, r.Steps, r.Attempt)
 	}
-	id := key.RecordID()
-	want := []string{id.DownstreamKey(), id.StepKey("authorise"), id.StepKey("capture"),
-		id.DownstreamKey(), id.StepKey("capture")}
-	if fmt.Sprint(keys) != fmt.Sprint(want) {
-		t.Errorf("downstream keys\n%q, want\n%q", keys, want)
+	id := f.key.RecordID()
+	whole, authorise, capture := id.DownstreamKey(), id.StepKey("authorise"), id.StepKey("capture")
+	if want := []string{whole, authorise, capture, whole, capture}; !slices.Equal(keys, want) || !slices.Equal(ran, []string{"authorise", "capture", "capture"}) {
+		t.Errorf("ran %v with the downstream keys\n%q, want\n%q", ran, keys, want)
 	}
-	if n := events.Count(event.StepDone); n != 2 {
-		t.Errorf("%d events of finished steps, want 2", n)
+	var about []string
+	for _, e := range f.events.Events() {
+		about = append(about, strings.TrimSpace(string(e.Kind)+" "+e.Step))
 	}
-	if n := events.Count(event.StepReplayed); n != 1 {
-		t.Errorf("%d events of replayed steps, want 1", n)
+	if got := strings.Join(about, ", "); got != "reserved, step_done authorise, retryable, taken_over, step_replayed authorise, step_done capture, completed" {
+		t.Errorf("events %s", got)
 	}
 }
 
-// G04: the record after a step, by its mode and how it ended.
-func TestStepOutcomes(t *testing.T) {
+// G01: the writes of a step: one of an AtLeastOnce step, two of an AtMostOnce step; and what
+// happens to them. The handler returns an error afterwards.
+func TestStepWrites(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		recovery func(*idempotent.Options)
-		mode     func(*idempotent.StepOptions)
-		step     error // of the step
-		handler  func(error) error
-		state    driver.State
-		reason   driver.Reason
-		steps    int
+	var (
+		failed    = new(idempotent.StoreError)
+		lost      = new(idempotent.LeaseLostError)
+		notDone   = idempotent.NotExecuted(errDown)
+		sentTwice = func(c *call) { c.do(); c.do() }
+		tooLarge  = func(c *call) {
+			if slices.ContainsFunc(c.StoreCall.Record.Steps, func(s driver.StepRecord) bool { return s.Finished }) {
+				c.Err = driver.ErrTooLarge
+				return
+			}
+			c.do()
+		}
+		overtaken = func(c *call) { // applied, changed by another party, and sent again
+			c.do()
+			c.change(func(r *driver.Record) { r.Ref = "order 7" })
+			c.do()
+		}
+	)
+	for _, c := range []struct {
+		name    string
+		once    bool // AtMostOnce
+		replace func(*call)
+		ran     bool
+		err     error // of the step
+		own     error // of the handler
+		state   driver.State
+		step    string // in the record: begun or finished
+		writes  int
+		events  string // after reserved
 	}{
-		{"Resume, at least once, fails", resume("s"), nil, errDown, nil, driver.StateRetryable, driver.ReasonHandlerError, 1},
-		{"Resume, at most once, fails", resume("s"), atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
-		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
-		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
-		{"Resume, at most once, fails, handler returns Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, driver.StateCompleted, driver.ReasonFinal, 0},
-		{"Resume, at most once, fails, handler continues", resume("s"), atMostOnce, errDown, func(error) error { return nil }, driver.StateCompleted, driver.ReasonResult, 0},
-		{"NotExecuted after a step is ignored", resume("s"), nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateRetryable, driver.ReasonHandlerError, 1},
-		{"NotExecuted after a step under Reconcile", nil, nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateUnknown, driver.ReasonHandlerError, 1},
-		{"Rerun, at most once, fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
-		{"Rerun, at most once, done, handler fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, nil, func(error) error { return errDown }, driver.StateRetryable, driver.ReasonHandlerError, 1},
-		{"Unknown stays unknown", resume("s"), nil, nil, func(error) error { return idempotent.Unknown(errDown) }, driver.StateUnknown, driver.ReasonUnknown, 1},
+		{"at least once", false, nil, true, nil, errDown, driver.StateRetryable, "finished", 2, "step_done retryable"},
+		{"at most once", true, nil, true, nil, errDown, driver.StateRetryable, "finished", 3, "step_done retryable"},
+		{"the mark fails", true, first(fail(errDown)), false, failed, notDone, driver.StateRetryable, "", 2, "retryable"},
+		{"no reply to the mark", true, first(lose(errDown)), false, failed, notDone, driver.StateRetryable, "", 3, "late_completion"},
+		{"another write before the mark, every time", true, after(func(*driver.Record) {}), false, failed, notDone, driver.StateInProgress, "", 8, "completion_failed"},
+		{"a sweep before the mark", true, first(after(swept)), false, lost, errDown, driver.StateRetryable, "", 2, "retryable"},
+		{"the result is not written", false, first(fail(errDown)), true, nil, errDown, driver.StateRetryable, "finished", 2, "store_error retryable"},
+		{"no reply to the result", false, first(lose(errDown)), true, nil, errDown, driver.StateRetryable, "finished", 3, "store_error late_completion"},
+		{"sent again by the SDK", false, first(sentTwice), true, nil, errDown, driver.StateRetryable, "finished", 2, "step_done retryable"},
+		{"sent again after another write", false, first(overtaken), true, nil, errDown, driver.StateRetryable, "finished", 2, "step_done retryable"},
+		{"the record is too large", false, tooLarge, true, new(idempotent.StepError), errDown, driver.StateRetryable, "begun", 2, "retryable"},
+		{"the record is gone", false, fail(idempotent.ErrNoRecord), true, lost, lost, driver.StateInProgress, "", 2, "completion_failed"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			store := memstore.New()
-			var optFns []func(*idempotent.Options)
-			if test.recovery != nil {
-				optFns = append(optFns, test.recovery)
+		f := newFixture(t, resume("a", "b"))
+		f.on(driver.OpReplace, c.replace)
+		ran := false
+		var mode []func(*idempotent.StepOptions)
+		if c.once {
+			mode = append(mode, atMostOnce)
+		}
+		_, err := f.do(func(ctx context.Context) (string, error) {
+			v, err := idempotent.Step(ctx, "a", func(context.Context) (string, error) { ran = true; return "x", nil }, mode...)
+			if !errtype.Matches(err, c.err) || ran != c.ran || err == nil && v != "x" {
+				t.Errorf("%s: the step ran: %t, %q, %v", c.name, ran, v, err)
 			}
-			var stepFns []func(*idempotent.StepOptions)
-			if test.mode != nil {
-				stepFns = append(stepFns, test.mode)
+			if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != driver.OpReplace || !failed.Entered) {
+				t.Errorf("%s: the step returned %#v", c.name, err)
 			}
-			g, _ := newGuardOver(t, store, optFns...)
-			key := newKey()
-			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-				_, err := idempotent.Step(ctx, "s", func(context.Context) (int, error) { return 1, test.step }, stepFns...)
-				if !errors.Is(err, test.step) {
-					t.Errorf("the step returned %v, want %v", err, test.step)
+			return "", c.own
+		})
+		if !errtype.Matches(err, c.own) {
+			t.Errorf("%s: the handler: %v", c.name, err)
+		}
+		r, state := f.record(), ""
+		if s, found := r.Step("a"); found {
+			state = map[bool]string{false: "begun", true: "finished"}[s.Finished]
+		}
+		if r.State != c.state || state != c.step {
+			t.Errorf("%s: the record is %s with the step %q, want %s with %q", c.name, r.State, state, c.state, c.step)
+		}
+		if n, kinds := len(f.calls)-1, f.kinds(); n != c.writes || kinds != strings.TrimSpace("reserved "+c.events) {
+			t.Errorf("%s: %d writes, events %q, want %d and %q", c.name, n, kinds, c.writes, c.events)
+		}
+	}
+}
+
+// An AtMostOnce step whose mark could not be written can be tried again, and a replayed
+// step writes nothing. A later run that did nothing does not undo what an earlier one may
+// have done.
+func TestStepAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, resume("a", "b"))
+	for run, ends := range []error{errDown, idempotent.NotExecuted(errDown), idempotent.NotExecuted(errDown)} {
+		_, _ = f.do(func(ctx context.Context) (string, error) {
+			if run == 0 {
+				f.on(driver.OpReplace, first(fail(errDown)))
+				if err := step("b", never[string], atMostOnce)(ctx); !errors.As(err, new(*idempotent.StoreError)) {
+					t.Errorf("without its mark: %v", err)
 				}
-				if test.handler != nil {
-					err = test.handler(err)
-				}
-				return 0, err
-			})
-			r := record(t, store, key)
-			if r.State != test.state || r.Reason != test.reason || len(r.Steps) != test.steps {
-				t.Errorf("the record is %s (%s) with %d steps, want %s (%s) with %d", r.State, r.Reason, len(r.Steps), test.state, test.reason, test.steps)
 			}
+			before := len(f.calls)
+			v, err := idempotent.Step(ctx, "b", value(fmt.Sprint(run)), atMostOnce)
+			if writes := len(f.calls) - before; v != "0" || err != nil || (writes == 0) != (run > 0) {
+				t.Errorf("run %d: %q, %v after %d writes", run, v, err, writes)
+			}
+			return idempotent.Step(ctx, "a", returns(ends))
+		})
+		if s, found := f.record().Step("a"); !found || s.Finished || s.Attempt != 1 {
+			t.Errorf("after run %d: the step is %+v, %v", run, s, found)
+		}
+	}
+}
+
+// A recorded result is replayed even if the run has found its record swept.
+func TestStepIsReplayedAfterASweep(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, resume("a", "b"))
+	for _, err := range []error{errDown, nil} {
+		_, _ = f.do(func(ctx context.Context) (string, error) {
+			if err == nil {
+				f.on(driver.OpReplace, first(after(swept)))
+				if err := step("b", charged)(ctx); !errors.As(err, new(*idempotent.LeaseLostError)) {
+					t.Errorf("the step that found the sweep: %v", err)
+				}
+			}
+			if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil {
+				t.Errorf("got %q, %v", v, err)
+			}
+			return "", err
 		})
 	}
 }
@@ -168,299 +228,219 @@ func TestStepOutcomes(t *testing.T) {
 // operation's recovery, and the record is unknown.
 func TestInterruptedAtMostOnce(t *testing.T) {
 	t.Parallel()
-	for name, recovery := range map[string]func(*idempotent.Options){
-		"Resume": resume("s"), "Rerun": func(o *idempotent.Options) { o.Recovery = idempotent.Rerun },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			clock := &idempotenttest.Clock{}
-			store := memstore.New()
-			withClock := func(o *idempotent.Options) { o.Now = clock.Now }
-			g, _ := newGuardOver(t, store, recovery, withClock)
-			key := newKey()
-			ran := 0
-			handler := func(ctx context.Context) (int, error) {
-				return idempotent.Step(ctx, "s", func(context.Context) (int, error) {
-					ran++
-					return 0, nil
-				}, atMostOnce)
-			}
-			// The process dies inside the step: only what is stored is left.
-			var died driver.Record
-			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-				return idempotent.Step(ctx, "s", func(context.Context) (int, error) {
-					ran++
-					died = *record(t, store, key)
-					return 0, nil
-				}, atMostOnce)
-			})
-			current := record(t, store, key)
-			if met, err := store.Replace(t.Context(), died, current.Version); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
-			if !died.Expires.IsZero() || died.Due.IsZero() {
-				t.Errorf("the record expires %s and is due %s while the step runs; want never, and listed", died.Expires, died.Due)
-			}
-			clock.Advance(time.Hour)
-			for range 2 {
-				if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.As(err, new(*idempotent.UnresolvedError)) {
-					t.Fatalf("got error %v, want %v", err, new(idempotent.UnresolvedError))
-				}
-			}
-			if ran != 1 {
-				t.Errorf("the step ran %d times", ran)
-			}
-			// Evidence that it did not happen lets it run.
-			if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(record(t, store, key).Token())); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := idempotent.Do(t.Context(), g, key, handler); err != nil || ran != 2 {
-				t.Errorf("after the evidence: error %v, the step ran %d times", err, ran)
-			}
+	for _, recovery := range []idempotent.Recovery{idempotent.Resume, idempotent.Rerun} {
+		f := newFixture(t, func(o *idempotent.Options) { o.Recovery, o.Steps = recovery, []string{"s"} })
+		ran := 0
+		f.dies(func(ctx context.Context) {
+			_ = step("s", func(context.Context) (string, error) {
+				ran++
+				f.on(driver.OpReplace, fail(errDown)) // the process dies: only what is stored is left
+				return "", errDown
+			}, atMostOnce)(ctx)
 		})
+		if r := f.record(); !r.Expires.IsZero() || r.Due.IsZero() {
+			t.Errorf("the record expires %s and is due %s while the step runs; want never, and listed", r.Expires, r.Due)
+		}
+		f.clock.Advance(time.Hour)
+		handler := func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "s", func(context.Context) (string, error) { ran++; return "", nil }, atMostOnce)
+		}
+		for range 2 {
+			if _, err := f.do(handler); !errors.As(err, new(*idempotent.UnresolvedError)) || ran != 1 {
+				t.Errorf("%s: got error %v, and the step ran %d times", recovery, err, ran)
+			}
+		}
+		f.mustResolve(f.notExecuted()) // evidence that it did not happen lets it run
+		if _, err := f.do(handler); err != nil || ran != 2 {
+			t.Errorf("%s: after the evidence: error %v, the step ran %d times", recovery, err, ran)
+		}
 	}
 }
 
 // FM30: a record with a step that the code does not declare is not continued.
 func TestUnknownRecoveryPoint(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	g, _ := newGuardOver(t, store, resume("pay", "ship"))
-	key := newKey()
-	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (int, error) { return 1, nil }); err != nil {
-			return 0, err
-		}
-		return 0, errDown
-	})
-	if err != errDown {
-		t.Fatal(err)
-	}
-	before := record(t, store, key)
+	f := newFixture(t, resume("pay", "ship"))
+	f.dies(func(ctx context.Context) { _ = step("pay", value("1"))(ctx) })
+	f.clock.Advance(time.Hour)
+	before := f.record().Version
 	for name, steps := range map[string][]string{"renamed": {"charge", "ship"}, "removed": {"ship"}, "longer": {"payment"}} {
-		renamed, events := newGuardOver(t, store, resume(steps...))
-		_, err := idempotent.Do(t.Context(), renamed, key, func(context.Context) (int, error) {
-			t.Errorf("%s: the handler was entered", name)
-			return 0, nil
-		})
-		var unresolved *idempotent.UnresolvedError
-		if !errors.As(err, &unresolved) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), `"pay"`) {
+		other := f.with(resume(steps...))
+		_, err := other.do(forbidden(t))
+		if !errors.As(err, new(*idempotent.UnresolvedError)) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), `"pay"`) {
 			t.Errorf("%s: got error %v, want one that names the step", name, err)
 		}
-		if events.Count(event.Unresolved) != 1 {
-			t.Errorf("%s: no event", name)
+		if kinds := other.kinds(); kinds != "unresolved" || f.record().Version != before {
+			t.Errorf("%s: events %s, and the record was changed: %t", name, kinds, f.record().Version != before)
 		}
 	}
-	if after := record(t, store, key); after.Version != before.Version {
-		t.Error("the record was changed")
-	}
 	// Code that declares the step continues.
-	value, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		return idempotent.Step(ctx, "pay", func(context.Context) (int, error) { return 2, nil })
-	})
-	if value != 1 || err != nil {
-		t.Errorf("got %d, %v, want the recorded 1", value, err)
+	if v, err := f.do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "pay", never[string]) }); v != "1" || err != nil {
+		t.Errorf("got %q, %v, want the recorded 1", v, err)
 	}
 }
 
 // FM64: a goroutine that the handler left behind changes nothing.
 func TestLeakedGoroutine(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	g, _ := newGuardOver(t, store, resume("a", "b"))
-	key := newKey()
+	f := newFixture(t, resume("a", "b"))
 	var leaked context.Context
 	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
-	if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		leaked = ctx
+	if _, err := f.do(func(ctx context.Context) (string, error) {
+		leaked = context.WithoutCancel(ctx)
 		go func() {
-			_, err := idempotent.Step(ctx, "a", func(context.Context) (int, error) {
+			ended <- step("a", func(context.Context) (string, error) {
 				close(begun)
 				<-goOn
-				return 1, nil
-			})
-			ended <- err
+				return "late", nil
+			})(ctx)
 		}()
 		<-begun
-		return 7, nil
+		return "done", nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	before := record(t, store, key)
+	before := f.record()
 	close(goOn)
-	if err := <-ended; err != idempotent.ErrExecutionEnded {
-		t.Errorf("the running step: got error %v, want %v", err, idempotent.ErrExecutionEnded)
-	}
-	leaked = context.WithoutCancel(leaked)
-	if _, err := idempotent.Step(leaked, "b", func(context.Context) (int, error) {
-		t.Error("a step ran after the outcome")
-		return 0, nil
-	}); err != idempotent.ErrExecutionEnded {
-		t.Errorf("a new step: got error %v, want %v", err, idempotent.ErrExecutionEnded)
-	}
-	e, _ := idempotent.FromContext(leaked)
-	if err := e.Commit(leaked, 9, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
+	sent := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 		t.Error("a transaction was sent after the outcome")
 		return nil, nil
-	}); err != idempotent.ErrExecutionEnded {
-		t.Errorf("Commit: got error %v, want %v", err, idempotent.ErrExecutionEnded)
 	}
-	if after := record(t, store, key); after.Version != before.Version || string(after.Result) != "7" {
-		t.Errorf("the record was changed: %s", after.Result)
+	for what, err := range map[string]error{"the running step": <-ended, "a new step": step("b", never[string])(leaked), "Commit": commit(leaked, 9, sent)} {
+		if err != idempotent.ErrExecutionEnded {
+			t.Errorf("%s: got error %v, want ErrExecutionEnded", what, err)
+		}
+	}
+	if r := f.record(); r.Version != before.Version || string(r.Result) != `"done"` {
+		t.Errorf("the record was changed: %s", r.Result)
+	}
+}
+
+// The end of a step that the handler left behind does not change the outcome, although
+// the outcome is being written.
+func TestStepLeftBehind(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, resume("a"))
+	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.on(driver.OpReplace, first(func(c *call) {
+		close(end)
+		<-left
+		after(swept)(c)
+	}))
+	_, _ = f.do(func(ctx context.Context) (string, error) {
+		go func() {
+			defer close(left)
+			_ = step("a", func(context.Context) (string, error) {
+				close(begun)
+				<-end
+				return "", idempotent.NotExecuted(errDown)
+			})(ctx)
+		}()
+		<-begun
+		return "", errDown
+	})
+	if r := f.record(); len(f.calls) != 3 || len(r.Steps) != 1 {
+		t.Errorf("after %v the steps are %+v", f.calls, r.Steps)
 	}
 }
 
 // Steps run concurrently; each is recorded once.
 func TestParallelSteps(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	g, _ := newGuardOver(t, store, resume("item"))
-	key := newKey()
 	const n = 16
-	run := func(fail bool) (sum int, err error) {
-		return idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+	f := newFixture(t, resume("item"))
+	run := func(effect func(i int) func(context.Context) (int, error), ends error) (int64, error) {
+		var sum atomic.Int64
+		_, err := f.do(func(ctx context.Context) (string, error) {
 			var wg sync.WaitGroup
-			var mu sync.Mutex
-			sum := 0
 			for i := range n {
 				wg.Go(func() {
-					v, err := idempotent.Step(ctx, fmt.Sprintf("item/%d", i), func(context.Context) (int, error) {
-						if !fail {
-							return 0, errors.New("the step ran again")
-						}
-						return i, nil
-					})
-					mu.Lock()
-					defer mu.Unlock()
+					v, err := idempotent.Step(ctx, fmt.Sprint("item/", i), effect(i))
 					if err != nil {
 						t.Error(err)
 					}
-					sum += v
+					sum.Add(int64(v))
 				})
 			}
 			wg.Wait()
-			if fail {
-				return 0, errDown
-			}
-			return sum, nil
+			return "", ends
 		})
+		return sum.Load(), err
 	}
-	if _, err := run(true); err != errDown {
-		t.Fatal(err)
+	if _, err := run(value[int], errDown); err != errDown || len(f.record().Steps) != n {
+		t.Fatalf("%v, and %d steps are recorded, want %d", err, len(f.record().Steps), n)
 	}
-	if r := record(t, store, key); len(r.Steps) != n {
-		t.Fatalf("%d steps are recorded, want %d", len(r.Steps), n)
-	}
-	if sum, err := run(false); err != nil || sum != n*(n-1)/2 {
+	if sum, err := run(func(int) func(context.Context) (int, error) { return never[int] }, nil); err != nil || sum != n*(n-1)/2 {
 		t.Errorf("got %d, %v", sum, err)
 	}
 }
 
-// An invalid step is refused before it runs.
+// An invalid step is refused before it runs, except for what only its result shows.
 func TestStepRefusals(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name, says string
-		ask        func(context.Context) error
-	}{
-		{"no name", "invalid name", step[int]("")},
-		{"long name", "invalid name", step[int](strings.Repeat("x", 65))},
-		{"space", "invalid name", step[int]("a b")},
-		{"undeclared", "not declared", step[int]("other")},
-		{"prefix of a declared one", "not declared", step[int]("a-b")},
-		{"channel", "cannot be recorded", step[chan int]("a")},
-		{"twice", "twice in one run", func(ctx context.Context) error {
-			if _, err := idempotent.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil }); err != nil {
-				return err
-			}
-			return step[int]("a")(ctx)
-		}},
-		{"twice, at most once", "twice in one run", func(ctx context.Context) error {
-			if _, err := idempotent.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil }, atMostOnce); err != nil {
-				return err
-			}
-			_, err := idempotent.Step(ctx, "a", never[int], atMostOnce)
-			return err
-		}},
-		{"nested", "cannot be nested", func(ctx context.Context) (err error) {
-			_, _ = idempotent.Step(ctx, "a", func(ctx context.Context) (int, error) {
-				err = step[int]("a/1")(ctx)
-				return 0, err
-			})
-			return err
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			g, _ := newGuard(t, resume("a"))
-			_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) { return 0, test.ask(ctx) })
-			var refused *idempotent.StepError
-			if !errors.As(err, &refused) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got error %v, want one that contains %q", err, test.says)
-			}
-		})
-	}
-}
-
-func never[T any](context.Context) (T, error) { panic("the step ran") }
-
-func step[T any](name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := idempotent.Step(ctx, name, never[T])
-		return err
-	}
-}
-
-// A result that is too large is refused after the effect, with advice; the record
-// still settles.
-func TestStepSize(t *testing.T) {
-	t.Parallel()
-	store := memstore.New()
-	g, _ := newGuardOver(t, store, resume("s"))
-	large := func(n int) string { // of random bytes: its encoding packs to about n
-		data := make([]byte, n)
-		rand.New(rand.NewSource(1)).Read(data)
-		return base64.StdEncoding.EncodeToString(data)
-	}
-	for _, test := range []struct {
-		name, says string
-		sizes      []int
-	}{
-		{"one", "the limit is 65536", []int{70_000}},
-		{"all", "the limit is 262144", []int{60_000, 60_000, 60_000, 60_000, 60_000}},
-	} {
-		key := newKey()
-		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-			for i, n := range test.sizes {
-				if _, err := idempotent.Step(ctx, fmt.Sprintf("s/%d", i), func(context.Context) (string, error) { return large(n), nil }); err != nil {
-					return 0, err
-				}
-			}
-			return 0, nil
-		})
-		if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: got error %v, want one that contains %q", test.name, err, test.says)
-		}
-		if r := record(t, store, key); r.State != driver.StateRetryable || len(r.Steps) != len(test.sizes) {
-			t.Errorf("%s: the record is %s with %d steps", test.name, r.State, len(r.Steps))
+	twice := func(mode ...func(*idempotent.StepOptions)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return errors.Join(step("a", charged, mode...)(ctx), step("b", charged)(ctx), step("a", never[string], mode...)(ctx))
 		}
 	}
+	for name, c := range map[string]struct {
+		ask  func(context.Context) error
+		says string
+	}{
+		"no name":                    {step("", never[int]), "invalid name"},
+		"a long name":                {step(strings.Repeat("x", 65), never[int]), "invalid name"},
+		"a space":                    {step("a b", never[int]), "invalid name"},
+		"not declared":               {step("other", never[int]), "not declared"},
+		"a prefix of a declared one": {step("a-b", never[int]), "not declared"},
+		"a part of another":          {step("x/a", never[int]), "not declared"},
+		"a part of nothing":          {step("/a", never[int]), "not declared"},
+		"a channel":                  {step("a", never[chan int]), "cannot be recorded"},
+		"not a number":               {step("a", value(math.NaN())), "cannot be recorded"},
+		"twice":                      {twice(), "twice in one run"},
+		"twice, at most once":        {twice(atMostOnce), "twice in one run"},
+		"nested": {func(ctx context.Context) error {
+			return step("a", func(ctx context.Context) (int, error) { return 0, step("a/1", never[int])(ctx) })(ctx)
+		}, "cannot be nested"},
+		"another type": {step("done", never[int]), "another shape than *int"},
+	} {
+		f := newFixture(t, resume("a", "b", "done"))
+		if name == "another type" {
+			f.dies(func(ctx context.Context) { _ = step("done", value("x"))(ctx) })
+			f.clock.Advance(time.Hour)
+		}
+		for range 2 { // also if the step was replayed
+			if _, err := f.do(func(ctx context.Context) (string, error) { return "", c.ask(ctx) }); !errors.As(err, new(*idempotent.StepError)) ||
+				!strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: got error %v, want one that contains %q", name, err, c.says)
+			}
+		}
+	}
+	longest := strings.Repeat("n", 64)
+	f := newFixture(t, resume(longest))
+	if _, err := f.do(func(ctx context.Context) (string, error) {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := step(longest, never[string])(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("under an ended context: %v", err)
+		}
+		return idempotent.Step(ctx, longest, charged)
+	}); err != nil {
+		t.Errorf("a name of 64 characters: %v", err)
+	}
 }
 
-// A recorded step result of another type is an error, not a zero value.
-func TestStepChangedType(t *testing.T) {
+// A step whose handler has committed meanwhile is too late.
+func TestStepAfterCommit(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuard(t, resume("s"))
-	key := newKey()
-	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		_, _ = idempotent.Step(ctx, "s", func(context.Context) (string, error) { return "x", nil })
-		return 0, errDown
+	f := newFixture(t, resume("a"))
+	v, err := f.do(func(ctx context.Context) (string, error) {
+		if err := step("a", func(ctx context.Context) (string, error) { return "x", commit(ctx, "done", f.Replace) })(ctx); err != idempotent.ErrExecutionEnded {
+			t.Errorf("the step: %v", err)
+		}
+		return "done", nil
 	})
-	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		return idempotent.Step(ctx, "s", never[int])
-	})
-	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "another shape than *int") {
-		t.Errorf("got error %v", err)
+	if v != "done" || err != nil || f.record().Steps != nil {
+		t.Errorf("got %q, %v", v, err)
 	}
 }
 
@@ -483,40 +463,159 @@ func TestStepWithoutExecution(t *testing.T) {
 	}
 }
 
+// packs returns a text whose record has exactly n bytes.
+func packs(t *testing.T, n int) string {
+	t.Helper()
+	const printable = "!#$%&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+	dice := rand.New(rand.NewSource(1))
+	text := make([]byte, 2*n)
+	for i := range text {
+		text[i] = printable[dice.Intn(len(printable))]
+	}
+	size := func(length int) int {
+		f := newFixture(t, resume("a"))
+		f.dies(func(ctx context.Context) { _ = step("a", value(string(text[:length])))(ctx) })
+		if step, _ := f.record().Step("a"); step.Finished {
+			return len(step.Result)
+		}
+		return n + 1
+	}
+	low, high := n, 2*n
+	for low < high {
+		if mid := (low + high) / 2; size(mid) < n {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	for length := low - 8; length < low+8; length++ {
+		if size(length) == n {
+			return string(text[:length])
+		}
+	}
+	t.Fatalf("no text packs to %d bytes", n)
+	return ""
+}
+
+// The limits are exact to the byte. A step counts as its name, its result and 128
+// bytes, and is refused before it runs if not even its beginning fits.
+func TestStepLimits(t *testing.T) {
+	t.Parallel()
+	const one, all = 64 << 10, 256 << 10
+	const begun = len("a/1") + 128
+	full, rest := packs(t, one), packs(t, all-3*one-5*begun)
+	f := newFixture(t, resume("a", "b"))
+	_, err := f.do(func(ctx context.Context) (string, error) {
+		for name, result := range map[string]string{"a/1": full, "a/2": full, "b/1": full, "b/2": rest} {
+			if err := step(name, value(result))(ctx); err != nil {
+				return "", err
+			}
+		}
+		ran := false
+		err := step("a/3", func(context.Context) (string, error) { ran = true; return "", nil })(ctx)
+		if !ran || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "would have 262146 bytes; the limit is 262144") {
+			t.Errorf("a step that fits without its result: it ran: %t; %v", ran, err)
+		}
+		if err := step("a/4", never[string])(ctx); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "would have 262275 bytes") {
+			t.Errorf("a step that does not fit: %v", err)
+		}
+		return "", errDown
+	})
+	finished := slices.DeleteFunc(f.record().Steps, func(s driver.StepRecord) bool { return !s.Finished })
+	if err != errDown || len(finished) != all/one {
+		t.Errorf("%v, %d steps", err, len(finished))
+	}
+}
+
+// The first record of a guard whose steps pass 32 KB is logged, without its key and
+// its results.
+func TestStepsAreLarge(t *testing.T) {
+	t.Parallel()
+	const large = 32 << 10
+	var log bytes.Buffer
+	f := newFixture(t, resume("a"), func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	half, rest := packs(t, large/2), packs(t, large/2-2*(len("a/1")+128))
+	for i, results := range [][]string{{half, rest}, {half, half}, {half, half}} {
+		f.key = newKey()
+		if _, err := f.do(func(ctx context.Context) (string, error) {
+			for n, result := range results {
+				if err := step(fmt.Sprint("a/", n), value(result))(ctx); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		if n := strings.Count(text, "steps of a record have more than 32 KB"); n != min(i, 1) {
+			t.Errorf("after request %d: %d lines", i, n)
+		}
+		if i == 1 && (!strings.Contains(text, "operation=charge key_hash="+f.key.RecordID().KeyHash()+"\n") || strings.Contains(text, f.key.ID)) {
+			t.Errorf("the line is %.300s", text)
+		}
+	}
+}
+
+// A record that was passed to a store does not change with the run.
+func TestStepsAreNotShared(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, resume("a", "b"))
+	var seen []driver.Record // as the store got them, not copied
+	f.on(driver.OpReplace, func(c *call) {
+		seen = append(seen, c.StoreCall.Record)
+		c.do()
+	})
+	_, _ = f.do(func(ctx context.Context) (string, error) {
+		_ = step("b", value("b"), atMostOnce)(ctx)
+		_ = step("a", returns(idempotent.NotExecuted(errDown)), atMostOnce)(ctx)
+		return "", errDown
+	})
+	var names []string
+	for _, r := range seen {
+		for _, step := range r.Steps {
+			names = append(names, step.Name+map[bool]string{true: "+", false: "-"}[step.Finished])
+		}
+		names = append(names, ";")
+	}
+	if got := strings.Join(names, ""); got != "b-;b+;a-b+;b+;" {
+		t.Errorf("what was written changed afterwards to %s", got)
+	}
+}
+
 // The writes of one run do not overlap: another one, and the end of the handler, wait
 // for the first. The function of a step that may run again does not wait.
 func TestWritesOfARunDoNotOverlap(t *testing.T) {
 	t.Parallel()
-	for name, second := range map[string]func(ctx context.Context, s *watched, ran *atomic.Bool){
-		"a step": func(ctx context.Context, _ *watched, ran *atomic.Bool) {
-			_, _ = idempotent.Step(ctx, "second", func(context.Context) (string, error) { ran.Store(true); return "", nil })
+	for name, second := range map[string]func(ctx context.Context, f *fixture, ran *atomic.Bool){
+		"a step": func(ctx context.Context, _ *fixture, ran *atomic.Bool) {
+			_ = step("second", func(context.Context) (string, error) { ran.Store(true); return "", nil })(ctx)
 		},
-		"an AtMostOnce step": func(ctx context.Context, _ *watched, _ *atomic.Bool) {
-			_, _ = idempotent.Step(ctx, "second", charged, atMostOnce)
+		"an AtMostOnce step": func(ctx context.Context, _ *fixture, _ *atomic.Bool) { _ = step("second", charged, atMostOnce)(ctx) },
+		"a Commit": func(ctx context.Context, _ *fixture, _ *atomic.Bool) {
+			e, _ := idempotent.FromContext(ctx)
+			_ = commit(ctx, "done", e.Store().Replace)
 		},
-		"a Commit": func(ctx context.Context, s *watched, _ *atomic.Bool) { _ = commit(ctx, "done", s.Replace) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, key, held := watch(), newKey(), make(chan struct{})
+			f, held := newFixture(t), make(chan struct{})
 			writes, ran := atomic.Int32{}, atomic.Bool{}
-			s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-				was := s.record(t, key).Version
+			f.on(driver.OpReplace, func(c *call) {
 				if writes.Add(1) == 1 {
 					<-held
 				}
-				return s.inner.Replace(ctx, r, was)
-			}
+				c.do()
+			})
 			waits := func(what string) {
 				synctest.Wait()
 				if n := writes.Load(); n != 1 {
 					t.Errorf("%s: %s: %d writes at once", name, what, n)
 				}
 			}
-			g, _ := newGuardOver(t, s)
-			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-				go func() { _, _ = idempotent.Step(ctx, "first", charged) }()
+			_, _ = f.do(func(ctx context.Context) (string, error) {
+				go func() { _ = step("first", charged)(ctx) }()
 				waits("the first")
-				go second(ctx, s, &ran)
+				go second(ctx, f, &ran)
 				waits("the second")
 				if ran.Load() != (name == "a step") {
 					t.Errorf("%s: the function of the step ran: %t", name, ran.Load())
@@ -537,14 +636,13 @@ func TestWritesOfARunDoNotOverlap(t *testing.T) {
 func TestStepBegunAtTheEnd(t *testing.T) {
 	t.Parallel()
 	begins := func(t *testing.T) {
-		s, key := watch(), newKey()
+		f := newFixture(t)
 		held, completes := make(chan struct{}), make(chan struct{})
 		left := make(chan error, 1)
 		deciding, late := atomic.Bool{}, atomic.Bool{}
-		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-			was := s.record(t, key).Version
-			switch _, marked := r.Step("left"); {
-			case r.State == driver.StateCompleted:
+		f.on(driver.OpReplace, func(c *call) {
+			switch _, marked := c.StoreCall.Record.Step("left"); {
+			case c.StoreCall.Record.State == driver.StateCompleted:
 				deciding.Store(true)
 				<-completes
 			case marked:
@@ -552,19 +650,17 @@ func TestStepBegunAtTheEnd(t *testing.T) {
 			default:
 				<-held
 			}
-			return s.inner.Replace(ctx, r, was)
-		}
-		g, _ := newGuardOver(t, s)
+			c.do()
+		})
 		var ended sync.WaitGroup
 		ended.Go(func() {
-			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-				go func() { _, _ = idempotent.Step(ctx, "written", charged) }()
+			_, _ = f.do(func(ctx context.Context) (string, error) {
+				go func() { _ = step("written", charged)(ctx) }()
 				synctest.Wait() // until it is being written
 				go func() {
 					synctest.Wait() // until the end of the handler waits
 					go func() {
-						_, err := idempotent.Step(ctx, "left", charged, atMostOnce)
-						left <- err
+						left <- step("left", charged, atMostOnce)(ctx)
 						close(completes)
 					}()
 					synctest.Wait()

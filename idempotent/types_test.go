@@ -73,20 +73,6 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 	}
 }
 
-// twice returns what the first caller and a replay get.
-func twice[T any](t *testing.T, v T) (first, again T) {
-	t.Helper()
-	g, events := newGuard(t)
-	key := newKey()
-	for _, out := range []*T{&first, &again} {
-		var err error
-		if *out, err = idempotent.Do(t.Context(), g, key, func(context.Context) (T, error) { return v, nil }); err != nil {
-			t.Fatalf("%T: %v (%v)", v, err, events.Kinds())
-		}
-	}
-	return first, again
-}
-
 // encodedByLambda returns v as the Lambda runtime sends it.
 func encodedByLambda(t *testing.T, v any) string {
 	t.Helper()
@@ -272,17 +258,16 @@ func TestFingerprintOfDistinguishesValues(t *testing.T) {
 // Do refuses a result that cannot be stored before anything is claimed or run.
 func TestDoRefusesTypesThatLoseValues(t *testing.T) {
 	t.Parallel()
-	s := watch()
-	g, _ := newGuardOver(t, s)
-	_, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (byPointer, error) {
+	f := newFixture(t)
+	_, err := idempotent.Do(t.Context(), f.guard, f.key, func(context.Context) (byPointer, error) {
 		t.Error("the handler was entered")
 		return byPointer{}, nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "embedded pointer to an unexported struct") || len(s.calls) != 0 {
-		t.Errorf("got error %v after the calls %v", err, s.calls)
+	if err == nil || !strings.Contains(err.Error(), "embedded pointer to an unexported struct") || len(f.calls) != 0 {
+		t.Errorf("got error %v after the calls %v", err, f.calls)
 	}
 	// The operation's own codec does its own checks.
-	if _, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (lossy, error) { return lossy{}, nil },
+	if _, err := idempotent.Do(t.Context(), f.guard, f.key, func(context.Context) (lossy, error) { return lossy{}, nil },
 		func(o *idempotent.Options) { o.Codec = nothing{} }); err != nil {
 		t.Error(err)
 	}

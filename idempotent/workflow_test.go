@@ -142,12 +142,11 @@ func TestOneWorkflowForEachKey(t *testing.T) {
 		"lost, and it is forgotten": {true, "SUCCEEDED", []time.Duration{0, 91 * day, 0}, []string{"the reply was lost", "unknown", "unknown"}},
 		"it fails":                  {false, "FAILED", []time.Duration{0, 2 * time.Hour, 0}, []string{"in progress", "FAILED: The order was not placed.", "FAILED: The order was not placed."}},
 	} {
-		s := newStranded(t, startsWorkflows)
-		sfn := &stepFunctions{now: s.clock.Now, executions: map[string]*workflow{}, lost: c.lost, status: c.status}
-		key := newKey()
+		f := newFixture(t, startsWorkflows)
+		sfn := &stepFunctions{now: f.clock.Now, executions: map[string]*workflow{}, lost: c.lost, status: c.status}
 		for i, pause := range c.pauses {
-			s.clock.Advance(pause)
-			r, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (receipt, error) {
+			f.clock.Advance(pause)
+			r, err := idempotent.Do(f.invocation(), f.guard, f.key, func(ctx context.Context) (receipt, error) {
 				return placeOrder(ctx, sfn, order{"o-1", 2})
 			})
 			got := r.Receipt

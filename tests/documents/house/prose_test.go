@@ -42,7 +42,6 @@ var spared = map[string]int{
 	"cmd/once/env.go":               1,
 	"cmd/once/shape_test.go":        1,
 	"cmd/once/store.go":             1,
-	"idempotent/do_test.go":         1,
 	"idempotent/driver/store.go":    1,
 	"idempotent/event/observers.go": 1,
 	"idempotent/key.go":             1,

@@ -3,9 +3,14 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,7 +95,8 @@ func TestRequestEnded(t *testing.T) {
 		do(c.handler, c.left)
 		all := events.Events()
 		last := all[len(all)-1]
-		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want || last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() || last.RequestID != "request-1" {
+		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want ||
+			last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() || last.RequestID != "request-1" {
 			t.Errorf("%s: the last of %v is %+v, want %s with %+v", c.name, events.Kinds(), last, event.RequestEnded, c.want)
 		}
 		if got := events.Count(event.NoOutcome) > without; got != slices.Contains([]string{"a refusal", "no time"}, c.name) {
@@ -185,5 +191,117 @@ func TestRequestWithoutAKeyHasNoEnd(t *testing.T) {
 	}
 	if n := events.Count(event.RequestEnded); n != 0 || events.Count(event.KeyMissing) != 1 {
 		t.Errorf("got events %v, want key_missing alone", events.Kinds())
+	}
+}
+
+// The record stores the trace parent of its current attempt, and the events about
+// it contain that, whichever request they report.
+func TestTraceParent(t *testing.T) {
+	t.Parallel()
+	const first, second = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-00"
+	type current struct{}
+	s, key := memstore.New(), newKey()
+	g, events := newGuardOver(t, s, func(o *idempotent.Options) {
+		o.TraceParent = func(ctx context.Context) string { return ctx.Value(current{}).(string) }
+	})
+	send := func(trace string, err error) {
+		_, _ = idempotent.Do(context.WithValue(t.Context(), current{}, trace), g, key, func(context.Context) (int, error) { return 1, err })
+	}
+	send(first, idempotent.NotExecuted(errors.New("busy")))
+	if r := record(t, s, key); r.TraceParent != first {
+		t.Errorf("the record has the trace %q, want that of the first request", r.TraceParent)
+	}
+	send(second, nil)
+	send(first, nil) // a replay
+	if r := record(t, s, key); r.TraceParent != second {
+		t.Errorf("the record has the trace %q, want that of the request that ran", r.TraceParent)
+	}
+	want := []struct {
+		kind  event.Kind
+		trace string
+	}{{event.Reserved, first}, {event.Retryable, first}, {event.TakenOver, second}, {event.Completed, second}, {event.Replayed, second}}
+	for i, e := range events.Events() {
+		if e.Kind != want[i].kind || e.TraceParent != want[i].trace {
+			t.Errorf("event %d is %s with the trace %q, want %s with %q", i, e.Kind, e.TraceParent, want[i].kind, want[i].trace)
+		}
+	}
+	for _, invalid := range []string{
+		"", "no trace", first + "0", first[1:], strings.ToUpper(first), "ff" + first[2:], strings.Replace(first, "c", "\n", 1),
+	} {
+		key = newKey()
+		send(invalid, nil)
+		if r := record(t, s, key); r.TraceParent != "" {
+			t.Errorf("%q is stored as %q", invalid, r.TraceParent)
+		}
+	}
+}
+
+// Without the option nothing is stored, and an earlier attempt's trace goes with
+// that attempt.
+func TestTraceParentIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	s, key := memstore.New(), newKey()
+	for i, o := range []func(*idempotent.Options){
+		func(o *idempotent.Options) {
+			o.TraceParent = func(context.Context) string { return "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }
+		},
+		func(*idempotent.Options) {},
+	} {
+		g, _ := newGuardOver(t, s, o)
+		_, _ = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 1, idempotent.NotExecuted(errors.New("busy")) })
+		if r := record(t, s, key); (r.TraceParent == "") != (i == 1) || r.Attempt != i+1 {
+			t.Errorf("attempt %d has the trace %q", r.Attempt, r.TraceParent)
+		}
+	}
+}
+
+func TestEventsCarryFacts(t *testing.T) {
+	t.Parallel()
+	type requestID struct{}
+	g, events := newGuard(t, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Rerun
+		o.RequestID = func(ctx context.Context) string { return ctx.Value(requestID{}).(string) }
+	})
+	s := context.WithValue(t.Context(), requestID{}, "req-1")
+	key := newKey()
+	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, idempotent.NotExecuted(errors.New("busy")) }); err == nil {
+		t.Fatal("got no error")
+	}
+	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, nil }); err != nil {
+		t.Fatal(err)
+	}
+	all := events.Events()
+	if got := fmt.Sprint(events.Kinds()); got != "[reserved retryable taken_over completed]" {
+		t.Fatalf("got events %s", got)
+	}
+	for i, e := range all {
+		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" ||
+			e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
+			t.Errorf("event %d has missing fields: %+v", i, e)
+		}
+	}
+	if all[1].Reason != driver.ReasonNotExecuted || all[1].Err == nil {
+		t.Errorf("the event has no reason: %+v", all[1])
+	}
+}
+
+func TestObserverPanicIsCaught(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer = event.ObserverFunc(func(context.Context, event.Event) { panic("observer") })
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
+		t.Errorf("got %d and error %v", got, err)
+	}
+	if n := strings.Count(log.String(), "the observer panicked"); n != 3 {
+		t.Errorf("%d lines in the log, want one per event: %s", n, &log)
 	}
 }
