@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -343,7 +342,7 @@ func TestBeginScan(t *testing.T) {
 	}
 	abandoned(t, s, noon.Add(20*time.Hour), p)
 	last(noon.Add(time.Hour), noon.Add(time.Hour))
-	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }
+	fake.refuse = refusing("GetItem", errDenied)
 	if begins, err := s.BeginScan(t.Context(), noon); begins || err == nil {
 		t.Errorf("begins: %t, %v", begins, err)
 	}
@@ -387,12 +386,7 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	}
 
 	// A process that was killed in its first page leaves the reservation.
-	fake.refuse = func(operation string, n int) error {
-		if operation == "Scan" {
-			return validation("no")
-		}
-		return nil
-	}
+	fake.refuse = refusing("Scan", validation("no"))
 	if _, err := s.Abandoned(t.Context(), noon, others.handle); err == nil || !strings.Contains(err.Error(), "Scan on table") {
 		t.Errorf("a refused scan: %v", err)
 	}
@@ -469,12 +463,7 @@ func TestAbandoned_PaceOfFullPages(t *testing.T) {
 			}
 
 			fake.remove("#scan")
-			fake.refuse = func(operation string, n int) error {
-				if operation == "Scan" {
-					return &types.ProvisionedThroughputExceededException{}
-				}
-				return nil
-			}
+			fake.refuse = refusing("Scan", &types.ProvisionedThroughputExceededException{})
 			if pages, took := call(t.Context()); pages != 1 || took != 0 {
 				t.Errorf("%+v: a throttled call read %d pages in %s", row, pages, took)
 			}
@@ -585,12 +574,7 @@ func TestAbandoned_Throttled(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	ids := leftRunning(t, s, 9)
-	fake.refuse = func(operation string, n int) error {
-		if operation == "Scan" && n == 2 {
-			return &types.ProvisionedThroughputExceededException{}
-		}
-		return nil
-	}
+	fake.refuse = refusing("Scan", &types.ProvisionedThroughputExceededException{}, 2)
 	p := &passed{}
 	abandoned(t, s, noon, p)
 	if len(p.ids) == 0 || len(p.ids) >= len(ids) {
@@ -608,12 +592,7 @@ func TestAbandoned_FoundByOneCall(t *testing.T) {
 	for _, found := range []bool{true, false} {
 		fake := newFake()
 		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanSegments = 1 })
-		fake.refuse = func(operation string, n int) error {
-			if operation == "Scan" && n == 2 {
-				return &types.ProvisionedThroughputExceededException{}
-			}
-			return nil
-		}
+		fake.refuse = refusing("Scan", &types.ProvisionedThroughputExceededException{}, 2)
 		var ids []idempotent.RecordID
 		if found {
 			ids = leftRunning(t, s, 9)
@@ -681,10 +660,10 @@ func TestAbandoned_Errors(t *testing.T) {
 		change func(item)
 		want   string
 	}{
-		"GetItem":       {func(op string, _ int) error { return on(op == "GetItem") }, nil, "GetItem on table"},
-		"reserve":       {func(op string, n int) error { return on(op == "PutItem" && n == 5) }, nil, "PutItem on table"},
-		"save":          {func(op string, n int) error { return on(op == "PutItem" && n == 6) }, nil, "PutItem on table"},
-		"Scan":          {func(op string, _ int) error { return on(op == "Scan") }, nil, "allow dynamodb:Scan"},
+		"GetItem":       {refusing("GetItem", errDenied), nil, "GetItem on table"},
+		"reserve":       {refusing("PutItem", errDenied, 5), nil, "PutItem on table"},
+		"save":          {refusing("PutItem", errDenied, 6), nil, "PutItem on table"},
+		"Scan":          {refusing("Scan", errDenied), nil, "allow dynamodb:Scan"},
 		"later version": {nil, func(it item) { it["v"] = number(77) }, "bookmark"},
 	} {
 		fake := newFake()
@@ -779,14 +758,6 @@ func TestAbandoned_PositionReplaced(t *testing.T) {
 			}
 		})
 	}
-}
-
-// on returns the refusal of a call without permission.
-func on(refused bool) error {
-	if refused {
-		return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
-	}
-	return nil
 }
 
 // The bookmark is no record, and no list shows it.

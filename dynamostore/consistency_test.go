@@ -56,16 +56,11 @@ func TestCheck_Consistency(t *testing.T) {
 		{"two and a witness", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "ACTIVE"); f.ttl = off }, nil},
 		{"time to live not supported", strong, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.refuse = func(called string, _ int) error {
-				if called == "DescribeTimeToLive" {
-					return validation("not supported")
-				}
-				return nil
-			}
+			f.refuse = refusing("DescribeTimeToLive", validation("not supported"))
 		}, nil},
 		{"time to live denied", strong, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.refuse = deny("DescribeTimeToLive")
+			f.refuse = refusing("DescribeTimeToLive", errDenied)
 		}, []string{"allow dynamodb:DescribeTimeToLive"}},
 		{"one region", strong, func(*fakeDynamoDB) {}, []string{"Options.Consistency is strong, and it is a table in one region; create a table with strong consistency"}},
 		{"MREC", strong, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-west-1") }, []string{"Options.Consistency is strong…MREC…eu-west-1:…in two regions…create another table"}},
@@ -368,7 +363,7 @@ func TestAbandoned_BothTables(t *testing.T) {
 				return
 			}
 			if time.Sleep(time.Second); denied {
-				c.Err = operationError("Scan", deny("Scan")("Scan", 1))
+				c.Err = operationError("Scan", errDenied)
 				return
 			}
 			c.Do(ctx)
@@ -466,7 +461,7 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 		ended   bool
 	}{
 		{"throttled", &types.ProvisionedThroughputExceededException{}, 0, 1, false},
-		{"denied", deny("DeleteItem")("DeleteItem", 1), 1, 1, true},
+		{"denied", errDenied, 1, 1, true},
 		{"another region writes it", replicatedConflict, 0, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -474,12 +469,7 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 			s := newStore(t, fake, strong)
 			expiredRecords(t, s, make([]time.Duration, 20)...)
 			runs := leftRunning(t, s, 5)
-			fake.refuse = func(called string, _ int) error {
-				if called == "DeleteItem" {
-					return row.failure
-				}
-				return nil
-			}
+			fake.refuse = refusing("DeleteItem", row.failure)
 			p := &passed{}
 			scanned, err := s.Abandoned(t.Context(), noon.Add(2*time.Hour), p.handle)
 			if scanned.Ended.IsZero() == row.ended || strings.Count(fmt.Sprint(err), "allow dynamodb:DeleteItem") != row.reports || row.reports == 0 && err != nil {

@@ -33,9 +33,7 @@ func TestDelete(t *testing.T) {
 		s := newStore(t, fake)
 		r := someRecord()
 		r.State = state
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		current, err := s.Delete(t.Context(), r.ID, newVersion())
 		if err != nil || current == nil || current.Version != r.Version || len(fake.all()) != 1 {
 			t.Errorf("%s, another version: got %v, %v", state, current, err)
@@ -70,9 +68,7 @@ func TestDelete_Chunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Chunks = driver.Chunks{Count: count, Length: len(data)}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	_, other, _ := putChunks(t, s, noise(10))
 	fake.leave = func(operation string, n, size int) int {
 		if operation == "BatchWriteItem" && n == 4 {
@@ -101,9 +97,7 @@ func testDeleteErrors(t *testing.T) {
 		fake := newFake()
 		s, r := newStore(t, fake), someRecord()
 		r.State = driver.StateCompleted
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
 		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
 			t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
@@ -112,15 +106,8 @@ func testDeleteErrors(t *testing.T) {
 	broken := newFake()
 	large := someRecord()
 	large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
-	if met, err := newStore(t, broken).Insert(t.Context(), large, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	broken.refuse = func(operation string, n int) error {
-		if operation == "BatchWriteItem" {
-			return validation("no")
-		}
-		return nil
-	}
+	insert(t, newStore(t, broken), large)
+	broken.refuse = refusing("BatchWriteItem", validation("no"))
 	if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
 		t.Errorf("its chunks stay, and the error is %v", err)
 	}
@@ -147,9 +134,7 @@ func TestPurgeChunks(t *testing.T) {
 		return count
 	}
 	insert := func(r driver.Record) {
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 	}
 	named := someRecord()
 	named.State, named.Expires = driver.StateCompleted, expires

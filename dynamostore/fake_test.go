@@ -302,6 +302,19 @@ func validation(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message}
 }
 
+// errDenied is the refusal of a call without permission.
+var errDenied = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
+
+// refusing refuses the calls of an operation, or only these of them.
+func refusing(operation string, err error, calls ...int) func(string, int) error {
+	return func(called string, n int) error {
+		if called == operation && (calls == nil || slices.Contains(calls, n)) {
+			return err
+		}
+		return nil
+	}
+}
+
 const tableName = "once"
 
 func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
@@ -358,6 +371,14 @@ func fullRecord() driver.Record {
 	r.OpenSince = at(1_700_000_000_400)
 	r.PredecessorAnswered = true
 	return r
+}
+
+// insert stores the record of a new key.
+func insert(t testing.TB, s *dynamostore.Store, r driver.Record) {
+	t.Helper()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
 }
 
 func newVersion() (v driver.Version) {

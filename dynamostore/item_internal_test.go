@@ -3,6 +3,7 @@
 package dynamostore
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
@@ -198,6 +200,7 @@ func FuzzDecodeChunk(f *testing.F) {
 
 // quiet matches the errors about an item: they contain names and no values.
 var quiet = regexp.MustCompile(`^dynamostore: (invalid (record|record's step|chunk): attribute (` + strings.Join(fuzzNames, "|") + `) ` +
+
 	`(is missing|is empty|is not a string|is not binary|is not a number|is not a 64-bit integer|is not a valid number of chunks|is not a valid length|is not a duration|is not a list of names|` +
 	`is not a map|is not true|contains a value that is not a step|is present without a result|is present without an encoding, or missing|does not have \d+ bytes|` +
 	regexp.QuoteMeta(fromLater) + `)|unknown format version of a (record|record's step|chunk) \(attribute v\): deploy the newer version here too)$`)
@@ -362,5 +365,133 @@ func TestLayout_Allocations(t *testing.T) {
 	}
 	if own, shared := count(plain), count(beside); shared > own+1 || own < 1 {
 		t.Errorf("a record takes %v allocations in a separate table, and %v beside other items", own, shared)
+	}
+}
+
+// A full chunk fits into an item of DynamoDB with every key: with the longest
+// record id, and with the longest key that DynamoDB accepts.
+func TestChunkItem_Fits(t *testing.T) {
+	t.Parallel()
+	for _, key := range []int{300 + 1 + 32 + 1 + 3, 2048} {
+		it := plain.chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
+		size := itemSize(it)
+		if size > maxItem {
+			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB accepts %d", key, size, maxItem)
+		}
+		if spare := maxItem - size; spare > maxItem/100 {
+			t.Errorf("with a key of %d bytes, %d bytes are left unused", key, spare)
+		}
+	}
+}
+
+// The computed limits, as numbers.
+func TestChunkLimits(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string][2]int{
+		"bytes in a chunk":                  {chunkSize, 405_504},
+		"chunks of 6 MB":                    {(6<<20 + chunkSize - 1) / chunkSize, 16},
+		"chunks of the largest result":      {maxChunks, 166},
+		"full items that one call may read": {readBatch, 40},
+	} {
+		if n[0] != n[1] {
+			t.Errorf("%s: %d, want %d", name, n[0], n[1])
+		}
+	}
+}
+
+// After the caller stops, nothing more is yielded, even if producers find more.
+func TestGather_Enough(t *testing.T) {
+	t.Parallel()
+	given := 0
+	gather(t.Context(), 8, 8, func(driver.Record, error) bool { given++; return false },
+		func(_ context.Context, _ int, found func(entry) bool) error {
+			for range 100 {
+				found(entry{record: driver.Record{ID: "charge#1"}})
+			}
+			return nil
+		})
+	if given != 1 {
+		t.Errorf("%d records were yielded", given)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	const base, limit = 10 * time.Millisecond, 500 * time.Millisecond
+	for doublings, full := range map[int]time.Duration{
+		0: base, 1: 2 * base, 2: 4 * base, 5: 32 * base, 6: limit, 31: limit, 32: limit, 1000: limit,
+	} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			d := backoff(base, limit, doublings)
+			if d <= full/2 || d > full {
+				t.Fatalf("backoff after %d doublings is %s, want up to %s and more than half of it", doublings, d, full)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 90 {
+			t.Errorf("only %d of 100 pauses after %d doublings differ", len(seen), doublings)
+		}
+	}
+}
+
+// The environment sets the options that it names, and New refuses invalid values.
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		variable, value string
+		want            Options
+		err             string
+	}{
+		{"ONCE_CHUNK_TABLE", "once-chunks", Options{ChunkTable: "once-chunks"}, ""},
+		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
+		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
+		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
+		{"ONCE_CONSISTENCY", "strong", Options{Consistency: Strong}, ""},
+		{"ONCE_CONSISTENCY", "eventual", Options{}, `ONCE_CONSISTENCY is "eventual": want strong`},
+		{"ONCE_PARTITION_KEY", "PK", Options{PartitionKey: "PK"}, ""},
+		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
+		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
+		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
+		{"ONCE_INDEX_RUNNING", "false", Options{}, `ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it`},
+		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 12h, or off`},
+		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
+	} {
+		t.Run(row.variable+"="+row.value, func(t *testing.T) {
+			t.Parallel()
+			got := Options{ConflictAttempts: 7, ScanUnits: 8} // of the program
+			FromEnvironment(func(name string) string { return map[string]string{row.variable: row.value}[name] })(&got)
+			if row.err != "" {
+				if _, err := New(&dynamodb.Client{}, "once", func(o *Options) { *o = got }); err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Errorf("got error %v, want %q", err, row.err)
+				}
+				return
+			}
+			row.want.ConflictAttempts, row.want.ScanUnits, row.want.read = 7, 8, true
+			if got != row.want {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// The options have their documented defaults, and bounds.
+func TestOptions_Scan(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		set, want Options
+		err       string
+	}{
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 24 * time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
+		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},
+		{Options{ScanUnits: -1}, Options{}, "ScanUnits is -1"},
+	} {
+		got := row.set
+		err := got.setDefaults()
+		if row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) || row.err == "" && (err != nil || got != row.want) {
+			t.Errorf("%+v: got %+v, %v", row.set, got, err)
+		}
 	}
 }

@@ -3,10 +3,17 @@
 package dynamostore_test
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +24,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 func sortedNames(it item) []string { return slices.Sorted(maps.Keys(it)) }
@@ -62,9 +70,7 @@ func TestItem_EveryAttribute(t *testing.T) {
 		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(500), By: driver.StepByTransaction, Shape: "f00d", Encoding: "json", Result: []byte("1")},
 		{Name: "inform", Attempt: 3},
 	}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	want := strings.Join([]string{"",
 		`att N 3`,
 		`cdc S "gzip+json"`,
@@ -109,9 +115,7 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	r := driver.Record{ID: "charge#key", State: driver.StateRetryable}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
 	if got := sortedNames(fake.item("charge#key")); !slices.Equal(got, want) {
 		t.Errorf("attributes %v, want %v", got, want)
@@ -127,9 +131,7 @@ func TestItem_ShortestRetention(t *testing.T) {
 	t.Parallel()
 	s, r := newStore(t, newFake()), someRecord()
 	r.Retention = 1
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Retention != time.Millisecond {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -182,9 +184,7 @@ func TestItem_EveryFieldSet(t *testing.T) {
 	want.Announced = false // a record that is given up is not announced
 	want.Steps[0].Mode, want.Steps[0].By = driver.AtMostOnce, driver.StepByEvidence
 	s := newStore(t, newFake())
-	if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, want)
 	got, err := s.Get(t.Context(), want.ID)
 	if err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
@@ -241,9 +241,7 @@ func TestItem_RoundTrip(t *testing.T) {
 			s := newStore(t, newFake())
 			want := fullRecord()
 			c.apply(&want)
-			if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
+			insert(t, s, want)
 			got, err := s.Get(t.Context(), want.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -382,9 +380,7 @@ func TestItem_Damaged(t *testing.T) {
 			fake := newFake()
 			store := newStore(t, fake)
 			r := fullRecord()
-			if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
+			insert(t, store, r)
 			fake.alter = func(it item) { // not all of it can be stored
 				if it[tt.attribute] = tt.value; tt.value == nil {
 					delete(it, tt.attribute)
@@ -403,9 +399,7 @@ func TestItem_ChunksInPart(t *testing.T) {
 		fake := newFake()
 		store := newStore(t, fake)
 		r := fullRecord()
-		if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, store, r)
 		for _, name := range lost {
 			fake.change(string(r.ID), func(it item) { delete(it, name) })
 		}
@@ -419,9 +413,7 @@ func TestItem_InProgressWithoutLease(t *testing.T) {
 	fake := newFake()
 	store := newStore(t, fake)
 	r := someRecord()
-	if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, store, r)
 	fake.change(string(r.ID), func(it item) { delete(it, "lease") })
 	wantDamaged(t, store, r, "lease", "is missing")
 }
@@ -454,9 +446,7 @@ func TestItem_EmptyTexts(t *testing.T) {
 	s := newStore(t, fake)
 	r := someRecord()
 	r.Reason = ""
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	for _, name := range []string{"why", "enc", "rv", "ref", "rid"} {
 		fake.change(string(r.ID), func(it item) { it[name] = &types.AttributeValueMemberS{} })
 	}
@@ -473,9 +463,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	r := stepped()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	scalars := []types.AttributeValue{
 		&types.AttributeValueMemberS{Value: "ü <a>"}, &types.AttributeValueMemberN{Value: "-1.5"}, &types.AttributeValueMemberB{Value: []byte{0, 0xff}},
 		&types.AttributeValueMemberBOOL{}, &types.AttributeValueMemberNULL{Value: true},
@@ -537,9 +525,7 @@ func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
 		fake := newFake()
 		r := fullRecord()
 		r.Expires = at(expires)
-		if met, err := newStore(t, fake).Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, newStore(t, fake), r)
 		if got := floatOf(fake.item(string(r.ID))["ttl"]); got != want {
 			t.Errorf("ttl of a record that expires at %d ms is %.0f s, want %.0f", expires, got, want)
 		}
@@ -569,9 +555,7 @@ func TestSteps(t *testing.T) {
 	} {
 		r := stepped()
 		change(&r)
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		got, err := s.Get(t.Context(), r.ID)
 		if err != nil || !reflect.DeepEqual(got.Steps, r.Steps) {
 			t.Errorf("got %+v, %v, want %+v", got.Steps, err, r.Steps)
@@ -639,12 +623,133 @@ func TestSteps_Damaged(t *testing.T) {
 		fake := newFake()
 		s := newStore(t, fake)
 		r := stepped()
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		fake.change(string(r.ID), c.damage)
 		if got, err := s.Get(t.Context(), r.ID); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, %v, want an error that says %q", name, got, err, c.says)
 		}
 	}
+}
+
+// F25: a dump of the table shows neither a key nor a hash that depends on a request
+// alone: equal requests cannot be found in it, and a card number cannot be found
+// by trying all of them. Every state that a request can leave is in the dump.
+func TestDumpShowsNoRequest(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	guard, err := idempotent.New(newStore(t, fake), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	type charge struct {
+		Card string `json:"card"`
+	}
+	const body, scope = `{"card":"4242424242424242"}`, "tenant-acme"
+	content, err := idempotent.FingerprintOf(charge{Card: "4242424242424242"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []idempotent.Key
+	for i, end := range []error{nil, idempotent.Final("declined", ""), idempotent.NotExecuted(errors.New("busy")), errors.New("no reply")} {
+		key := idempotent.Key{Operation: "charge", Scope: scope, ID: fmt.Sprintf("f3b0c1d2-%d", i), Fingerprint: content}
+		keys = append(keys, key)
+		if _, err := idempotent.Do(t.Context(), guard, key, func(context.Context) (int, error) { return i, end }); !errors.Is(err, end) {
+			t.Fatal(err)
+		}
+	}
+
+	items, dump := dumped(fake)
+	if len(items) != len(keys) {
+		t.Fatalf("%d items, want %d", len(items), len(keys))
+	}
+	sum, spaced, raw := sha256.Sum256([]byte(body)), sha256.Sum256([]byte(body+"\n")), idempotent.FingerprintBytes([]byte(body))
+	secrets := [][]byte{[]byte(scope), []byte("4242"), content[1:], sum[:], spaced[:], raw[1:]}
+	for _, k := range keys {
+		secrets = append(secrets, []byte(k.ID))
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret)} {
+			if dump.contains(form) {
+				t.Errorf("the dump contains %q", form)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, it := range items {
+		fp, ok := it["fp"].(*types.AttributeValueMemberB)
+		if !ok || len(fp.Value) != len(content) || seen[string(fp.Value)] {
+			t.Errorf("the fingerprint of an item is %v: want one of its own", it["fp"])
+			continue
+		}
+		seen[string(fp.Value)] = true
+	}
+}
+
+// With a Sealer, a dump of the table shows no result, wherever it is stored. It
+// shows what operators need: the operation, the names of steps, and references.
+func TestDumpShowsNoSealedResult(t *testing.T) {
+	t.Parallel()
+	const secret = "4242424242424242"
+	fake, sealer := newFake(), kit.NewSealer()
+	guard, err := idempotent.New(newStore(t, fake), sealer.Option, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(id string, handler func(ctx context.Context) (string, error)) string {
+		t.Helper()
+		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes(nil)}
+		value, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
+			execution, _ := idempotent.FromContext(ctx)
+			if err := execution.SetRef("orders/7"); err != nil {
+				t.Error(err)
+			}
+			return handler(ctx)
+		})
+		return fmt.Sprint(value, err)
+	}
+	noise := make([]byte, 1<<20) // more than one item beside the record
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	large := func(context.Context) (string, error) { return secret + base64.StdEncoding.EncodeToString(noise), nil }
+	for range 2 {
+		if got := send("large", large); len(got) < 1<<20 || !strings.HasPrefix(got, secret) {
+			t.Errorf("the large result is %d bytes", len(got))
+		}
+	}
+	send("small", func(context.Context) (string, error) { return secret, nil })
+	send("final", func(context.Context) (string, error) { return "", idempotent.Final(secret, secret) })
+	send("step", func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return secret, nil }); err != nil {
+			t.Error(err)
+		}
+		return "", errors.New("no reply")
+	})
+
+	items, dump := dumped(fake)
+	if len(items) < 6 {
+		t.Fatalf("%d items, want at least 6", len(items))
+	}
+	if dump.contains(secret) {
+		t.Error("the dump contains a result")
+	}
+	for _, shown := range []string{"charge#", "pay", "orders/7", "json+sealed", "final+sealed"} {
+		if !dump.contains(shown) {
+			t.Errorf("the dump does not contain %q", shown)
+		}
+	}
+}
+
+// dump is what the items of a table show.
+type dump string
+
+func dumped(fake *fakeDynamoDB) (items []item, all dump) {
+	for _, it := range fake.all() {
+		items = append(items, it)
+		all += dump(show(it))
+	}
+	return items, all
+}
+
+// contains reports whether the dump has the text, also in a binary attribute.
+func (d dump) contains(text string) bool {
+	return strings.Contains(string(d), text) || strings.Contains(string(d), hex.EncodeToString([]byte(text)))
 }

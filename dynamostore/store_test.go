@@ -72,9 +72,7 @@ func TestInsert_ReturnsTheRecordThatStands(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	old := fullRecord()
-	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, old)
 	r := someRecord()
 	r.ID = old.ID
 	met, err := s.Insert(t.Context(), r, old.Expires.Add(-1))
@@ -100,9 +98,7 @@ func TestInsert_NothingReturned(t *testing.T) {
 	fake.forgetful = true
 	s := newStore(t, fake)
 	r := someRecord()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	met, err := s.Insert(t.Context(), r, at(0))
 	if met != nil || err == nil || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") || errors.Is(err, idempotent.ErrNoRecord) {
 		t.Fatalf("got %+v, %v; want an error that names the missing feature and is not ErrNoRecord", met, err)
@@ -113,9 +109,7 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
 	old := fullRecord()
-	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, old)
 	next := someRecord()
 	next.ID = old.ID
 	met, err := s.Replace(t.Context(), next, newVersion())
@@ -310,9 +304,7 @@ func TestTooLarge_AtTheBoundary(t *testing.T) {
 	r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Recovery: idempotent.Rerun, Attempt: 1, LeaseEnd: at(1_700_000_000_001)}
 	const rest = 12 + 3 + 3 + 8 + 19 + 19 + 5 + 35 + 13 + 3
 	r.Result = make([]byte, 409_600-rest)
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	r.Result = append(r.Result, 0)
 	if _, err := s.Insert(t.Context(), r, at(0)); !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("Insert: %v, want ErrTooLarge", err)
@@ -549,9 +541,7 @@ func TestConflictThenOwnWrite(t *testing.T) {
 			}
 			return nil
 		}
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		met, err := s.Insert(t.Context(), r, at(0))
 		if err != nil || met == nil || met.Version != r.Version {
 			t.Errorf("got %+v, %v, want our own record", met, err)

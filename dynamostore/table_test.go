@@ -139,14 +139,9 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 			global(f, "STRONG", "us-east-1", "us-west-2")
 			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
 		}, []string{"MRSC…Options.Consistency is not set…transactions fail…ONCE_CONSISTENCY=strong"}},
-		{"the claim denied", func(f *fakeDynamoDB) { f.refuse = deny("PutItem") }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
+		{"the claim denied", func(f *fakeDynamoDB) { f.refuse = refusing("PutItem", errDenied) }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
 		{"the claim throttled", func(f *fakeDynamoDB) {
-			f.refuse = func(called string, _ int) error {
-				if called == "PutItem" {
-					return &types.ProvisionedThroughputExceededException{}
-				}
-				return nil
-			}
+			f.refuse = refusing("PutItem", &types.ProvisionedThroughputExceededException{})
 		}, []string{"a claim failed: …ProvisionedThroughputExceeded"}},
 		{"conditions ignored", func(f *fakeDynamoDB) {
 			f.Client = dynamotest.Intercept(f.Client, func(ctx context.Context, c *dynamotest.Call) {
@@ -156,13 +151,13 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 				c.Do(ctx)
 			})
 		}, []string{"a claim failed: it was written although its condition is false"}},
-		{"the list denied", func(f *fakeDynamoDB) { f.refuse = deny("Query") }, []string{`a query of the index "recovery" failed: …allow dynamodb:Query`}},
+		{"the list denied", func(f *fakeDynamoDB) { f.refuse = refusing("Query", errDenied) }, []string{`a query of the index "recovery" failed: …allow dynamodb:Query`}},
 		{"all denied", func(f *fakeDynamoDB) {
 			f.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: "AccessDeniedException"} }
 		}, []string{"dynamodb:DescribeTable", "dynamodb:PutItem", "dynamodb:Query"}},
-		{"DescribeTable denied", func(f *fakeDynamoDB) { f.refuse = deny("DescribeTable") }, []string{"allow dynamodb:DescribeTable"}},
+		{"DescribeTable denied", func(f *fakeDynamoDB) { f.refuse = refusing("DescribeTable", errDenied) }, []string{"allow dynamodb:DescribeTable"}},
 		{"DescribeTimeToLive denied, and no index", func(f *fakeDynamoDB) {
-			f.refuse = deny("DescribeTimeToLive")
+			f.refuse = refusing("DescribeTimeToLive", errDenied)
 			f.table.GlobalSecondaryIndexes = nil
 		}, []string{"no index", "allow dynamodb:DescribeTimeToLive"}},
 		{"everything", func(f *fakeDynamoDB) {
@@ -209,15 +204,6 @@ func containsInOrder(text string, parts []string) bool {
 		text = text[i+len(part):]
 	}
 	return true
-}
-
-func deny(operation string) func(string, int) error {
-	return func(called string, _ int) error {
-		if called == operation {
-			return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
-		}
-		return nil
-	}
 }
 
 func TestCheck_KeepsTheCause(t *testing.T) {
@@ -422,7 +408,7 @@ func TestCreateTable_Denied(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				fake := withoutTables()
-				fake.refuse = deny(operation)
+				fake.refuse = refusing(operation, errDenied)
 				err := newStore(t, fake).CreateTable(t.Context())
 				if err == nil || !strings.HasPrefix(err.Error(), "dynamostore: ") || !strings.Contains(err.Error(), "allow dynamodb:"+operation) {
 					t.Errorf("got %v", err)
@@ -437,7 +423,7 @@ func TestCreateTable_DeniedWhileWaiting(t *testing.T) {
 	fake := withoutTables()
 	fake.refuse = func(operation string, n int) error {
 		if operation == "DescribeTable" && n > 1 {
-			return deny(operation)(operation, n)
+			return errDenied
 		}
 		return nil
 	}

@@ -182,12 +182,7 @@ func TestTransact_Refusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
-				fake.refuse = func(operation string, n int) error {
-					if operation == "TransactWriteItems" {
-						return c.err
-					}
-					return nil
-				}
+				fake.refuse = refusing("TransactWriteItems", c.err)
 				var got error
 				commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 					got = dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
@@ -254,12 +249,7 @@ func TestTransact_SameItemTwice(t *testing.T) {
 		{[]types.TransactWriteItem{order("o-1"), order("o-1"), other, {}}, `the tables: "once" (the record), "orders" (item 0, item 1), "invoices" (item 2), "" (item 3)`},
 	} {
 		fake := newFake()
-		fake.refuse = func(operation string, n int) error {
-			if operation == "TransactWriteItems" {
-				return validation("Transaction request cannot include multiple operations on one item")
-			}
-			return nil
-		}
+		fake.refuse = refusing("TransactWriteItems", validation("Transaction request cannot include multiple operations on one item"))
 		commits(t, fake, recordKey, func(ctx context.Context) (string, error) {
 			err := dynamostore.Commit(ctx, "done", c.items...)
 			if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), c.says) {
@@ -275,12 +265,7 @@ func TestTransact_SameItemTwice(t *testing.T) {
 func TestTransact_TextHoldsNoValues(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
-	fake.refuse = func(operation string, n int) error {
-		if operation == "TransactWriteItems" {
-			return validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10; BINARY; 31337")
-		}
-		return nil
-	}
+	fake.refuse = refusing("TransactWriteItems", validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10; BINARY; 31337"))
 	commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 		err := dynamostore.Commit(ctx, "done", types.TransactWriteItem{Update: &types.Update{
 			TableName: aws.String("orders"), Key: item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}},
@@ -312,12 +297,7 @@ func TestTransact_TextHoldsNoExpressionValues(t *testing.T) {
 		"check":  {ConditionCheck: &types.ConditionCheck{TableName: table, Key: key, ExpressionAttributeValues: values}},
 	} {
 		fake := newFake()
-		fake.refuse = func(operation string, n int) error {
-			if operation == "TransactWriteItems" {
-				return validation("the value SECRET is invalid")
-			}
-			return nil
-		}
+		fake.refuse = refusing("TransactWriteItems", validation("the value SECRET is invalid"))
 		synctest.Test(t, func(t *testing.T) {
 			commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 				err := dynamostore.Commit(ctx, "done", it)
@@ -338,9 +318,7 @@ func TestNoRecordIsVerified(t *testing.T) {
 	fake.forgetful = true
 	s := newStore(t, fake)
 	r := fullRecord()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	next := r
 	next.Version = newVersion()
 	if met, err := s.Replace(t.Context(), next, newVersion()); err != nil || met == nil || met.Version != r.Version {
@@ -353,24 +331,14 @@ func TestNoRecordIsVerified(t *testing.T) {
 		"Replace": func() (*driver.Record, error) { return s.Replace(t.Context(), next, newVersion()) },
 		"Delete":  func() (*driver.Record, error) { return s.Delete(t.Context(), r.ID, newVersion()) },
 	} {
-		fake.refuse = func(operation string, n int) error {
-			if operation == "GetItem" {
-				return validation("no")
-			}
-			return nil
-		}
+		fake.refuse = refusing("GetItem", validation("no"))
 		if met, err := call(); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%s, and the read fails: got %+v, %v", what, met, err)
 		}
 		fake.refuse = nil
 	}
 	// A refusal although the record has the expected version is a contradiction.
-	fake.refuse = func(operation string, n int) error {
-		if operation == "PutItem" {
-			return &types.ConditionalCheckFailedException{}
-		}
-		return nil
-	}
+	fake.refuse = refusing("PutItem", &types.ConditionalCheckFailedException{})
 	if met, err := s.Replace(t.Context(), next, r.Version); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") {
 		t.Errorf("got %+v, %v", met, err)
 	}

@@ -241,7 +241,8 @@ func TestHide_Failures(t *testing.T) {
 // denied is an error of an AWS service.
 type denied struct{}
 
-func (denied) Error() string     { return "User acme is not authorized" }
+func (denied) Error() string { return "User acme is not authorized" }
+
 func (denied) ErrorCode() string { return "AccessDenied" }
 
 // A client that hangs delays the response by two seconds, or by half of the time
