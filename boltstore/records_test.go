@@ -405,19 +405,6 @@ func TestListEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A step without a time is read without a time.
-func TestStepWithoutATime(t *testing.T) {
-	t.Parallel()
-	s, _ := newStore(t)
-	r := record(1, time.Time{})
-	r.Steps = []driver.StepRecord{{Name: "a", Mode: driver.AtMostOnce, Attempt: 1}}
-	insert(t, s, r)
-	got, err := s.Get(t.Context(), r.ID)
-	if err != nil || len(got.Steps) != 1 || !got.Steps[0].At.IsZero() {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
 // A change of one bit is found, as is the record of another id.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
