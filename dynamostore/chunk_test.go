@@ -79,9 +79,15 @@ func TestChunks_RoundTrip(t *testing.T) {
 			if count != tt.count || len(fake.all()) != tt.count || fake.count("BatchWriteItem") != tt.puts {
 				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.all()), fake.count("BatchWriteItem"), tt.count, tt.puts)
 			}
-			got, err := s.GetChunks(t.Context(), id, v, count)
-			if err != nil || !bytes.Equal(got, data) || got == nil {
-				t.Fatalf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+			for again := range 2 {
+				got, err := s.GetChunks(t.Context(), id, v, count)
+				if err != nil || !bytes.Equal(got, data) || got == nil {
+					t.Fatalf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+				}
+				if clear(got); again > 0 || tt.size > 100 { // the caller owns the bytes
+					break
+				}
+				tt.gets++
 			}
 			if n := fake.count("BatchGetItem"); n != tt.gets {
 				t.Errorf("%d calls to read them, want %d", n, tt.gets)
@@ -90,33 +96,6 @@ func TestChunks_RoundTrip(t *testing.T) {
 				t.Errorf("%d other calls", n)
 			}
 		})
-	}
-}
-
-// The caller owns the returned bytes: changing them does not change a chunk.
-func TestChunks_ShareNoMemory(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, newFake())
-	want := noise(100)
-	id, v, count := putChunks(t, s, want)
-	for range 2 {
-		got, err := s.GetChunks(t.Context(), id, v, count)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("got %x, %v, want %x", got, err, want)
-		}
-		clear(got)
-	}
-}
-
-func TestChunks_TooLarge(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire)
-	if count != 0 || !errors.Is(err, driver.ErrTooLarge) {
-		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
-	}
-	if fake.count("BatchWriteItem") != 0 {
-		t.Error("it was sent")
 	}
 }
 
@@ -196,16 +175,19 @@ func TestChunkMissing(t *testing.T) {
 	}
 }
 
-func TestChunks_CountOutOfBounds(t *testing.T) {
+func TestChunks_OutOfBounds(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
+	if count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire); count != 0 || !errors.Is(err, driver.ErrTooLarge) {
+		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
+	}
 	for _, count := range []int{math.MinInt, -1, 0, 167, math.MaxInt} {
 		got, err := newStore(t, fake).GetChunks(t.Context(), "charge#key", newVersion(), count)
 		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "1 to 166") {
 			t.Errorf("%d chunks: %d bytes, %v; want an error with the readable range", count, len(got), err)
 		}
 	}
-	if fake.count("BatchGetItem") != 0 {
+	if len(fake.sent) != 0 {
 		t.Error("it was sent")
 	}
 }
@@ -795,35 +777,6 @@ func TestChunkTable_Errors(t *testing.T) {
 	same := newStore(t, db, func(o *dynamostore.Options) { o.ChunkTable = tableName })
 	if err := same.Check(t.Context()); err != nil {
 		t.Errorf("the store's own table: %v", err)
-	}
-}
-
-// A table whose scans would read many large results is a problem, unless no scan
-// reads them.
-func TestCheck_LargeResults(t *testing.T) {
-	t.Parallel()
-	const gb = 1 << 30
-	asItIs := func(*dynamostore.Options) {}
-	for _, row := range []struct {
-		name        string
-		size, items int64
-		options     func(*dynamostore.Options)
-		want        string // in the problem; empty: no problem
-	}{
-		{"large results", 100 * gb, 1_000_000, asItIs, "104 KB on average…reads 100 GB (13107200 read units)…ChunkTable…ScanEvery"},
-		{"one GB", gb, gb / 4096, asItIs, "4 KB on average"},
-		{"less than one GB", gb - 1, 10, asItIs, ""},
-		{"records alone", 100 * gb, 100 * gb / 4095, asItIs, ""},
-		{"a scan a day", 24*gb - 1, 10, func(o *dynamostore.Options) { o.ScanEvery = 0 }, ""},
-		{"no scan", 100 * gb, 1000, func(o *dynamostore.Options) { o.ScanEvery = -1 }, ""},
-	} {
-		fake := goodTable()
-		fake.table.TableSizeBytes, fake.table.ItemCount = &row.size, &row.items
-		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanEvery = time.Hour }, row.options)
-		err := s.Check(t.Context())
-		if row.want == "" && err != nil || row.want != "" && (err == nil || !containsInOrder(err.Error(), strings.Split(row.want, "…"))) {
-			t.Errorf("%s: %v, want %q", row.name, err, row.want)
-		}
 	}
 }
 

@@ -319,7 +319,7 @@ const tableName = "once"
 
 func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.New(client, tableName, optFns...)
+	s, err := dynamostore.New(client, tableName, slices.DeleteFunc(slices.Clone(optFns), func(f func(*dynamostore.Options)) bool { return f == nil })...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func someRecord() driver.Record {
 	return r
 }
 
-// fullRecord returns a record in which every field but Extra is set.
+// fullRecord returns a record in which every field is set that can be set together.
 func fullRecord() driver.Record {
 	r := someRecord()
 	r.State = driver.StateCompleted
@@ -370,6 +370,11 @@ func fullRecord() driver.Record {
 	r.StepNames = []string{"reserve", "charge"}
 	r.OpenSince = at(1_700_000_000_400)
 	r.PredecessorAnswered = true
+	r.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	r.Steps = []driver.StepRecord{
+		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "inform", Attempt: 3},
+	}
 	return r
 }
 

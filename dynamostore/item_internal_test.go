@@ -212,43 +212,6 @@ func wantQuiet(t *testing.T, err error) {
 	}
 }
 
-// One unreadable step makes the record unreadable, at every position.
-func TestDecode_OneDamagedStep(t *testing.T) {
-	t.Parallel()
-	r := driver.Record{
-		ID: "charge#1", State: driver.StateUnknown, Recovery: idempotent.Resume, Owner: driver.Owner{1}, Version: driver.Version{1},
-		Attempt: 1, Fingerprint: idempotent.FingerprintBytes([]byte("r")), Created: time.UnixMilli(1), LeaseEnd: time.UnixMilli(2), Due: time.UnixMilli(3),
-	}
-	for n := range 30 {
-		r.Steps = append(r.Steps, driver.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
-	}
-	it, err := plain.encode(&r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := plain.decode(it); err != nil {
-		t.Fatal(err)
-	}
-	step := it[attrSteps].(*types.AttributeValueMemberM).Value["step-15"].(*types.AttributeValueMemberM)
-	delete(step.Value, stepAttempt)
-	if _, err := plain.decode(it); err == nil {
-		t.Error("a record with an invalid step was read")
-	}
-}
-
-// A record that was given up and has no due time would be in no list.
-func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
-	t.Parallel()
-	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}
-	if _, err := plain.encode(&r); err == nil {
-		t.Error("it was written")
-	}
-	r.Due = time.UnixMilli(1)
-	if _, err := plain.encode(&r); err != nil {
-		t.Error(err)
-	}
-}
-
 // These pairs must never change: a version with other keys would hide records
 // from the reconcilers of all other versions. They were computed with another
 // implementation of CRC-32.

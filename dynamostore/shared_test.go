@@ -217,8 +217,8 @@ func TestShared_ReservedWords(t *testing.T) {
 	}
 }
 
-// New refuses a layout with which keys could collide, or attributes.
-func TestNew_Layout(t *testing.T) {
+// New refuses a layout with which keys could collide, or attributes, and invalid values.
+func TestNew_Options(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		options dynamostore.Options
@@ -245,6 +245,8 @@ func TestNew_Layout(t *testing.T) {
 		{dynamostore.Options{TTLAttribute: "pk"}, "must differ"},
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{PartitionKey: strings.Repeat("x", 256)}, "PartitionKey has 256 bytes; DynamoDB accepts 255"},
+		{dynamostore.Options{Consistency: "eventual"}, `invalid Options.Consistency "eventual": want "strong"`},
+		{dynamostore.Options{ConflictAttempts: -1}, "ConflictAttempts"},
 	} {
 		s, err := dynamostore.New(dynamotest.New(), tableName, func(o *dynamostore.Options) { *o = row.options })
 		if row.err == "" && (err != nil || s == nil) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {
@@ -338,9 +340,6 @@ func TestCheck_SharedTable(t *testing.T) {
 			t.Parallel()
 			fake := shared()
 			row.change(fake)
-			if row.options == nil {
-				row.options = func(*dynamostore.Options) {}
-			}
 			err := newStore(t, fake, engine.SharedLayout, row.options).Check(t.Context())
 			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("got %v, want %q", err, row.want)
