@@ -398,33 +398,6 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	others.want(t, "after the reservation", ids...)
 }
 
-// Reads take no more units than the budget, over all segments.
-func TestAbandoned_Pace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fake := newFake()
-		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanUnits = 1 })
-		leftRunning(t, s, 60)
-		began, p := time.Now(), &passed{}
-		scanned := abandoned(t, s, noon, p)
-		// The last page needs no pause after it.
-		if took := time.Since(began).Seconds(); scanned.ReadUnits < 30 || took < scanned.ReadUnits-2 || took > scanned.ReadUnits+1 {
-			t.Errorf("%v read units took %v s, want one a second", scanned.ReadUnits, took)
-		}
-
-		// The call ends with its context; it keeps what it did.
-		p, now := &passed{}, noon.Add(time.Hour)
-		for calls := 0; len(p.ids) < 60; calls++ {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			began := time.Now()
-			if _, err := s.Abandoned(ctx, now, p.handle); err != nil || time.Since(began) > 10*time.Second || calls > 4 {
-				t.Fatalf("call %d: %v after %s", calls, err, time.Since(began))
-			}
-			cancel()
-		}
-	})
-}
-
 // Full pages, of 1 MB each, are spread evenly, whichever segments they are from. A call without
 // the time to wait for the next page ends at once, and so does a call whose read is
 // throttled while other segments wait.

@@ -166,14 +166,36 @@ func TestNewClient_Refusal(t *testing.T) {
 // One attempt without a reply costs its time-out, but the call succeeds.
 func TestNewClient_OneTryHangs(t *testing.T) {
 	t.Parallel()
+	insert := func(ctx context.Context, s *dynamostore.Store) error {
+		met, err := s.Insert(ctx, someRecord(), at(0))
+		if met != nil {
+			t.Errorf("got %+v", met)
+		}
+		return err
+	}
 	for name, c := range map[string]struct {
-		left time.Duration // zero: no deadline
-		took time.Duration // by the first attempt
+		left   time.Duration // zero: no deadline
+		took   time.Duration // by the first attempt
+		call   func(ctx context.Context, s *dynamostore.Store) error
+		always bool
+		err    string
 	}{
-		"no deadline":       {0, 5 * time.Second},
-		"a far deadline":    {15 * time.Minute, 5 * time.Second},
-		"a near deadline":   {time.Second, 500 * time.Millisecond},
-		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond},
+		"no deadline":       {0, 5 * time.Second, insert, false, ""},
+		"a far deadline":    {15 * time.Minute, 5 * time.Second, insert, false, ""},
+		"a near deadline":   {time.Second, 500 * time.Millisecond, insert, false, ""},
+		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond, insert, false, ""},
+		"a batch": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
+			return err
+		}, false, ""},
+		"a list": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
+				return err
+			}
+			return nil
+		}, false, ""},
+		"every try":             {0, 30 * time.Second, insert, true, "no reply within 5s"},
+		"every try in a second": {time.Second, time.Second, insert, true, context.DeadlineExceeded.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,58 +204,19 @@ func TestNewClient_OneTryHangs(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.left)
 				}
 				defer cancel()
-				w := &hangingWire{}
-				s := newStore(t, dynamostore.NewClient(w.config()))
+				w := &hangingWire{always: c.always}
 				began := time.Now()
-				met, err := s.Insert(ctx, someRecord(), at(0))
-				took := time.Since(began)
-				if met != nil || err != nil || w.requests.Load() != 2 {
-					t.Errorf("got %+v, %v after %d requests", met, err, w.requests.Load())
+				err := c.call(ctx, newStore(t, dynamostore.NewClient(w.config())))
+				took, requests := time.Since(began), w.requests.Load()
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !c.always && requests != 2 || c.always && c.left == 0 && requests != 6 {
+					t.Errorf("got %v after %d requests", err, requests)
 				}
-				if took < c.took || took > c.took+20*time.Millisecond {
-					t.Errorf("it took %s, want %s and a pause", took, c.took)
+				if took < c.took || took > c.took+700*time.Millisecond || !c.always && c.left > 0 && took > c.took+20*time.Millisecond {
+					t.Errorf("it took %s, want %s and pauses", took, c.took)
 				}
 			})
 		})
 	}
-	for name, call := range map[string]func(ctx context.Context, s *dynamostore.Store) error{
-		"a batch": func(ctx context.Context, s *dynamostore.Store) error {
-			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
-			return err
-		},
-		"a list": func(ctx context.Context, s *dynamostore.Store) error {
-			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
-				return err
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				if err := call(t.Context(), newStore(t, dynamostore.NewClient((&hangingWire{}).config()))); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
-					t.Errorf("it took %s", took)
-				}
-			})
-		})
-	}
-	t.Run("every try", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := &hangingWire{always: true}
-			_, err := newStore(t, dynamostore.NewClient(w.config())).Get(t.Context(), "charge#key")
-			if err == nil || !strings.Contains(err.Error(), "no reply within 5s") || w.requests.Load() != 6 {
-				t.Errorf("got %v after %d requests", err, w.requests.Load())
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if _, err := newStore(t, dynamostore.NewClient(w.config())).Get(ctx, "charge#key"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want the context's error", err)
-			}
-		})
-	})
 }
 
 // hangingWire does not answer the first request, or does not answer any.

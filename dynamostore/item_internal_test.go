@@ -4,8 +4,8 @@ package dynamostore
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"regexp"
 	"slices"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/kit"
 )
 
 // plain is the default layout.
@@ -76,71 +75,28 @@ func itemOf(data []byte) item {
 	return it
 }
 
-// bytesOf is the inverse of itemOf, for items that encode returns.
-func bytesOf(it item) (data []byte) {
-	add := func(name string, kind byte, value string) {
-		data = append(data, byte(slices.Index(fuzzNames, name)), kind, byte(len(value)))
-		data = append(data, value...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(it)) {
-		switch v := it[name].(type) {
-		case *types.AttributeValueMemberS:
-			add(name, 0, v.Value)
-		case *types.AttributeValueMemberN:
-			add(name, 1, v.Value)
-		case *types.AttributeValueMemberB:
-			add(name, 2, string(v.Value))
-		case *types.AttributeValueMemberM:
-			add(name, 5, string(bytesOf(v.Value)))
-		case *types.AttributeValueMemberL:
-			elements := item{}
-			for i, e := range v.Value {
-				elements[fuzzNames[i]] = e
-			}
-			add(name, 6, string(bytesOf(elements)))
-		case *types.AttributeValueMemberBOOL:
-			add(name, 7, "x") // encode writes no other
-		}
-	}
-	return data
-}
-
-func fuzzSeeds(f *testing.F) {
-	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
-	done := claim
-	done.State, done.Expires, done.Since, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
-	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
-	large := done
-	large.PredecessorAnswered, large.Result, large.Chunks = true, nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
-	stepped := claim
-	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention = driver.Resume, time.Hour, time.Hour
-	stepped.Codec, stepped.StepNames, stepped.OpenSince = "gzip+json", []string{"own", "fp"}, at(1)
-	stepped.Steps = []driver.StepRecord{
-		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
-		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
-	}
-	for _, r := range []driver.Record{claim, done, large, stepped} {
-		it, err := plain.encode(&r)
-		if err != nil {
-			f.Fatal(err)
-		}
-		data := bytesOf(it)
-		f.Add(data)
-		f.Add(data[:len(data)/2])
-		f.Add(append(data, bytesOf(item{"later": text("x")})...))
-	}
-	f.Add([]byte{})
-}
-
 // FuzzDecode: for every item under a key of this package, decode returns either a
 // record that survives writing and reading unchanged, or an error that names the
-// invalid attribute and quotes no value.
+// invalid attribute and quotes no value. The same is true of a chunk, and no chunk
+// decodes as a record.
 func FuzzDecode(f *testing.F) {
-	kit.Inputs(f)
-	fuzzSeeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		it := itemOf(data)
+	bases, random := fuzzBases(f), rand.New(rand.NewPCG(1, 2))
+	for n := range 1000 {
+		data := make([]byte, random.IntN(60))
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		f.Add(byte(n), data)
+	}
+	f.Fuzz(func(t *testing.T, base byte, data []byte) {
+		it := maps.Clone(bases[int(base)%len(bases)])
+		maps.Copy(it, itemOf(data))
+		if part, err := decodeChunk(it); err != nil {
+			wantQuiet(t, err)
+		} else if _, err := plain.decode(plain.chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
+			t.Error("a chunk was read as a record")
+		}
+
 		before := maps.Clone(it)
 		r, err := plain.decode(it)
 		if !reflect.DeepEqual(it, before) {
@@ -179,23 +135,28 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeChunk: the same for a chunk of a large result; and no chunk decodes as
-// a record.
-func FuzzDecodeChunk(f *testing.F) {
-	kit.Inputs(f)
-	fuzzSeeds(f)
-	f.Add(bytesOf(plain.chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		it := itemOf(data)
-		part, err := decodeChunk(it)
+// fuzzBases returns the items that are changed: of records, a chunk, and nothing.
+func fuzzBases(f *testing.F) []item {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
+	large := claim
+	large.State, large.Expires, large.Since, large.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
+	large.PredecessorAnswered, large.Chunks = true, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
+	stepped := claim
+	stepped.Recovery, stepped.Codec, stepped.StepNames, stepped.OpenSince = driver.Resume, "gzip+json", []string{"own", "fp"}, at(1)
+	stepped.Steps = []driver.StepRecord{
+		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
+	}
+	bases := []item{{}, plain.chunkItem("charge#key#00#0", []byte("part"), at(1))}
+	for _, r := range []driver.Record{claim, large, stepped} {
+		it, err := plain.encode(&r)
 		if err != nil {
-			wantQuiet(t, err)
-			return
+			f.Fatal(err)
 		}
-		if _, err := plain.decode(plain.chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
-			t.Error("a chunk was read as a record")
-		}
-	})
+		bases = append(bases, it)
+	}
+	return bases
 }
 
 // quiet matches the errors about an item: they contain names and no values.
@@ -226,25 +187,6 @@ func TestIndexKey_Golden(t *testing.T) {
 		if got := indexKey(pk, false); got != want {
 			t.Errorf("indexKey(%q) = %q, want %q", pk, got, want)
 		}
-	}
-}
-
-func TestIndexKey_Spreads(t *testing.T) {
-	t.Parallel()
-	const perShard = 1000
-	count := map[string]int{}
-	for i := range shards * perShard {
-		key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: fmt.Sprint(i)}
-		count[indexKey(string(key.RecordID()), false)]++
-	}
-	for i := range shards {
-		// Five standard deviations of a uniform choice.
-		if n := count[fmt.Sprintf("u#%02d", i)]; n < perShard-160 || n > perShard+160 {
-			t.Errorf("shard %02d has %d records, want about %d", i, n, perShard)
-		}
-	}
-	if len(count) != shards {
-		t.Errorf("%d shards, want %d", len(count), shards)
 	}
 }
 
@@ -343,21 +285,6 @@ func TestChunkItem_Fits(t *testing.T) {
 		}
 		if spare := maxItem - size; spare > maxItem/100 {
 			t.Errorf("with a key of %d bytes, %d bytes are left unused", key, spare)
-		}
-	}
-}
-
-// The computed limits, as numbers.
-func TestChunkLimits(t *testing.T) {
-	t.Parallel()
-	for name, n := range map[string][2]int{
-		"bytes in a chunk":                  {chunkSize, 405_504},
-		"chunks of 6 MB":                    {(6<<20 + chunkSize - 1) / chunkSize, 16},
-		"chunks of the largest result":      {maxChunks, 166},
-		"full items that one call may read": {readBatch, 40},
-	} {
-		if n[0] != n[1] {
-			t.Errorf("%s: %d, want %d", name, n[0], n[1])
 		}
 	}
 }
