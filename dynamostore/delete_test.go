@@ -89,33 +89,31 @@ func TestDelete_Chunks(t *testing.T) {
 
 func TestDelete_Errors(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testDeleteErrors) // pauses between tries take no time
-}
-
-func testDeleteErrors(t *testing.T) {
-	for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
-		fake := newFake()
-		s, r := newStore(t, fake), someRecord()
-		r.State = driver.StateCompleted
-		insert(t, s, r)
-		fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
-		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
-			t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
+	synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+		for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
+			fake := newFake()
+			s, r := newStore(t, fake), someRecord()
+			r.State = driver.StateCompleted
+			insert(t, s, r)
+			fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
+			if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
+				t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
+			}
 		}
-	}
-	broken := newFake()
-	large := someRecord()
-	large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
-	insert(t, newStore(t, broken), large)
-	broken.refuse = refusing("BatchWriteItem", validation("no"))
-	if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
-		t.Errorf("its chunks stay, and the error is %v", err)
-	}
-	fake := newFake()
-	fake.refuse = func(operation string, n int) error { return validation("no") }
-	if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {
-		t.Errorf("got %v", err)
-	}
+		broken := newFake()
+		large := someRecord()
+		large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
+		insert(t, newStore(t, broken), large)
+		broken.refuse = refusing("BatchWriteItem", validation("no"))
+		if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
+			t.Errorf("its chunks stay, and the error is %v", err)
+		}
+		fake := newFake()
+		fake.refuse = func(operation string, n int) error { return validation("no") }
+		if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // PurgeChunks removes chunks past their time to live that no record refers to, and
@@ -186,35 +184,33 @@ func TestPurgeChunks(t *testing.T) {
 
 func TestPurgeChunks_Errors(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testPurgeChunksErrors) // pauses between tries take no time
-}
-
-func testPurgeChunksErrors(t *testing.T) {
-	for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
-		fake := newFake()
-		s := newStore(t, fake)
-		if _, err := s.PutChunks(t.Context(), "charge#gone", newVersion(), noise(10), at(1)); err != nil {
-			t.Fatal(err)
-		}
-		fake.refuse = func(o string, _ int) error {
-			if o == operation {
-				return validation("no")
+	synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+		for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
+			fake := newFake()
+			s := newStore(t, fake)
+			if _, err := s.PutChunks(t.Context(), "charge#gone", newVersion(), noise(10), at(1)); err != nil {
+				t.Fatal(err)
 			}
-			return nil
+			fake.refuse = func(o string, _ int) error {
+				if o == operation {
+					return validation("no")
+				}
+				return nil
+			}
+			if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 0 || err == nil || !strings.Contains(err.Error(), operation+" on table") {
+				t.Errorf("%s: %d, %v", operation, n, err)
+			}
 		}
-		if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 0 || err == nil || !strings.Contains(err.Error(), operation+" on table") {
-			t.Errorf("%s: %d, %v", operation, n, err)
+		s := newStore(t, newFake())
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the context's error", err)
 		}
-	}
-	s := newStore(t, newFake())
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's error", err)
-	}
-	for _, n := range []int{-1, 1_000_001} {
-		if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = n }); err == nil {
-			t.Errorf("%d segments were accepted", n)
+		for _, n := range []int{-1, 1_000_001} {
+			if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = n }); err == nil {
+				t.Errorf("%d segments were accepted", n)
+			}
 		}
-	}
+	})
 }

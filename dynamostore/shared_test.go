@@ -34,18 +34,18 @@ func sharedTable(t *testing.T, others int) *dynamotest.DB {
 	return db
 }
 
-func sharedFixture(t *testing.T, db *dynamotest.DB) idempotenttest.Fixture {
-	open := func(t testing.TB) driver.Store { return newStore(t, db, engine.SharedLayout) }
+func sharedFixture(db *dynamotest.DB, layout func(*dynamostore.Options), key func(string) item) idempotenttest.Fixture {
+	open := func(t testing.TB) driver.Store { return newStore(t, db, layout) }
 	return idempotenttest.Fixture{
 		Open:   open,
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
 		Remove: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
-			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: engine.SharedKey(string(id))})
+			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: key(string(id))})
 			return err
 		},
 		Damage: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
 			_, err := db.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-				TableName: aws.String(tableName), Key: engine.SharedKey(string(id)), UpdateExpression: aws.String("SET v = :later"),
+				TableName: aws.String(tableName), Key: key(string(id)), UpdateExpression: aws.String("SET v = :later"),
 				ExpressionAttributeValues: item{":later": &types.AttributeValueMemberN{Value: "77"}},
 			})
 			return err
@@ -54,16 +54,35 @@ func sharedFixture(t *testing.T, db *dynamotest.DB) idempotenttest.Fixture {
 }
 
 // The suites on a table with a sort key, other names and other items, which stay as
-// they are.
+// they are. A name that is a reserved word needs a placeholder, in every call.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	t.Run("Store", func(t *testing.T) { idempotenttest.RunStore(t, sharedFixture(t, sharedTable(t, 100))) })
+	t.Run("Store", func(t *testing.T) {
+		idempotenttest.RunStore(t, sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey))
+	})
 	t.Run("WithoutIndex", func(t *testing.T) {
-		f := sharedFixture(t, sharedTable(t, 100))
+		f := sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey)
 		open := f.Open
 		f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
 		f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
 		idempotenttest.RunStore(t, f)
+	})
+	t.Run("ReservedWords", func(t *testing.T) {
+		reserved := func(o *dynamostore.Options) {
+			o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "key", "range", "Time.To-Live", "once:"
+		}
+		db := dynamotest.New()
+		s := newStore(t, db, reserved)
+		if err := s.CreateTable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		idempotenttest.RunStore(t, sharedFixture(db, reserved, func(name string) item {
+			return item{"key": text("once:" + name), "range": text("once:" + name)}
+		}))
+		abandoned(t, s, noon, &passed{})
+		if _, err := s.PurgeChunks(t.Context(), noon); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -189,31 +208,6 @@ func TestShared_Commit(t *testing.T) {
 	if _, err := place("o-3", types.TransactWriteItem{Put: &types.Put{TableName: aws.String(tableName), Item: own}}); !errors.Is(err, idempotent.ErrNotApplied) ||
 		!strings.Contains(err.Error(), `the record and item 0 are the same item of table "once"`) {
 		t.Errorf("the record as an item: %v", err)
-	}
-}
-
-// A name that is a reserved word needs a placeholder, in every call.
-func TestShared_ReservedWords(t *testing.T) {
-	t.Parallel()
-	db := dynamotest.New()
-	s := newStore(t, db, func(o *dynamostore.Options) {
-		o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "key", "range", "Time.To-Live", "once:"
-	})
-	if err := s.CreateTable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	running, due := leftRunning(t, s, 1), waiting(t, s, 2, asTheyAre)
-	wantIDs(t, "Due", s.Due(t.Context()), due...)
-	wantIDs(t, "Running", s.Running(t.Context()), running...)
-	p := &passed{}
-	abandoned(t, s, noon, p)
-	p.want(t, "Abandoned", running...)
-	if n, err := s.PurgeChunks(t.Context(), noon); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	r, err := s.Get(t.Context(), due[0])
-	if err != nil || r.ID != due[0] || r.Extra() != nil {
-		t.Errorf("got %+v, %v", r, err)
 	}
 }
 

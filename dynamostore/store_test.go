@@ -411,78 +411,50 @@ func testConflict(t *testing.T, conflict error) {
 		})
 	})
 
-	t.Run("too long for the deadline", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			fake := newFake()
-			fake.refuse = always(conflict)
-			s := newStore(t, fake)
-			const budget = 2 * time.Second
-			ctx, cancel := context.WithTimeout(t.Context(), budget)
-			defer cancel()
-			began := time.Now()
-			_, err := s.Insert(ctx, someRecord(), at(0))
-			took := time.Since(began)
-			if !errors.Is(err, conflict) || ctx.Err() != nil {
-				t.Errorf("got %v with context %v; want the conflict, before the deadline", err, ctx.Err())
-			}
-			// It ends before the pause that would not fit, which is at most
-			// 500 ms.
-			if took >= budget || took < budget-500*time.Millisecond {
-				t.Errorf("it took %s of %s", took, budget)
-			}
-			if n := fake.count("PutItem"); n < 6 || n > 19 {
-				t.Errorf("%d attempts in %s", n, took)
-			}
-		})
-	})
-
-	t.Run("too long for the attempts", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			for _, want := range []int{20, 1, 3} {
+	for name, row := range map[string]struct {
+		attempts    int           // of the option; 0: its default
+		budget      time.Duration // until the deadline; 0: none
+		cancel      time.Duration // 0: never
+		least, most int           // attempts
+		from, to    time.Duration
+	}{
+		// It ends before the pause that would not fit, which is at most 500 ms.
+		"too long for the deadline": {budget: 2 * time.Second, least: 6, most: 19, from: 1500 * time.Millisecond, to: 2*time.Second - 1},
+		"too long for the attempts": {least: 20, most: 20, to: 7200 * time.Millisecond},
+		"before a distant deadline": {budget: 15 * time.Minute, least: 20, most: 20, to: 7200 * time.Millisecond},
+		"one attempt":               {attempts: 1, least: 1, most: 1},
+		"three attempts":            {attempts: 3, least: 3, most: 3, to: time.Second},
+		"cancelled during a pause":  {cancel: 100 * time.Millisecond, least: 2, most: 19, from: 100 * time.Millisecond, to: 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
 				fake.refuse = always(conflict)
-				s := newStore(t, fake, func(o *dynamostore.Options) {
-					if want != 20 { // the default
-						o.ConflictAttempts = want
-					}
-				})
-				began := time.Now()
-				ctx := context.WithoutCancel(t.Context())
-				if want == 20 { // a distant deadline changes nothing
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 15*time.Minute)
+				s := newStore(t, fake, func(o *dynamostore.Options) { o.ConflictAttempts = row.attempts })
+				ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+				defer cancel()
+				if row.budget > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.budget)
 					defer cancel()
 				}
+				if row.cancel > 0 {
+					time.AfterFunc(row.cancel, cancel)
+				}
+				began := time.Now()
 				_, err := s.Insert(ctx, someRecord(), at(0))
-				if !errors.Is(err, conflict) || fake.count("PutItem") != want {
-					t.Errorf("got %v after %d attempts, want the conflict after %d", err, fake.count("PutItem"), want)
+				if took := time.Since(began); took < row.from || took > row.to {
+					t.Errorf("it took %s, want %s to %s", took, row.from, row.to)
 				}
-				if took := time.Since(began); took > 7200*time.Millisecond {
-					t.Errorf("it took %s", took)
+				if cancelled := row.cancel > 0; !errors.Is(err, conflict) || errors.Is(err, context.Canceled) != cancelled || (ctx.Err() != nil) != cancelled {
+					t.Errorf("got %v with context %v; want the conflict, before the deadline", err, ctx.Err())
 				}
-			}
+				if n := fake.count("PutItem"); n < row.least || n > row.most {
+					t.Errorf("%d attempts, want %d to %d", n, row.least, row.most)
+				}
+			})
 		})
-	})
-
-	t.Run("cancelled during a pause", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			fake := newFake()
-			fake.refuse = always(conflict)
-			ctx, cancel := context.WithCancel(t.Context())
-			began := time.Now()
-			time.AfterFunc(100*time.Millisecond, cancel)
-			_, err := newStore(t, fake).Insert(ctx, someRecord(), at(0))
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, conflict) {
-				t.Errorf("got %v, want both causes", err)
-			}
-			if took := time.Since(began); took != 100*time.Millisecond {
-				t.Errorf("it ended %s after the start, want the end of the context at 100ms", took)
-			}
-		})
-	})
+	}
 }
 
 // The store retries only conflicts: the client has retried other errors.

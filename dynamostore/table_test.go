@@ -442,34 +442,24 @@ func TestCreateTable_Denied(t *testing.T) {
 	}
 }
 
+// It ends with the context, or after three minutes, with the cause of the wait.
 func TestCreateTable_Ends(t *testing.T) {
 	t.Parallel()
-	t.Run("with the context", func(t *testing.T) {
-		t.Parallel()
+	for budget, slow := range map[time.Duration]*slowDynamoDB{30 * time.Second: slow(0, time.Hour), 3 * time.Minute: slow(time.Hour, 0)} {
 		synctest.Test(t, func(t *testing.T) {
-			slow := slow(0, time.Hour)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := t.Context(), func() {}
+			if budget < time.Minute {
+				ctx, cancel = context.WithTimeout(ctx, budget)
+			}
 			defer cancel()
 			err := newStore(t, slow).CreateTable(ctx)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "CREATING") {
-				t.Errorf("got %v, want the cause of the wait and the context's error", err)
-			}
-			if took := slow.age(); took > 30*time.Second {
-				t.Errorf("it took %s", took)
-			}
-		})
-	})
-	t.Run("after three minutes", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			slow := slow(time.Hour, 0)
-			err := newStore(t, slow).CreateTable(t.Context())
-			if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
+			missing := (*types.ResourceNotFoundException)(nil)
+			if byContext := errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "CREATING"); byContext != (budget < time.Minute) || !byContext && !errors.As(err, &missing) {
 				t.Errorf("got %v, want the cause of the wait", err)
 			}
-			if took := slow.age(); took > 3*time.Minute || took < 3*time.Minute-2*time.Second {
-				t.Errorf("it took %s", took)
+			if took := slow.age(); took > budget || took < budget-2*time.Second {
+				t.Errorf("it took %s, want %s", took, budget)
 			}
 		})
-	})
+	}
 }
