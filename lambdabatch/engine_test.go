@@ -445,24 +445,6 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// FuzzField checks that no body makes Field panic, and that an id is not empty.
-func FuzzField(f *testing.F) {
-	f.Add("/order/id", `{"order":{"id":"o-1"}}`)
-	f.Add("/a~b/0", `{"a~b":[1e400]}`)
-	f.Add("/", `{"":""}`)
-	f.Add("/n", `{"n":`)
-	f.Fuzz(func(t *testing.T, pointer, body string) {
-		if len(pointer) == 0 || pointer[0] != '/' {
-			pointer = "/" + pointer
-		}
-		pointer = strings.ReplaceAll(pointer, "~", "~0") // an invalid pointer is a programming error
-		id, err := lambdabatch.Field(pointer)(t.Context(), &lambdabatch.Message{Body: []byte(body)})
-		if (err == nil) != (id != "") {
-			t.Errorf("%q of %q is %q, %v", pointer, body, id, err)
-		}
-	})
-}
-
 // The context of a handler has the message that it works on, also for a handler
 // that gets only the body.
 func TestFromContext(t *testing.T) {
