@@ -524,7 +524,7 @@ func TestDamageWhileOpen(t *testing.T) {
 }
 
 // childPath, if set in the environment, makes the test binary write records into
-// that file for ever instead of running tests.
+// that file without end instead of running tests.
 const childPath = "BOLTSTORE_TEST_CHILD_PATH"
 
 func TestMain(m *testing.M) {
