@@ -77,8 +77,3 @@ func Put(s *Store, values map[idempotent.RecordID][]byte) error {
 		return nil
 	})
 }
-
-// Fail makes a write fail with err, like an error of the file system.
-func Fail(s *Store, err error) error {
-	return s.update(context.Background(), func(*bbolt.Tx) error { return err })
-}

@@ -3,12 +3,17 @@
 package boltstore_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,8 +33,7 @@ import (
 type paths struct{ of sync.Map }
 
 func (p *paths) open(t testing.TB) driver.Store {
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	p.of.Store(s, path)
 	return s
 }
@@ -51,6 +55,13 @@ func open(t testing.TB, path string, optFns ...func(*boltstore.Options)) *boltst
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// newStore returns a store in a new file, and its path.
+func newStore(t testing.TB) (*boltstore.Store, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "once.db")
+	return open(t, path), path
 }
 
 func fixture() idempotenttest.Fixture {
@@ -113,8 +124,7 @@ func insert(t testing.TB, s *boltstore.Store, r driver.Record) {
 // commit would give the file a new transaction id.
 func TestRefusalDoesNotSync(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	r := record(1, time.Time{})
 	insert(t, s, r)
 	before, err := os.ReadFile(path)
@@ -138,64 +148,22 @@ func TestRefusalDoesNotSync(t *testing.T) {
 	}
 }
 
-// Open waits for another process to release the file, for a second by default.
-func TestHeldFileIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	open(t, path)
-	began := time.Now()
-	_, err := boltstore.Open(path)
-	wantError(t, err, path, "held by another process", "within 1s")
-	if took := time.Since(began); took < 900*time.Millisecond {
-		t.Errorf("Open waited for %s, want 1s", took)
-	}
-}
-
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	err := boltstore.Fail(open(t, path), &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
-	wantError(t, err, path, "the disk is full", "free some space")
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got error %v, want one that matches ENOSPC", err)
-	}
-}
-
-func TestHeldFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	first := open(t, path)
-	_, err := boltstore.Open(path, func(o *boltstore.Options) { o.LockTimeout = time.Millisecond })
-	wantError(t, err, path, "held by another process", "1ms")
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	open(t, path)
-}
-
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name      string
-		path      func(t *testing.T, dir string) string
-		want      []string
-		notAsRoot bool
+	text := func(text string) func(*testing.T, string) string {
+		return func(t *testing.T, dir string) string { return write(t, dir, text) }
+	}
+	for name, row := range map[string]struct {
+		path func(t *testing.T, dir string) string
+		want []string
 	}{
-		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"missing path"}},
-		{name: "no directory", want: []string{"does not exist", "mkdir -p"}, path: func(_ *testing.T, dir string) string {
-			return filepath.Join(dir, "missing", "once.db")
-		}},
-		{name: "a directory", want: []string{"is a directory", "name a file in it"}, path: func(_ *testing.T, dir string) string { return dir }},
-		{name: "below a file", want: []string{"cannot open"}, path: func(t *testing.T, dir string) string {
-			return filepath.Join(write(t, dir, "x"), "once.db")
-		}},
-		{name: "a text", want: []string{"is not a bbolt file", "was not changed"}, path: func(t *testing.T, dir string) string {
-			return write(t, dir, "dear diary\n")
-		}},
-		{name: "a long text", want: []string{"is not a bbolt file"}, path: func(t *testing.T, dir string) string {
-			return write(t, dir, strings.Repeat("dear diary\n", 10_000))
-		}},
-		{name: "another program's", want: []string{"another program", "choose another path"}, path: func(t *testing.T, dir string) string {
+		"no path":      {func(*testing.T, string) string { return "" }, []string{"missing path"}},
+		"no directory": {func(_ *testing.T, dir string) string { return filepath.Join(dir, "missing", "once.db") }, []string{"does not exist", "mkdir -p"}},
+		"a directory":  {func(_ *testing.T, dir string) string { return dir }, []string{"is a directory", "name a file in it"}},
+		"below a file": {func(t *testing.T, dir string) string { return filepath.Join(write(t, dir, "x"), "once.db") }, []string{"cannot open"}},
+		"a text":       {text("dear diary\n"), []string{"is not a bbolt file", "was not changed"}},
+		"a long text":  {text(strings.Repeat("dear diary\n", 10_000)), []string{"is not a bbolt file"}},
+		"another program's": {func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "once.db")
 			db, err := bbolt.Open(path, 0o600, nil)
 			if err != nil {
@@ -209,38 +177,22 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			return path
-		}},
-		{name: "no permission", notAsRoot: true, want: []string{"no permission", "change the permissions"}, path: func(t *testing.T, dir string) string {
-			path := write(t, dir, "")
-			if err := os.Chmod(path, 0); err != nil {
-				t.Fatal(err)
-			}
-			return path
-		}},
-	}
-	for _, tt := range tests {
-		if tt.notAsRoot && os.Getuid() == 0 {
-			continue // root has every permission; TestOpenErrors checks the text
-		}
-		t.Run(tt.name, func(t *testing.T) {
+		}, []string{"another program", "choose another path"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path := tt.path(t, t.TempDir())
+			path := row.path(t, t.TempDir())
 			before, _ := os.ReadFile(path)
 			s, err := boltstore.Open(path)
 			if s != nil {
 				t.Error("Open returned a store")
 			}
-			wantError(t, err, append(tt.want, path)...)
+			wantError(t, err, append(row.want, path)...)
 			if after, _ := os.ReadFile(path); string(after) != string(before) {
 				t.Error("the file was changed")
 			}
 		})
 	}
-	t.Run("lock timeout", func(t *testing.T) {
-		t.Parallel()
-		_, err := boltstore.Open("once.db", func(o *boltstore.Options) { o.LockTimeout = -1 })
-		wantError(t, err, "LockTimeout", "must be positive")
-	})
 }
 
 // write puts text into a new file in dir and returns its path.
@@ -265,22 +217,9 @@ func wantError(t *testing.T, err error, parts ...string) {
 	}
 }
 
-func TestFileIsPrivate(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	open(t, path)
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mode := info.Mode().Perm(); mode != 0o600 {
-		t.Errorf("the file has mode %o, want 600: results may be private", mode)
-	}
-}
-
 func TestClosed(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	s, _ := newStore(t)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -300,7 +239,7 @@ func TestClosed(t *testing.T) {
 // TestContextEndsWhileWaiting: a waiting writer waits only until its context ends.
 func TestContextEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	s, _ := newStore(t)
 	release := boltstore.HoldWriter(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -316,29 +255,33 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 	insert(t, s, record(1, time.Time{}))
 }
 
-func TestEmptyID(t *testing.T) {
+// Errors that root cannot cause in a test, and errors of bbolt and the disk. They name
+// the file and what to do.
+func TestErrors(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
-	if _, err := s.Insert(t.Context(), driver.Record{State: driver.StateInProgress}, at); err == nil {
-		t.Error("a record without an id was written")
-	}
-}
-
-// TestOpenErrors: errors that root cannot cause in a test, and errors of bbolt.
-func TestOpenErrors(t *testing.T) {
-	t.Parallel()
+	s, path := newStore(t)
 	for want, err := range map[string]error{
-		"no permission to read and write": &fs.PathError{Op: "open", Path: "once.db", Err: syscall.EACCES},
-		"change the permissions":          &fs.PathError{Op: "open", Path: "once.db", Err: syscall.EROFS},
+		"no permission to read and write": &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES},
+		"change the permissions":          &fs.PathError{Op: "open", Path: path, Err: syscall.EROFS},
 		"cannot open":                     syscall.EIO,
 		"is damaged":                      errors.New("file size too small"),
 	} {
-		wantError(t, boltstore.OpenError("once.db", err), want, "once.db")
+		wantError(t, boltstore.OpenError(path, err), want, path)
+	}
+	full := boltstore.Explain(s, &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
+	wantError(t, full, path, "the disk is full", "free some space", "no space left on device")
+	if !errors.Is(full, syscall.ENOSPC) {
+		t.Errorf("%v does not match its cause", full)
+	}
+	wantError(t, boltstore.Explain(s, berrors.ErrDatabaseNotOpen), path, "the store is closed")
+	wantError(t, boltstore.Explain(s, syscall.EIO), path, "input/output error")
+	if err := boltstore.Explain(s, berrors.ErrValueTooLarge); !errors.Is(err, driver.ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 }
 
-// Open syncs the directory of a new file before it writes to the file. It does so
-// too if the creator of the file died before that.
+// Open syncs the directory of a new file, which is private, before it writes to the
+// file. It does so too if the creator of the file died before that.
 func TestOpenSyncsTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -361,38 +304,322 @@ func TestOpenSyncsTheDirectory(t *testing.T) {
 	if synced != 1 {
 		t.Errorf("the directory was synced %d times, want once", synced)
 	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has the mode %v (%v), want 600: results may be private", info.Mode(), err)
+	}
 }
 
-// TestLockTimeout: Open waits for another process for LockTimeout, by default for
-// a second.
+// Open waits for another process to release the file for LockTimeout, by default for a
+// second.
 func TestLockTimeout(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	open(t, path)
+	held, path := newStore(t)
 	for timeout, want := range map[time.Duration]time.Duration{0: time.Second, 300 * time.Millisecond: 300 * time.Millisecond} {
 		began := time.Now()
 		_, err := boltstore.Open(path, func(o *boltstore.Options) { o.LockTimeout = timeout })
 		took := time.Since(began)
-		wantError(t, err, "was not released within "+want.String())
+		wantError(t, err, path, "held by another process", "was not released within "+want.String())
 		if took < want-100*time.Millisecond || took > want+5*time.Second {
 			t.Errorf("it waited for %s, want %s", took, want)
 		}
 	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path)
+	_, err := boltstore.Open("once.db", func(o *boltstore.Options) { o.LockTimeout = -1 })
+	wantError(t, err, "LockTimeout", "must be positive")
 }
 
-// Errors of the disk and the file name the file and what to do.
-func TestTransactionErrors(t *testing.T) {
+const records = 200
+
+// wholeFile returns a store's file with many pages: small records, a large one,
+// and pages that were freed again.
+func wholeFile(t testing.TB) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "once.db")
+	open(t, path).Close()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []bool{false, true} {
+		if err := db.Update(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(boltstore.Bucket)
+			for n := range 2 * records {
+				r := record(n, time.Time{})
+				if n == 1 {
+					r.Result = bytes.Repeat([]byte("0123456789abcdef"), 4096)
+				}
+				value, err := boltstore.Encode(&r)
+				if err != nil {
+					return err
+				}
+				if keep && n >= records {
+					err = b.Delete([]byte(r.ID))
+				} else {
+					err = b.Put([]byte(r.ID), value)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if keep {
+				return b.SetSequence(records)
+			}
+			return b.SetSequence(2 * records)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func openBytes(t *testing.T, data []byte) (*boltstore.Store, string, error) {
+	t.Helper()
+	path := write(t, t.TempDir(), string(data))
+	s, err := boltstore.Open(path)
+	if s != nil {
+		t.Cleanup(func() { s.Close() })
+	}
+	return s, path, err
+}
+
+func TestDamagedFile(t *testing.T) {
+	t.Parallel()
+	data := wholeFile(t)
+	page := os.Getpagesize()
+	zero := func(from, to int) []byte {
+		d := bytes.Clone(data)
+		clear(d[from:to])
+		return d
+	}
+	flip := func(at int) []byte {
+		d := bytes.Clone(data)
+		d[at] ^= 0x10
+		return d
+	}
+	noBucket := bytes.Clone(data)
+	for at := 0; at < len(data); at += page {
+		if bytes.Contains(data[at:at+page], boltstore.Bucket) {
+			clear(noBucket[at+10 : at+12]) // the number of entries on the page
+		}
+	}
+	for name, tt := range map[string]struct {
+		data []byte
+		want []string
+	}{
+		"no beginning":            {zero(0, 2*page), []string{"not a bbolt file, or its beginning is damaged"}},
+		"both meta pages changed": {append(append(bytes.Clone(flip(40)[:page]), flip(page + 40)[page:2*page]...), data[2*page:]...), []string{"is damaged", "checksum"}},
+		"another format":          {append(append(bytes.Clone(flip(20)[:page]), flip(page + 20)[page:2*page]...), data[2*page:]...), []string{"another format version", "was not changed"}},
+		"no pages":                {zero(2*page, len(data)), []string{"is damaged", "restore it from a copy", "may then run again"}},
+		"a record changed":        {bytes.ReplaceAll(data, []byte(`"why":"result"`), []byte(`"why":"result!`)), []string{"is damaged", "a record's checksum is wrong"}},
+		"the keys' order":         {bytes.ReplaceAll(data, []byte("charge#"), []byte("chance#")), []string{"is damaged", "a record's checksum is wrong"}},
+		"no bucket":               {noBucket, []string{"is damaged", "its records are missing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, path, err := openBytes(t, tt.data)
+			if s != nil {
+				t.Error("the file was opened")
+			}
+			wantError(t, err, append(tt.want, path)...)
+			if after, _ := os.ReadFile(path); !bytes.Equal(after, tt.data) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+// TestRandomDamage: after any damage to the file, nothing crashes or hangs, and no
+// altered record is returned. The whole file has all of them.
+func TestRandomDamage(t *testing.T) {
+	t.Parallel()
+	data := wholeFile(t)
+	used := bytes.LastIndexFunc(data, func(r rune) bool { return r != 0 })
+	opened, refused := 0, 0
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		d := bytes.Clone(data)
+		switch {
+		case seed == 0: // whole
+		case seed%5 == 4: // it grows ahead of need, so only the part before its last used page counts
+			d = d[:random.IntN(used)]
+		case seed%3 == 0: // random positions rarely hit the headers of pages
+			page := random.IntN(used / os.Getpagesize())
+			d[page*os.Getpagesize()+random.IntN(64)] ^= 1 << random.IntN(8)
+		default:
+			for range 1 + random.IntN(4) {
+				d[random.IntN(used)] ^= byte(1 + random.IntN(255))
+			}
+		}
+		s, path, err := openBytes(t, d)
+		if err != nil && seed > 0 {
+			refused++
+			wantError(t, err, "boltstore: ", path)
+			continue
+		}
+		if opened++; err != nil {
+			t.Fatal(err)
+		}
+		for n := range records {
+			want := record(n, time.Time{})
+			got, err := s.Get(t.Context(), want.ID)
+			if err == nil && n != 1 && !reflect.DeepEqual(*got, want) {
+				t.Fatalf("seed %d: an altered record was returned", seed)
+			}
+			if seed == 0 && err != nil {
+				t.Fatal(err)
+			}
+			if errors.Is(err, idempotent.ErrNoRecord) {
+				t.Errorf("seed %d: record %d is gone without an error", seed, n)
+			}
+		}
+		for n := range 3 { // a write may find damage that a read does not
+			s.Insert(t.Context(), record(records+n, time.Time{}), at)
+		}
+		if err := s.Close(); err != nil && !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("seed %d: Close: %v", seed, err)
+		}
+	}
+	t.Logf("%d damaged files were refused, %d opened", refused, opened)
+	if refused < 15 {
+		t.Errorf("only %d of the damaged files were refused", refused)
+	}
+}
+
+// TestDamageWhileOpen: the file is truncated while the store is open. Every later
+// call fails, and the process survives.
+func TestDamageWhileOpen(t *testing.T) {
+	t.Parallel()
+	s, path, err := openBytes(t, wholeFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(2*os.Getpagesize())); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		r := record(n, time.Time{})
+		_, err := s.Insert(t.Context(), r, at)
+		wantError(t, err, path, "is damaged")
+		_, err = s.Replace(t.Context(), r, r.Version)
+		wantError(t, err, path, "is damaged")
+		_, err = s.Purge(t.Context(), at)
+		wantError(t, err, path, "is damaged")
+	}
+	if err := s.Close(); err != nil {
+		t.Logf("Close: %v", err)
+	}
+	if _, err := s.Get(t.Context(), record(0, time.Time{}).ID); err == nil {
+		t.Error("a damaged store answered")
+	}
+}
+
+// childPath, if set in the environment, makes the test binary write records into
+// that file without end instead of running tests.
+const childPath = "BOLTSTORE_TEST_CHILD_PATH"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childPath); path != "" {
+		fmt.Fprintln(os.Stderr, writeForEver(path))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// writeForEver inserts and replaces records, starting where an earlier process was
+// killed, and prints a line for each acknowledged write.
+func writeForEver(path string) error {
+	ctx := context.Background()
+	s, err := boltstore.Open(path)
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		r := record(n, time.Time{})
+		r.Version = version(1)
+		met, err := s.Insert(ctx, r, at)
+		if err != nil {
+			return err
+		}
+		if met != nil {
+			continue
+		}
+		fmt.Println("inserted", n)
+		r.Version = version(2)
+		if met, err := s.Replace(ctx, r, version(1)); err != nil || met != nil {
+			return fmt.Errorf("Replace: %v, %w", met, err)
+		}
+		fmt.Println("replaced", n)
+	}
+}
+
+// TestKill: an acknowledged write survives a kill -9 at any moment, and the file
+// opens without repair.
+func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
-	full := boltstore.Explain(s, &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
-	wantError(t, full, path, "the disk is full", "free some space", "no space left on device")
-	if !errors.Is(full, syscall.ENOSPC) {
-		t.Errorf("%v does not match its cause", full)
+	acknowledged := map[int]byte{} // number of the record -> its version
+	for round := range 5 {
+		killed := runAndKill(t, path, 20+15*round, acknowledged)
+		if killed == 0 {
+			t.Fatal("the child was killed before it wrote anything: the test is void")
+		}
+		s := open(t, path)
+		for n, v := range acknowledged {
+			got, err := s.Get(t.Context(), record(n, time.Time{}).ID)
+			if err != nil {
+				t.Fatalf("round %d: record %d was acknowledged and is gone: %v", round, n, err)
+			}
+			// A write after the last printed line may exist.
+			if got.Version != version(v) && got.Version != version(2) {
+				t.Errorf("round %d: record %d has version %x, acknowledged was %d", round, n, got.Version, v)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	wantError(t, boltstore.Explain(s, berrors.ErrDatabaseNotOpen), path, "the store is closed")
-	wantError(t, boltstore.Explain(s, syscall.EIO), path, "input/output error")
-	if err := boltstore.Explain(s, berrors.ErrValueTooLarge); !errors.Is(err, driver.ErrTooLarge) {
-		t.Errorf("got %v, want ErrTooLarge", err)
+	t.Logf("%d acknowledged records survived 5 kills", len(acknowledged))
+}
+
+// runAndKill runs the child, kills it after a number of acknowledgements, and
+// records all that it printed.
+func runAndKill(t *testing.T, path string, after int, acknowledged map[int]byte) (lines int) {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childPath+"="+path)
+	var stderr strings.Builder
+	child.Stderr = &stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for scan := bufio.NewScanner(out); scan.Scan(); {
+		var did string
+		var n int
+		if _, err := fmt.Sscan(scan.Text(), &did, &n); err != nil {
+			t.Fatalf("the child printed %q", scan.Text())
+		}
+		acknowledged[n] = map[string]byte{"inserted": 1, "replaced": 2}[did]
+		if lines++; lines == after {
+			child.Process.Kill() // SIGKILL, by its pid; the loop reads what it printed before
+		}
+	}
+	child.Wait()
+	if stderr.Len() > 0 {
+		t.Fatalf("the child failed: %s", stderr.String())
+	}
+	return lines
 }

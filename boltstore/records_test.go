@@ -3,10 +3,12 @@
 package boltstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,7 +23,7 @@ import (
 // between its read and its write.
 func TestInsertRace(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	s, _ := newStore(t)
 	const racers = 32
 	r := record(1, time.Time{})
 	won := make(chan byte, racers)
@@ -64,7 +66,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := open(t, filepath.Join(t.TempDir(), "once.db"))
+				s, _ := newStore(t)
 				release := boltstore.HoldWriter(s)
 				var met *driver.Record
 				var err error
@@ -95,7 +97,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 func TestRefusalNeedsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, filepath.Join(t.TempDir(), "once.db"))
+		s, _ := newStore(t)
 		live, unreadable := record(1, time.Time{}), record(2, time.Time{})
 		insert(t, s, live)
 		if err := boltstore.Put(s, map[idempotent.RecordID][]byte{unreadable.ID: boltstore.Later(unreadable.ID)}); err != nil {
@@ -125,8 +127,7 @@ func TestRefusalNeedsNoTurn(t *testing.T) {
 // not change the number of records, by which a lost record is detected.
 func TestReplacedByInsertIsOneRecord(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	insert(t, s, record(1, at))
 	insert(t, s, record(1, time.Time{}))
 	if err := s.Close(); err != nil {
@@ -139,8 +140,7 @@ func TestReplacedByInsertIsOneRecord(t *testing.T) {
 // version; the file stays valid.
 func TestDelete(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	left := 0
 	for n, row := range []struct {
 		state driver.State
@@ -190,8 +190,7 @@ func TestDelete(t *testing.T) {
 // With KeepExpired a tool that only reads changes nothing.
 func TestKeepExpired(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	old := record(1, at.AddDate(-1, 0, 0))
 	insert(t, s, old)
 	for _, keep := range []bool{true, false} {
@@ -208,8 +207,7 @@ func TestKeepExpired(t *testing.T) {
 // F34, F90: Purge removes expired records and nothing else.
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	expires := []struct {
 		at   time.Time
 		gone bool
@@ -250,47 +248,29 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestPurgeManyAtOpen: Open removes more records than one transaction reads.
-func TestPurgeManyAtOpen(t *testing.T) {
+// TestPurgeMany: Open removes more records than one transaction reads, and if all are
+// removed, none is skipped between two transactions.
+func TestPurgeMany(t *testing.T) {
 	t.Parallel()
 	const many = 2500
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
-	fill(t, s, many, func(n int) time.Time {
-		if n%3 == 0 {
-			return at.AddDate(-1, 0, 0)
-		}
-		return time.Time{}
-	})
-	s.Close()
-
-	for range 2 { // the second time shows that the file is valid after the purge
-		s := open(t, path)
-		left := 0
-		for n := range many {
-			_, err := s.Get(t.Context(), record(n, at).ID)
-			if gone := errors.Is(err, idempotent.ErrNoRecord); gone != (n%3 == 0) {
-				t.Fatalf("record %d: gone is %t (%v)", n, gone, err)
-			} else if !gone {
-				left++
+	for _, every := range []int{1, 3} {
+		s, path := newStore(t)
+		fill(t, s, many, func(n int) time.Time {
+			if n%every == 0 {
+				return at.AddDate(-1, 0, 0)
+			}
+			return time.Time{}
+		})
+		for range 2 { // the second time shows that the file is valid after the purge
+			s.Close()
+			s = open(t, path)
+			for n := range many {
+				_, err := s.Get(t.Context(), record(n, at).ID)
+				if gone := errors.Is(err, idempotent.ErrNoRecord); gone != (n%every == 0) {
+					t.Fatalf("record %d: gone is %t (%v)", n, gone, err)
+				}
 			}
 		}
-		if want := many - (many+2)/3; left != want {
-			t.Errorf("%d records are left, want %d", left, want)
-		}
-		s.Close()
-	}
-}
-
-// TestPurgeOfWholeBatches: if every record is removed, none is skipped between two
-// transactions.
-func TestPurgeOfWholeBatches(t *testing.T) {
-	t.Parallel()
-	const many = 2500
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
-	fill(t, s, many, func(int) time.Time { return at.AddDate(-1, 0, 0) })
-	if n, err := s.Purge(t.Context(), at); n != many || err != nil {
-		t.Errorf("dropped %d of %d, %v", n, many, err)
 	}
 }
 
@@ -298,7 +278,7 @@ func TestPurgeOfWholeBatches(t *testing.T) {
 // ends the purge with an error, in both of its phases.
 func TestPurgeOfDamage(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	s, _ := newStore(t)
 	old := record(1, at.AddDate(-1, 0, 0))
 	insert(t, s, old)
 	if err := boltstore.Put(s, map[idempotent.RecordID][]byte{old.ID: []byte("damaged")}); err != nil {
@@ -317,7 +297,7 @@ func TestPurgeOfDamage(t *testing.T) {
 func TestPurgeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, filepath.Join(t.TempDir(), "once.db"))
+		s, _ := newStore(t)
 		insert(t, s, record(1, at.AddDate(-1, 0, 0)))
 		defer boltstore.HoldWriter(s)()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -331,7 +311,7 @@ func TestPurgeEndsWithItsContext(t *testing.T) {
 // TestPurgeRace: a record that is replaced between the read and the delete stays.
 func TestPurgeRace(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	s, _ := newStore(t)
 	old := record(1, at.AddDate(-1, 0, 0))
 	insert(t, s, old)
 	keys := [][]byte{[]byte(old.ID), []byte("charge#gone")}
@@ -359,4 +339,122 @@ func fill(t testing.TB, s *boltstore.Store, many int, expires func(n int) time.T
 	if err := boltstore.Put(s, values); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// order returns the numbers of the records in a list, in its order.
+func order(t *testing.T, list iter.Seq2[driver.Listed, error], s *boltstore.Store) (refs string) {
+	t.Helper()
+	for e, err := range list {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(t.Context(), e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs += r.Ref
+	}
+	return refs
+}
+
+// Lists are in the order of due times, and of creation times if those are equal.
+func TestListOrder(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for n, due := range []int{3, 1, 2, 1, 0} { // minutes; 0: never
+		for i, exhausted := range []bool{false, true} {
+			r := record(2*n+i, time.Time{})
+			r.State, r.Encoding, r.Result = driver.StateUnknown, "", nil
+			r.Ref, r.Exhausted = fmt.Sprint(n), exhausted
+			r.Created = at.Add(-time.Duration(n) * time.Second)
+			if due > 0 {
+				r.Due = at.Add(time.Duration(due) * time.Minute)
+			}
+			insert(t, s, r)
+		}
+	}
+	for want, list := range map[string]iter.Seq2[driver.Listed, error]{"3120": s.Due(t.Context()), "43120": s.Exhausted(t.Context())} {
+		if got := order(t, list, s); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A list yields an error if its context ends during the iteration.
+func TestListEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for n := range 3 {
+		insert(t, s, record(n, time.Time{}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read, failed := 0, 0
+	for r, err := range s.All(ctx) {
+		if err != nil {
+			if failed++; r.ID != "" || !errors.Is(err, context.Canceled) {
+				t.Errorf("%q, %v", r.ID, err)
+			}
+			continue
+		}
+		read++
+		cancel()
+	}
+	if read != 1 || failed != 1 {
+		t.Errorf("%d records and %d errors", read, failed)
+	}
+}
+
+// A change of one bit is found, as is the record of another id.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	r := record(1, at)
+	good, err := boltstore.Encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		_, err := boltstore.Decode(r.ID, good[:n])
+		wantError(t, err, "a record is truncated")
+	}
+	_, err = boltstore.Decode(record(2, at).ID, good)
+	wantError(t, err, "a record's checksum is wrong")
+	_, err = boltstore.Decode(r.ID, good[:4]) // a header alone
+	wantError(t, err, "a record's checksum is wrong")
+	for i := range good {
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 0x20
+		_, err := boltstore.Decode(r.ID, flipped)
+		wantError(t, err, "a record's checksum is wrong")
+	}
+}
+
+// A record that could not be read again is not written.
+func TestInvalidRecord(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for want, r := range map[string]driver.Record{"unknown state": {ID: "charge#1", State: 99}, "id": {State: driver.StateInProgress}} {
+		_, err := s.Insert(t.Context(), r, at)
+		wantError(t, err, "boltstore: ", want)
+	}
+}
+
+// TestUnreadableRecord: an unreadable record does not let its handler run. It is
+// neither replaced nor removed, and all other keys work.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	s, path := newStore(t)
+	expired := record(1, at.AddDate(-1, 0, 0))
+	if err := boltstore.Put(s, map[idempotent.RecordID][]byte{expired.ID: boltstore.Later(expired.ID)}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open(t, path) // which purges
+	_, err := s.Get(t.Context(), expired.ID)
+	wantError(t, err, path, "format version 77")
+	_, err = s.Insert(t.Context(), expired, at)
+	wantError(t, err, "format version 77")
+	_, err = s.Replace(t.Context(), expired, expired.Version)
+	wantError(t, err, "format version 77")
+	insert(t, s, record(2, time.Time{}))
 }

@@ -19,8 +19,7 @@ import (
 // sync. Without a sync in each commit the writes would succeed.
 func TestFailedSyncIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "once.db")
-	s := open(t, path)
+	s, path := newStore(t)
 	// Free pages, so that no write has to make the file larger.
 	fill(t, s, 200, func(int) time.Time { return at.AddDate(-1, 0, 0) })
 	if n, err := s.Purge(t.Context(), at); n != 200 || err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -343,7 +342,7 @@ func TestBeginScan(t *testing.T) {
 	}
 	abandoned(t, s, noon.Add(20*time.Hour), p)
 	last(noon.Add(time.Hour), noon.Add(time.Hour))
-	fake.refuse = func(operation string, _ int) error { return on(operation == "GetItem") }
+	fake.refuse = refusing("GetItem", errDenied)
 	if begins, err := s.BeginScan(t.Context(), noon); begins || err == nil {
 		t.Errorf("begins: %t, %v", begins, err)
 	}
@@ -387,12 +386,7 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	}
 
 	// A process that was killed in its first page leaves the reservation.
-	fake.refuse = func(operation string, n int) error {
-		if operation == "Scan" {
-			return validation("no")
-		}
-		return nil
-	}
+	fake.refuse = refusing("Scan", validation("no"))
 	if _, err := s.Abandoned(t.Context(), noon, others.handle); err == nil || !strings.Contains(err.Error(), "Scan on table") {
 		t.Errorf("a refused scan: %v", err)
 	}
@@ -402,33 +396,6 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	others.want(t, "while another call has reserved the pass")
 	abandoned(t, s, noon.Add(time.Minute), others)
 	others.want(t, "after the reservation", ids...)
-}
-
-// Reads take no more units than the budget, over all segments.
-func TestAbandoned_Pace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fake := newFake()
-		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanUnits = 1 })
-		leftRunning(t, s, 60)
-		began, p := time.Now(), &passed{}
-		scanned := abandoned(t, s, noon, p)
-		// The last page needs no pause after it.
-		if took := time.Since(began).Seconds(); scanned.ReadUnits < 30 || took < scanned.ReadUnits-2 || took > scanned.ReadUnits+1 {
-			t.Errorf("%v read units took %v s, want one a second", scanned.ReadUnits, took)
-		}
-
-		// The call ends with its context; it keeps what it did.
-		p, now := &passed{}, noon.Add(time.Hour)
-		for calls := 0; len(p.ids) < 60; calls++ {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			began := time.Now()
-			if _, err := s.Abandoned(ctx, now, p.handle); err != nil || time.Since(began) > 10*time.Second || calls > 4 {
-				t.Fatalf("call %d: %v after %s", calls, err, time.Since(began))
-			}
-			cancel()
-		}
-	})
 }
 
 // Full pages, of 1 MB each, are spread evenly, whichever segments they are from. A call without
@@ -469,12 +436,7 @@ func TestAbandoned_PaceOfFullPages(t *testing.T) {
 			}
 
 			fake.remove("#scan")
-			fake.refuse = func(operation string, n int) error {
-				if operation == "Scan" {
-					return &types.ProvisionedThroughputExceededException{}
-				}
-				return nil
-			}
+			fake.refuse = refusing("Scan", &types.ProvisionedThroughputExceededException{})
 			if pages, took := call(t.Context()); pages != 1 || took != 0 {
 				t.Errorf("%+v: a throttled call read %d pages in %s", row, pages, took)
 			}
@@ -579,53 +541,35 @@ func TestAbandoned_ContextEnds(t *testing.T) {
 	}
 }
 
-// A throttled read ends the call without an error, and the next one continues.
-func TestAbandoned_Throttled(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	ids := leftRunning(t, s, 9)
-	fake.refuse = func(operation string, n int) error {
-		if operation == "Scan" && n == 2 {
-			return &types.ProvisionedThroughputExceededException{}
-		}
-		return nil
-	}
-	p := &passed{}
-	abandoned(t, s, noon, p)
-	if len(p.ids) == 0 || len(p.ids) >= len(ids) {
-		t.Errorf("%d records before the throttle", len(p.ids))
-	}
-	if scanned := abandoned(t, s, noon.Add(16*time.Minute), p); scanned.Late {
-		t.Errorf("at the end of the pass: %+v", scanned)
-	}
-	p.want(t, "both calls", ids...)
-}
-
-// The pause after a pass is short if one of its calls has found a run.
+// A throttled read ends the call without an error, and the next one continues. The pause
+// after a pass is short if one of its calls has found a run.
 func TestAbandoned_FoundByOneCall(t *testing.T) {
 	t.Parallel()
 	for _, found := range []bool{true, false} {
 		fake := newFake()
 		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanSegments = 1 })
-		fake.refuse = func(operation string, n int) error {
-			if operation == "Scan" && n == 2 {
-				return &types.ProvisionedThroughputExceededException{}
-			}
-			return nil
-		}
+		fake.refuse = refusing("Scan", &types.ProvisionedThroughputExceededException{}, 2)
 		var ids []idempotent.RecordID
 		if found {
 			ids = leftRunning(t, s, 9)
 		} else {
 			expiredRecords(t, s, make([]time.Duration, 9)...)
 		}
-		abandoned(t, s, noon, &passed{})
+		p := &passed{}
+		if abandoned(t, s, noon, p); found && len(p.ids) == 0 || len(p.ids) >= 9 {
+			t.Errorf("%d records before the throttle", len(p.ids))
+		}
+		for _, id := range p.ids {
+			fake.remove(string(id))
+		}
+		if scanned := abandoned(t, s, noon.Add(16*time.Minute), p); scanned.Late {
+			t.Errorf("at the end of the pass: %+v", scanned)
+		}
+		p.want(t, "both calls", ids...)
 		for _, id := range ids {
 			fake.remove(string(id))
 		}
-		abandoned(t, s, noon, &passed{})
-		after := noon.Add(time.Hour)
+		after := noon.Add(16*time.Minute + time.Hour)
 		if scanned := abandoned(t, s, after, &passed{}); scanned.Began.Equal(after) != found {
 			t.Errorf("found %t: %+v", found, scanned)
 		}
@@ -681,10 +625,10 @@ func TestAbandoned_Errors(t *testing.T) {
 		change func(item)
 		want   string
 	}{
-		"GetItem":       {func(op string, _ int) error { return on(op == "GetItem") }, nil, "GetItem on table"},
-		"reserve":       {func(op string, n int) error { return on(op == "PutItem" && n == 5) }, nil, "PutItem on table"},
-		"save":          {func(op string, n int) error { return on(op == "PutItem" && n == 6) }, nil, "PutItem on table"},
-		"Scan":          {func(op string, _ int) error { return on(op == "Scan") }, nil, "allow dynamodb:Scan"},
+		"GetItem":       {refusing("GetItem", errDenied), nil, "GetItem on table"},
+		"reserve":       {refusing("PutItem", errDenied, 5), nil, "PutItem on table"},
+		"save":          {refusing("PutItem", errDenied, 6), nil, "PutItem on table"},
+		"Scan":          {refusing("Scan", errDenied), nil, "allow dynamodb:Scan"},
 		"later version": {nil, func(it item) { it["v"] = number(77) }, "bookmark"},
 	} {
 		fake := newFake()
@@ -779,14 +723,6 @@ func TestAbandoned_PositionReplaced(t *testing.T) {
 			}
 		})
 	}
-}
-
-// on returns the refusal of a call without permission.
-func on(refused bool) error {
-	if refused {
-		return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
-	}
-	return nil
 }
 
 // The bookmark is no record, and no list shows it.

@@ -79,9 +79,15 @@ func TestChunks_RoundTrip(t *testing.T) {
 			if count != tt.count || len(fake.all()) != tt.count || fake.count("BatchWriteItem") != tt.puts {
 				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.all()), fake.count("BatchWriteItem"), tt.count, tt.puts)
 			}
-			got, err := s.GetChunks(t.Context(), id, v, count)
-			if err != nil || !bytes.Equal(got, data) || got == nil {
-				t.Fatalf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+			for again := range 2 {
+				got, err := s.GetChunks(t.Context(), id, v, count)
+				if err != nil || !bytes.Equal(got, data) || got == nil {
+					t.Fatalf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+				}
+				if clear(got); again > 0 || tt.size > 100 { // the caller owns the bytes
+					break
+				}
+				tt.gets++
 			}
 			if n := fake.count("BatchGetItem"); n != tt.gets {
 				t.Errorf("%d calls to read them, want %d", n, tt.gets)
@@ -90,33 +96,6 @@ func TestChunks_RoundTrip(t *testing.T) {
 				t.Errorf("%d other calls", n)
 			}
 		})
-	}
-}
-
-// The caller owns the returned bytes: changing them does not change a chunk.
-func TestChunks_ShareNoMemory(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, newFake())
-	want := noise(100)
-	id, v, count := putChunks(t, s, want)
-	for range 2 {
-		got, err := s.GetChunks(t.Context(), id, v, count)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("got %x, %v, want %x", got, err, want)
-		}
-		clear(got)
-	}
-}
-
-func TestChunks_TooLarge(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire)
-	if count != 0 || !errors.Is(err, driver.ErrTooLarge) {
-		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
-	}
-	if fake.count("BatchWriteItem") != 0 {
-		t.Error("it was sent")
 	}
 }
 
@@ -196,16 +175,19 @@ func TestChunkMissing(t *testing.T) {
 	}
 }
 
-func TestChunks_CountOutOfBounds(t *testing.T) {
+func TestChunks_OutOfBounds(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
+	if count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire); count != 0 || !errors.Is(err, driver.ErrTooLarge) {
+		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
+	}
 	for _, count := range []int{math.MinInt, -1, 0, 167, math.MaxInt} {
 		got, err := newStore(t, fake).GetChunks(t.Context(), "charge#key", newVersion(), count)
 		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "1 to 166") {
 			t.Errorf("%d chunks: %d bytes, %v; want an error with the readable range", count, len(got), err)
 		}
 	}
-	if fake.count("BatchGetItem") != 0 {
+	if len(fake.sent) != 0 {
 		t.Error("it was sent")
 	}
 }
@@ -310,9 +292,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 
 	// The reverse: a record cannot be read as a chunk.
 	r = fullRecord()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	it := fake.item(string(r.ID))
 	it["pk"] = before["pk"]
 	fake.store(it)
@@ -398,8 +378,10 @@ func TestRecordOfALargeResultIsSmall(t *testing.T) {
 // asItIs is a codec for bytes.
 type asItIs struct{}
 
-func (asItIs) Name() string                 { return "bytes" }
+func (asItIs) Name() string { return "bytes" }
+
 func (asItIs) Encode(v any) ([]byte, error) { return v.([]byte), nil }
+
 func (asItIs) Decode(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
 
 // bothWays runs f for writing and for reading a result of 16 chunks. The faults
@@ -643,4 +625,168 @@ func TestBatch_OtherErrors(t *testing.T) {
 			t.Errorf("GetChunks: %d bytes, %v, want %v", len(got), err, reset)
 		}
 	})
+}
+
+const chunkTable = "once-chunks"
+
+func inChunkTable(o *dynamostore.Options) { o.ChunkTable = chunkTable }
+
+// twoTables returns a database with a store's two tables.
+func twoTables(t *testing.T) (*dynamotest.DB, *dynamostore.Store) {
+	t.Helper()
+	db := dynamotest.New()
+	s := newStore(t, db, inChunkTable)
+	if err := s.CreateTable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return db, s
+}
+
+// partsIn returns the number of chunks in a table, and of other items.
+func partsIn(t *testing.T, db *dynamotest.DB, table string) (parts, others int) {
+	t.Helper()
+	for pages := dynamodb.NewScanPaginator(db, &dynamodb.ScanInput{TableName: aws.String(table)}); pages.HasMorePages(); {
+		out, err := pages.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range out.Items {
+			if it["part"] != nil {
+				parts++
+			} else {
+				others++
+			}
+		}
+	}
+	return parts, others
+}
+
+// A large result lies in the other table: after a run, a Commit, and until Delete.
+func TestChunkTable(t *testing.T) {
+	t.Parallel()
+	db, s := twoTables(t)
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Codec = asItIs{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := noise(2 * chunkSize)
+	key := func(id string) idempotent.Key {
+		return idempotent.Key{Operation: "report", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes(nil)}
+	}
+	for id, handler := range map[string]func(context.Context) ([]byte, error){
+		"run": func(context.Context) ([]byte, error) { return data, nil },
+		"commit": func(ctx context.Context) ([]byte, error) {
+			return data, dynamostore.Commit(ctx, data, types.TransactWriteItem{Put: &types.Put{TableName: aws.String(tableName), Item: item{"pk": text("an order")}}})
+		},
+	} {
+		for replay := range 2 {
+			out, err := idempotent.DoOutcome(t.Context(), guard, key(id), handler)
+			if err != nil || out.Replayed != (replay > 0) || !bytes.Equal(out.Value, data) {
+				t.Fatalf("%s: got %d bytes, replayed %t, %v", id, len(out.Value), out.Replayed, err)
+			}
+		}
+	}
+	if parts, others := partsIn(t, db, tableName); parts != 0 || others != 3 {
+		t.Errorf("the store's table has %d chunks and %d other items, want 2 records and the order", parts, others)
+	}
+	if parts, others := partsIn(t, db, chunkTable); parts != 4 || others != 0 {
+		t.Errorf("the other table has %d chunks and %d other items, want 4 chunks", parts, others)
+	}
+	for _, id := range []string{"run", "commit"} {
+		r, err := s.Get(t.Context(), key(id).RecordID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil {
+			t.Fatal(current, err)
+		}
+	}
+	if parts, _ := partsIn(t, db, chunkTable); parts != 0 {
+		t.Errorf("after Delete %d chunks are left", parts)
+	}
+}
+
+// Results that were stored before the option was set are found and deleted, and a
+// missing chunk is one.
+func TestChunkTable_SetLater(t *testing.T) {
+	t.Parallel()
+	db, s := twoTables(t)
+	before := newStore(t, db)
+	data := noise(chunkSize + 1)
+	id, v, count := putChunks(t, before, data)
+	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	if _, err := s.GetChunks(t.Context(), id, newVersion(), count); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("a missing result: %v", err)
+	}
+	r := fullRecord()
+	r.ID, r.Version, r.Chunks.Count = id, v, count
+	insert(t, s, r)
+	if current, err := s.Delete(t.Context(), id, v); current != nil || err != nil {
+		t.Fatal(current, err)
+	}
+	if parts, _ := partsIn(t, db, tableName); parts != 0 {
+		t.Errorf("after Delete %d chunks are left", parts)
+	}
+}
+
+func TestChunkTable_Purge(t *testing.T) {
+	t.Parallel()
+	db, s := twoTables(t)
+	r := someRecord()
+	for _, store := range []*dynamostore.Store{s, newStore(t, db)} {
+		if _, err := store.PutChunks(t.Context(), "report#gone", newVersion(), noise(10), at(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.PutChunks(t.Context(), r.ID, r.Version, noise(10), at(1)); err != nil {
+		t.Fatal(err)
+	}
+	r.Chunks.Count = 1
+	insert(t, s, r)
+	if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 2 || err != nil {
+		t.Errorf("purged %d, %v, want one in each table", n, err)
+	}
+	if parts, _ := partsIn(t, db, chunkTable); parts != 1 {
+		t.Errorf("%d chunks are left, want the one that a record refers to", parts)
+	}
+}
+
+// The problems and errors name the table that they are about.
+func TestChunkTable_Errors(t *testing.T) {
+	t.Parallel()
+	db := dynamotest.New(tableName)
+	s := newStore(t, db, inChunkTable)
+	schema := (*dynamostore.SchemaError)(nil)
+	if err := s.Check(t.Context()); !errors.As(err, &schema) || schema.Table != chunkTable || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("a missing table: %v", err)
+	}
+	if _, err := s.PutChunks(t.Context(), "report#1", newVersion(), noise(10), at(1)); err == nil || !strings.Contains(err.Error(), `BatchWriteItem on table "once-chunks"`) {
+		t.Errorf("a missing table: %v", err)
+	}
+	if _, err := s.PurgeChunks(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), `Scan on table "once-chunks"`) {
+		t.Errorf("a missing table: %v", err)
+	}
+	if _, err := dynamostore.New(db, tableName, func(o *dynamostore.Options) { o.ChunkTable = "no table" }); err == nil || !strings.Contains(err.Error(), "no table") {
+		t.Errorf("an invalid name: %v", err)
+	}
+	same := newStore(t, db, func(o *dynamostore.Options) { o.ChunkTable = tableName })
+	if err := same.Check(t.Context()); err != nil {
+		t.Errorf("the store's own table: %v", err)
+	}
+}
+
+// A chunk table that is the store's own table is read once.
+func TestChunkTable_Itself(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake, func(o *dynamostore.Options) { o.ChunkTable = tableName })
+	r := someRecord()
+	if _, err := s.GetChunks(t.Context(), r.ID, r.Version, 1); !errors.Is(err, idempotent.ErrNoRecord) || fake.count("BatchGetItem") != 1 {
+		t.Errorf("%v after %d reads", err, fake.count("BatchGetItem"))
+	}
 }

@@ -66,28 +66,47 @@ func throttled(int, string) (*http.Response, error) {
 func cutOff(int, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
 // A call that fails makes six attempts with pauses of 310 to 620 ms in total
-// (AWS_NEW_RETRIES_2026 halves them), regardless of other configuration.
+// (AWS_NEW_RETRIES_2026 halves them), regardless of other configuration but the caller's
+// own options. One lost reply costs little.
 func TestNewClient_BoundsRetries(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]func(int, string) (*http.Response, error){
-		"throttled": throttled,
-		"cut off":   cutOff,
-		"error 500": func(int, string) (*http.Response, error) { return response(500, `{}`), nil },
+	const ms = time.Millisecond
+	twice := func(o *dynamodb.Options) { o.RetryMaxAttempts = 2 }
+	for name, row := range map[string]struct {
+		answer      func(int, string) (*http.Response, error)
+		optFn       func(*dynamodb.Options)
+		requests    int32
+		least, most time.Duration
+	}{
+		"throttled":    {throttled, nil, 6, 155 * ms, 620 * ms},
+		"cut off":      {cutOff, nil, 6, 155 * ms, 620 * ms},
+		"error 500":    {func(int, string) (*http.Response, error) { return response(500, `{}`), nil }, nil, 6, 155 * ms, 620 * ms},
+		"by an option": {throttled, twice, 2, 0, 100 * ms},
+		"one lost reply": {func(n int, body string) (*http.Response, error) {
+			if n == 1 {
+				return cutOff(n, body)
+			}
+			return response(200, `{}`), nil
+		}, nil, 2, 0, 20 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := &wire{answer: answer}
+				w := &wire{answer: row.answer}
 				cfg := w.config()
 				cfg.RetryMaxAttempts = 50 // as AWS_MAX_ATTEMPTS would set it
 				cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
-				began := time.Now()
-				_, err := newStore(t, dynamostore.NewClient(cfg)).Insert(t.Context(), someRecord(), at(0))
-				took := time.Since(began)
-				if err == nil || w.requests.Load() != 6 {
-					t.Errorf("%d attempts, error %v; want 6 and an error", w.requests.Load(), err)
+				var optFns []func(*dynamodb.Options)
+				if row.optFn != nil {
+					optFns = append(optFns, row.optFn)
 				}
-				if took < 155*time.Millisecond || took > 620*time.Millisecond {
+				began := time.Now()
+				met, err := newStore(t, dynamostore.NewClient(cfg, optFns...)).Insert(t.Context(), someRecord(), at(0))
+				took := time.Since(began)
+				if met != nil || (err == nil) != (name == "one lost reply") || w.requests.Load() != row.requests {
+					t.Errorf("got %+v, %v after %d attempts, want %d", met, err, w.requests.Load(), row.requests)
+				}
+				if took < row.least || took > row.most {
 					t.Errorf("it paused for %s", took)
 				}
 			})
@@ -95,79 +114,20 @@ func TestNewClient_BoundsRetries(t *testing.T) {
 	}
 }
 
-func TestNewClient_OptionsComeLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &wire{answer: throttled}
-		client := dynamostore.NewClient(w.config(), func(o *dynamodb.Options) { o.RetryMaxAttempts = 2 })
-		if _, err := newStore(t, client).Get(t.Context(), "charge#key"); err == nil || w.requests.Load() != 2 {
-			t.Errorf("%d attempts, error %v; want 2 and an error", w.requests.Load(), err)
-		}
-	})
-}
-
-func TestNewClient_OneLostReplyIsCheap(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &wire{answer: func(n int, _ string) (*http.Response, error) {
-			if n == 1 {
-				return nil, io.ErrUnexpectedEOF
-			}
-			return response(200, `{}`), nil
-		}}
-		began := time.Now()
-		met, err := newStore(t, dynamostore.NewClient(w.config())).Insert(t.Context(), someRecord(), at(0))
-		if met != nil || err != nil || w.requests.Load() != 2 {
-			t.Fatalf("got %+v, %v after %d attempts", met, err, w.requests.Load())
-		}
-		if took := time.Since(began); took > 20*time.Millisecond {
-			t.Errorf("it took %s", took)
-		}
-	})
-}
-
-// FM24: throttling for longer than the retry budget: the call fails before the deadline,
-// and the handler does not run.
+// FM24: throttling for longer than the retry budget: the call fails before the deadline.
 func TestThrottledForLongerThanTheBudget(t *testing.T) {
 	t.Parallel()
-
-	t.Run("the context ends first", func(t *testing.T) {
-		t.Parallel()
+	for budget, inTime := range map[time.Duration]bool{100 * time.Millisecond: false, 3 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &wire{answer: throttled}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
 			began := time.Now()
-			_, err := newStore(t, dynamostore.NewClient(w.config())).Insert(ctx, someRecord(), at(0))
-			if err == nil {
-				t.Fatal("it succeeded")
-			}
-			if took := time.Since(began); took > 100*time.Millisecond {
-				t.Errorf("it took %s of 100ms", took)
+			_, err := newStore(t, dynamostore.NewClient((&wire{answer: throttled}).config())).Insert(ctx, someRecord(), at(0))
+			if took := time.Since(began); err == nil || took > budget || inTime && ctx.Err() != nil {
+				t.Errorf("got %v after %s of %s", err, took, budget)
 			}
 		})
-	})
-
-	t.Run("handler not entered", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := &wire{answer: throttled}
-			guard, err := idempotent.New(newStore(t, dynamostore.NewClient(w.config())))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
-			_, err = idempotent.Do(ctx, guard, key, func(context.Context) (string, error) {
-				t.Error("the handler was entered")
-				return "", nil
-			})
-			if !errors.As(err, new(*idempotent.StoreError)) || ctx.Err() != nil {
-				t.Errorf("got %v with context %v; want StoreError while there is time to answer", err, ctx.Err())
-			}
-		})
-	})
+	}
 }
 
 // A request through the whole SDK, and a refusal that contains the record. It has no
@@ -206,14 +166,36 @@ func TestNewClient_Refusal(t *testing.T) {
 // One attempt without a reply costs its time-out, but the call succeeds.
 func TestNewClient_OneTryHangs(t *testing.T) {
 	t.Parallel()
+	insert := func(ctx context.Context, s *dynamostore.Store) error {
+		met, err := s.Insert(ctx, someRecord(), at(0))
+		if met != nil {
+			t.Errorf("got %+v", met)
+		}
+		return err
+	}
 	for name, c := range map[string]struct {
-		left time.Duration // zero: no deadline
-		took time.Duration // by the first attempt
+		left   time.Duration // zero: no deadline
+		took   time.Duration // by the first attempt
+		call   func(ctx context.Context, s *dynamostore.Store) error
+		always bool
+		err    string
 	}{
-		"no deadline":       {0, 5 * time.Second},
-		"a far deadline":    {15 * time.Minute, 5 * time.Second},
-		"a near deadline":   {time.Second, 500 * time.Millisecond},
-		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond},
+		"no deadline":       {0, 5 * time.Second, insert, false, ""},
+		"a far deadline":    {15 * time.Minute, 5 * time.Second, insert, false, ""},
+		"a near deadline":   {time.Second, 500 * time.Millisecond, insert, false, ""},
+		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond, insert, false, ""},
+		"a batch": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
+			return err
+		}, false, ""},
+		"a list": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
+				return err
+			}
+			return nil
+		}, false, ""},
+		"every try":             {0, 30 * time.Second, insert, true, "no reply within 5s"},
+		"every try in a second": {time.Second, time.Second, insert, true, context.DeadlineExceeded.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,58 +204,19 @@ func TestNewClient_OneTryHangs(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.left)
 				}
 				defer cancel()
-				w := &hangingWire{}
-				s := newStore(t, dynamostore.NewClient(w.config()))
+				w := &hangingWire{always: c.always}
 				began := time.Now()
-				met, err := s.Insert(ctx, someRecord(), at(0))
-				took := time.Since(began)
-				if met != nil || err != nil || w.requests.Load() != 2 {
-					t.Errorf("got %+v, %v after %d requests", met, err, w.requests.Load())
+				err := c.call(ctx, newStore(t, dynamostore.NewClient(w.config())))
+				took, requests := time.Since(began), w.requests.Load()
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !c.always && requests != 2 || c.always && c.left == 0 && requests != 6 {
+					t.Errorf("got %v after %d requests", err, requests)
 				}
-				if took < c.took || took > c.took+20*time.Millisecond {
-					t.Errorf("it took %s, want %s and a pause", took, c.took)
+				if took < c.took || took > c.took+700*time.Millisecond || !c.always && c.left > 0 && took > c.took+20*time.Millisecond {
+					t.Errorf("it took %s, want %s and pauses", took, c.took)
 				}
 			})
 		})
 	}
-	for name, call := range map[string]func(ctx context.Context, s *dynamostore.Store) error{
-		"a batch": func(ctx context.Context, s *dynamostore.Store) error {
-			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
-			return err
-		},
-		"a list": func(ctx context.Context, s *dynamostore.Store) error {
-			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
-				return err
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				if err := call(t.Context(), newStore(t, dynamostore.NewClient((&hangingWire{}).config()))); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
-					t.Errorf("it took %s", took)
-				}
-			})
-		})
-	}
-	t.Run("every try", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := &hangingWire{always: true}
-			_, err := newStore(t, dynamostore.NewClient(w.config())).Get(t.Context(), "charge#key")
-			if err == nil || !strings.Contains(err.Error(), "no reply within 5s") || w.requests.Load() != 6 {
-				t.Errorf("got %v after %d requests", err, w.requests.Load())
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if _, err := newStore(t, dynamostore.NewClient(w.config())).Get(ctx, "charge#key"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want the context's error", err)
-			}
-		})
-	})
 }
 
 // hangingWire does not answer the first request, or does not answer any.
@@ -294,31 +237,6 @@ func (w *hangingWire) Do(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	return response(200, `{}`), nil
-}
-
-// The same over a real connection: the server reads the first request and never
-// answers.
-func TestNewClient_ServerNeverAnswersTheFirstTry(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int32
-	end := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 {
-			<-end
-			return
-		}
-		io.WriteString(w, `{}`)
-	}))
-	defer server.Close()
-	defer close(end)
-	cfg := (&wire{}).config()
-	cfg.HTTPClient, cfg.BaseEndpoint = nil, aws.String(server.URL)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	met, err := newStore(t, dynamostore.NewClient(cfg)).Insert(ctx, someRecord(), at(0))
-	if met != nil || err != nil || requests.Load() != 2 || ctx.Err() != nil {
-		t.Errorf("got %+v, %v after %d requests (%v)", met, err, requests.Load(), ctx.Err())
-	}
 }
 
 // Open finds the table, the region and the endpoint in the environment.

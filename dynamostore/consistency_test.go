@@ -30,72 +30,6 @@ func inRegions(replicas []string, witness string) func(*dynamostore.CreateOption
 	return func(o *dynamostore.CreateOptions) { o.Replicas, o.Witness = replicas, witness }
 }
 
-func TestNew_Consistency(t *testing.T) {
-	t.Parallel()
-	_, err := dynamostore.New(newFake(), tableName, func(o *dynamostore.Options) { o.Consistency = "eventual" })
-	if err == nil || !strings.Contains(err.Error(), `invalid Options.Consistency "eventual": want "strong"`) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// One message for each fact of a table, in both directions.
-func TestCheck_Consistency(t *testing.T) {
-	t.Parallel()
-	off := &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
-	witness := func(f *fakeDynamoDB, status types.WitnessStatus) {
-		f.table.GlobalTableWitnesses = []types.GlobalTableWitnessDescription{{RegionName: aws.String("eu-west-2"), WitnessStatus: status}}
-	}
-	for _, tt := range []struct {
-		name   string
-		opts   func(*dynamostore.Options)
-		change func(*fakeDynamoDB)
-		want   []string
-	}{
-		{"three replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-central-1", "eu-west-1", "eu-west-3"); f.ttl = off }, nil},
-		{"own region not listed", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = nil }, nil},
-		{"two and a witness", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "ACTIVE"); f.ttl = off }, nil},
-		{"time to live not supported", strong, func(f *fakeDynamoDB) {
-			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.refuse = func(called string, _ int) error {
-				if called == "DescribeTimeToLive" {
-					return validation("not supported")
-				}
-				return nil
-			}
-		}, nil},
-		{"time to live denied", strong, func(f *fakeDynamoDB) {
-			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.refuse = deny("DescribeTimeToLive")
-		}, []string{"allow dynamodb:DescribeTimeToLive"}},
-		{"one region", strong, func(*fakeDynamoDB) {}, []string{"Options.Consistency is strong, and it is a table in one region; create a table with strong consistency"}},
-		{"MREC", strong, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-west-1") }, []string{"Options.Consistency is strong…MREC…eu-west-1:…in two regions…create another table"}},
-		{"MREC of 2017", strong, func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"Options.Consistency is strong…MREC…other regions"}},
-		{"time to live on", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3") }, []string{`time to live is on for attribute "ttl"…switch it off`}},
-		{"too few replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); f.ttl = off }, []string{"it has 2 replicas and 0 witnesses"}},
-		{"replica being created", strong, func(f *fakeDynamoDB) {
-			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.ttl, f.table.Replicas[1].ReplicaStatus = off, "CREATING"
-		}, []string{"replica in eu-west-3 is being created"}},
-		{"replica gone", strong, func(f *fakeDynamoDB) {
-			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.ttl, f.table.Replicas[0].ReplicaStatus = off, "REGION_DISABLED"
-		}, []string{"replica in eu-west-1 is REGION_DISABLED"}},
-		{"witness being deleted", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "DELETING"); f.ttl = off }, []string{"witness in eu-west-2 is DELETING"}},
-		{"scans off", func(o *dynamostore.Options) { strong(o); o.ScanEvery = -1 }, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = off }, []string{"scans are off…expired items stay"}},
-		{"much that is not of the store", func(o *dynamostore.Options) { strong(o); o.Prefix = "ONCE#"; o.ScanEvery = time.Hour }, func(f *fakeDynamoDB) {
-			global(f, "STRONG", "eu-west-1", "eu-west-3")
-			f.ttl, f.table.TableSizeBytes = off, aws.Int64(4<<30)
-		}, []string{"reads all 4 GB…expired records then stay for longer"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			fake := goodTable()
-			tt.change(fake)
-			wantProblems(t, newStore(t, fake, tt.opts).Check(t.Context()), tt.want)
-		})
-	}
-}
-
 // The two tables of a store have one consistency.
 func TestCheck_ConsistencyOfTheChunkTable(t *testing.T) {
 	t.Parallel()
@@ -131,24 +65,6 @@ func TestCheck_ConsistencyOfTheChunkTable(t *testing.T) {
 		})
 		wantProblems(t, newStore(t, one, inChunkTable).Check(t.Context()), []string{"MRSC…large results…in one region, like the table of the records"})
 	})
-}
-
-// wantProblems checks the problems of one table: a string for each, with parts
-// separated by "…".
-func wantProblems(t *testing.T, err error, want []string) {
-	t.Helper()
-	var schema *dynamostore.SchemaError
-	if len(want) == 0 && err == nil {
-		return
-	}
-	if !errors.As(err, &schema) || len(schema.Problems) != len(want) {
-		t.Fatalf("got %v, want %d problems", err, len(want))
-	}
-	for i, problem := range schema.Problems {
-		if !containsInOrder(problem.Error(), strings.Split(want[i], "…")) {
-			t.Errorf("problem %q; want %q", problem, want[i])
-		}
-	}
 }
 
 func TestCreateTable_Consistency(t *testing.T) {
@@ -368,7 +284,7 @@ func TestAbandoned_BothTables(t *testing.T) {
 				return
 			}
 			if time.Sleep(time.Second); denied {
-				c.Err = operationError("Scan", deny("Scan")("Scan", 1))
+				c.Err = operationError("Scan", errDenied)
 				return
 			}
 			c.Do(ctx)
@@ -466,7 +382,7 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 		ended   bool
 	}{
 		{"throttled", &types.ProvisionedThroughputExceededException{}, 0, 1, false},
-		{"denied", deny("DeleteItem")("DeleteItem", 1), 1, 1, true},
+		{"denied", errDenied, 1, 1, true},
 		{"another region writes it", replicatedConflict, 0, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -474,12 +390,7 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 			s := newStore(t, fake, strong)
 			expiredRecords(t, s, make([]time.Duration, 20)...)
 			runs := leftRunning(t, s, 5)
-			fake.refuse = func(called string, _ int) error {
-				if called == "DeleteItem" {
-					return row.failure
-				}
-				return nil
-			}
+			fake.refuse = refusing("DeleteItem", row.failure)
 			p := &passed{}
 			scanned, err := s.Abandoned(t.Context(), noon.Add(2*time.Hour), p.handle)
 			if scanned.Ended.IsZero() == row.ended || strings.Count(fmt.Sprint(err), "allow dynamodb:DeleteItem") != row.reports || row.reports == 0 && err != nil {

@@ -33,9 +33,7 @@ func TestDelete(t *testing.T) {
 		s := newStore(t, fake)
 		r := someRecord()
 		r.State = state
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		current, err := s.Delete(t.Context(), r.ID, newVersion())
 		if err != nil || current == nil || current.Version != r.Version || len(fake.all()) != 1 {
 			t.Errorf("%s, another version: got %v, %v", state, current, err)
@@ -70,9 +68,7 @@ func TestDelete_Chunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Chunks = driver.Chunks{Count: count, Length: len(data)}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	_, other, _ := putChunks(t, s, noise(10))
 	fake.leave = func(operation string, n, size int) int {
 		if operation == "BatchWriteItem" && n == 4 {
@@ -93,42 +89,31 @@ func TestDelete_Chunks(t *testing.T) {
 
 func TestDelete_Errors(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testDeleteErrors) // pauses between tries take no time
-}
-
-func testDeleteErrors(t *testing.T) {
-	for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
+	synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+		for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
+			fake := newFake()
+			s, r := newStore(t, fake), someRecord()
+			r.State = driver.StateCompleted
+			insert(t, s, r)
+			fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
+			if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
+				t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
+			}
+		}
+		broken := newFake()
+		large := someRecord()
+		large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
+		insert(t, newStore(t, broken), large)
+		broken.refuse = refusing("BatchWriteItem", validation("no"))
+		if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
+			t.Errorf("its chunks stay, and the error is %v", err)
+		}
 		fake := newFake()
-		s, r := newStore(t, fake), someRecord()
-		r.State = driver.StateCompleted
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
+		fake.refuse = func(operation string, n int) error { return validation("no") }
+		if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {
+			t.Errorf("got %v", err)
 		}
-		fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
-		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
-			t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
-		}
-	}
-	broken := newFake()
-	large := someRecord()
-	large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
-	if met, err := newStore(t, broken).Insert(t.Context(), large, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	broken.refuse = func(operation string, n int) error {
-		if operation == "BatchWriteItem" {
-			return validation("no")
-		}
-		return nil
-	}
-	if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
-		t.Errorf("its chunks stay, and the error is %v", err)
-	}
-	fake := newFake()
-	fake.refuse = func(operation string, n int) error { return validation("no") }
-	if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {
-		t.Errorf("got %v", err)
-	}
+	})
 }
 
 // PurgeChunks removes chunks past their time to live that no record refers to, and
@@ -147,9 +132,7 @@ func TestPurgeChunks(t *testing.T) {
 		return count
 	}
 	insert := func(r driver.Record) {
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 	}
 	named := someRecord()
 	named.State, named.Expires = driver.StateCompleted, expires
@@ -201,35 +184,33 @@ func TestPurgeChunks(t *testing.T) {
 
 func TestPurgeChunks_Errors(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testPurgeChunksErrors) // pauses between tries take no time
-}
-
-func testPurgeChunksErrors(t *testing.T) {
-	for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
-		fake := newFake()
-		s := newStore(t, fake)
-		if _, err := s.PutChunks(t.Context(), "charge#gone", newVersion(), noise(10), at(1)); err != nil {
-			t.Fatal(err)
-		}
-		fake.refuse = func(o string, _ int) error {
-			if o == operation {
-				return validation("no")
+	synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+		for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
+			fake := newFake()
+			s := newStore(t, fake)
+			if _, err := s.PutChunks(t.Context(), "charge#gone", newVersion(), noise(10), at(1)); err != nil {
+				t.Fatal(err)
 			}
-			return nil
+			fake.refuse = func(o string, _ int) error {
+				if o == operation {
+					return validation("no")
+				}
+				return nil
+			}
+			if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 0 || err == nil || !strings.Contains(err.Error(), operation+" on table") {
+				t.Errorf("%s: %d, %v", operation, n, err)
+			}
 		}
-		if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 0 || err == nil || !strings.Contains(err.Error(), operation+" on table") {
-			t.Errorf("%s: %d, %v", operation, n, err)
+		s := newStore(t, newFake())
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the context's error", err)
 		}
-	}
-	s := newStore(t, newFake())
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's error", err)
-	}
-	for _, n := range []int{-1, 1_000_001} {
-		if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = n }); err == nil {
-			t.Errorf("%d segments were accepted", n)
+		for _, n := range []int{-1, 1_000_001} {
+			if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = n }); err == nil {
+				t.Errorf("%d segments were accepted", n)
+			}
 		}
-	}
+	})
 }

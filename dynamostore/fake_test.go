@@ -302,11 +302,24 @@ func validation(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message}
 }
 
+// errDenied is the refusal of a call without permission.
+var errDenied = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
+
+// refusing refuses the calls of an operation, or only these of them.
+func refusing(operation string, err error, calls ...int) func(string, int) error {
+	return func(called string, n int) error {
+		if called == operation && (calls == nil || slices.Contains(calls, n)) {
+			return err
+		}
+		return nil
+	}
+}
+
 const tableName = "once"
 
 func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.New(client, tableName, optFns...)
+	s, err := dynamostore.New(client, tableName, slices.DeleteFunc(slices.Clone(optFns), func(f func(*dynamostore.Options)) bool { return f == nil })...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +348,7 @@ func someRecord() driver.Record {
 	return r
 }
 
-// fullRecord returns a record in which every field but Extra is set.
+// fullRecord returns a record in which every field is set that can be set together.
 func fullRecord() driver.Record {
 	r := someRecord()
 	r.State = driver.StateCompleted
@@ -357,7 +370,20 @@ func fullRecord() driver.Record {
 	r.StepNames = []string{"reserve", "charge"}
 	r.OpenSince = at(1_700_000_000_400)
 	r.PredecessorAnswered = true
+	r.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	r.Steps = []driver.StepRecord{
+		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "inform", Attempt: 3},
+	}
 	return r
+}
+
+// insert stores the record of a new key.
+func insert(t testing.TB, s *dynamostore.Store, r driver.Record) {
+	t.Helper()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
 }
 
 func newVersion() (v driver.Version) {

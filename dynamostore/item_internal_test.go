@@ -3,8 +3,9 @@
 package dynamostore
 
 import (
-	"fmt"
+	"context"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"regexp"
 	"slices"
@@ -12,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/kit"
 )
 
 // plain is the default layout.
@@ -74,71 +75,28 @@ func itemOf(data []byte) item {
 	return it
 }
 
-// bytesOf is the inverse of itemOf, for items that encode returns.
-func bytesOf(it item) (data []byte) {
-	add := func(name string, kind byte, value string) {
-		data = append(data, byte(slices.Index(fuzzNames, name)), kind, byte(len(value)))
-		data = append(data, value...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(it)) {
-		switch v := it[name].(type) {
-		case *types.AttributeValueMemberS:
-			add(name, 0, v.Value)
-		case *types.AttributeValueMemberN:
-			add(name, 1, v.Value)
-		case *types.AttributeValueMemberB:
-			add(name, 2, string(v.Value))
-		case *types.AttributeValueMemberM:
-			add(name, 5, string(bytesOf(v.Value)))
-		case *types.AttributeValueMemberL:
-			elements := item{}
-			for i, e := range v.Value {
-				elements[fuzzNames[i]] = e
-			}
-			add(name, 6, string(bytesOf(elements)))
-		case *types.AttributeValueMemberBOOL:
-			add(name, 7, "x") // encode writes no other
-		}
-	}
-	return data
-}
-
-func fuzzSeeds(f *testing.F) {
-	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
-	done := claim
-	done.State, done.Expires, done.Since, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
-	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
-	large := done
-	large.PredecessorAnswered, large.Result, large.Chunks = true, nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
-	stepped := claim
-	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention = driver.Resume, time.Hour, time.Hour
-	stepped.Codec, stepped.StepNames, stepped.OpenSince = "gzip+json", []string{"own", "fp"}, at(1)
-	stepped.Steps = []driver.StepRecord{
-		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
-		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
-	}
-	for _, r := range []driver.Record{claim, done, large, stepped} {
-		it, err := plain.encode(&r)
-		if err != nil {
-			f.Fatal(err)
-		}
-		data := bytesOf(it)
-		f.Add(data)
-		f.Add(data[:len(data)/2])
-		f.Add(append(data, bytesOf(item{"later": text("x")})...))
-	}
-	f.Add([]byte{})
-}
-
 // FuzzDecode: for every item under a key of this package, decode returns either a
 // record that survives writing and reading unchanged, or an error that names the
-// invalid attribute and quotes no value.
+// invalid attribute and quotes no value. The same is true of a chunk, and no chunk
+// decodes as a record.
 func FuzzDecode(f *testing.F) {
-	kit.Inputs(f)
-	fuzzSeeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		it := itemOf(data)
+	bases, random := fuzzBases(f), rand.New(rand.NewPCG(1, 2))
+	for n := range 1000 {
+		data := make([]byte, random.IntN(60))
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		f.Add(byte(n), data)
+	}
+	f.Fuzz(func(t *testing.T, base byte, data []byte) {
+		it := maps.Clone(bases[int(base)%len(bases)])
+		maps.Copy(it, itemOf(data))
+		if part, err := decodeChunk(it); err != nil {
+			wantQuiet(t, err)
+		} else if _, err := plain.decode(plain.chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
+			t.Error("a chunk was read as a record")
+		}
+
 		before := maps.Clone(it)
 		r, err := plain.decode(it)
 		if !reflect.DeepEqual(it, before) {
@@ -177,27 +135,33 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeChunk: the same for a chunk of a large result; and no chunk decodes as
-// a record.
-func FuzzDecodeChunk(f *testing.F) {
-	kit.Inputs(f)
-	fuzzSeeds(f)
-	f.Add(bytesOf(plain.chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		it := itemOf(data)
-		part, err := decodeChunk(it)
+// fuzzBases returns the items that are changed: of records, a chunk, and nothing.
+func fuzzBases(f *testing.F) []item {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
+	large := claim
+	large.State, large.Expires, large.Since, large.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
+	large.PredecessorAnswered, large.Chunks = true, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
+	stepped := claim
+	stepped.Recovery, stepped.Codec, stepped.StepNames, stepped.OpenSince = driver.Resume, "gzip+json", []string{"own", "fp"}, at(1)
+	stepped.Steps = []driver.StepRecord{
+		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
+	}
+	bases := []item{{}, plain.chunkItem("charge#key#00#0", []byte("part"), at(1))}
+	for _, r := range []driver.Record{claim, large, stepped} {
+		it, err := plain.encode(&r)
 		if err != nil {
-			wantQuiet(t, err)
-			return
+			f.Fatal(err)
 		}
-		if _, err := plain.decode(plain.chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
-			t.Error("a chunk was read as a record")
-		}
-	})
+		bases = append(bases, it)
+	}
+	return bases
 }
 
 // quiet matches the errors about an item: they contain names and no values.
 var quiet = regexp.MustCompile(`^dynamostore: (invalid (record|record's step|chunk): attribute (` + strings.Join(fuzzNames, "|") + `) ` +
+
 	`(is missing|is empty|is not a string|is not binary|is not a number|is not a 64-bit integer|is not a valid number of chunks|is not a valid length|is not a duration|is not a list of names|` +
 	`is not a map|is not true|contains a value that is not a step|is present without a result|is present without an encoding, or missing|does not have \d+ bytes|` +
 	regexp.QuoteMeta(fromLater) + `)|unknown format version of a (record|record's step|chunk) \(attribute v\): deploy the newer version here too)$`)
@@ -206,43 +170,6 @@ func wantQuiet(t *testing.T, err error) {
 	t.Helper()
 	if !quiet.MatchString(err.Error()) {
 		t.Errorf("the error may contain a value: %q", err)
-	}
-}
-
-// One unreadable step makes the record unreadable, at every position.
-func TestDecode_OneDamagedStep(t *testing.T) {
-	t.Parallel()
-	r := driver.Record{
-		ID: "charge#1", State: driver.StateUnknown, Recovery: idempotent.Resume, Owner: driver.Owner{1}, Version: driver.Version{1},
-		Attempt: 1, Fingerprint: idempotent.FingerprintBytes([]byte("r")), Created: time.UnixMilli(1), LeaseEnd: time.UnixMilli(2), Due: time.UnixMilli(3),
-	}
-	for n := range 30 {
-		r.Steps = append(r.Steps, driver.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
-	}
-	it, err := plain.encode(&r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := plain.decode(it); err != nil {
-		t.Fatal(err)
-	}
-	step := it[attrSteps].(*types.AttributeValueMemberM).Value["step-15"].(*types.AttributeValueMemberM)
-	delete(step.Value, stepAttempt)
-	if _, err := plain.decode(it); err == nil {
-		t.Error("a record with an invalid step was read")
-	}
-}
-
-// A record that was given up and has no due time would be in no list.
-func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
-	t.Parallel()
-	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}
-	if _, err := plain.encode(&r); err == nil {
-		t.Error("it was written")
-	}
-	r.Due = time.UnixMilli(1)
-	if _, err := plain.encode(&r); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -260,25 +187,6 @@ func TestIndexKey_Golden(t *testing.T) {
 		if got := indexKey(pk, false); got != want {
 			t.Errorf("indexKey(%q) = %q, want %q", pk, got, want)
 		}
-	}
-}
-
-func TestIndexKey_Spreads(t *testing.T) {
-	t.Parallel()
-	const perShard = 1000
-	count := map[string]int{}
-	for i := range shards * perShard {
-		key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: fmt.Sprint(i)}
-		count[indexKey(string(key.RecordID()), false)]++
-	}
-	for i := range shards {
-		// Five standard deviations of a uniform choice.
-		if n := count[fmt.Sprintf("u#%02d", i)]; n < perShard-160 || n > perShard+160 {
-			t.Errorf("shard %02d has %d records, want about %d", i, n, perShard)
-		}
-	}
-	if len(count) != shards {
-		t.Errorf("%d shards, want %d", len(count), shards)
 	}
 }
 
@@ -362,5 +270,118 @@ func TestLayout_Allocations(t *testing.T) {
 	}
 	if own, shared := count(plain), count(beside); shared > own+1 || own < 1 {
 		t.Errorf("a record takes %v allocations in a separate table, and %v beside other items", own, shared)
+	}
+}
+
+// A full chunk fits into an item of DynamoDB with every key: with the longest
+// record id, and with the longest key that DynamoDB accepts.
+func TestChunkItem_Fits(t *testing.T) {
+	t.Parallel()
+	for _, key := range []int{300 + 1 + 32 + 1 + 3, 2048} {
+		it := plain.chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
+		size := itemSize(it)
+		if size > maxItem {
+			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB accepts %d", key, size, maxItem)
+		}
+		if spare := maxItem - size; spare > maxItem/100 {
+			t.Errorf("with a key of %d bytes, %d bytes are left unused", key, spare)
+		}
+	}
+}
+
+// After the caller stops, nothing more is yielded, even if producers find more.
+func TestGather_Enough(t *testing.T) {
+	t.Parallel()
+	given := 0
+	gather(t.Context(), 8, 8, func(driver.Record, error) bool { given++; return false },
+		func(_ context.Context, _ int, found func(entry) bool) error {
+			for range 100 {
+				found(entry{record: driver.Record{ID: "charge#1"}})
+			}
+			return nil
+		})
+	if given != 1 {
+		t.Errorf("%d records were yielded", given)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	const base, limit = 10 * time.Millisecond, 500 * time.Millisecond
+	for doublings, full := range map[int]time.Duration{
+		0: base, 1: 2 * base, 2: 4 * base, 5: 32 * base, 6: limit, 31: limit, 32: limit, 1000: limit,
+	} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			d := backoff(base, limit, doublings)
+			if d <= full/2 || d > full {
+				t.Fatalf("backoff after %d doublings is %s, want up to %s and more than half of it", doublings, d, full)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 90 {
+			t.Errorf("only %d of 100 pauses after %d doublings differ", len(seen), doublings)
+		}
+	}
+}
+
+// The environment sets the options that it names, and New refuses invalid values.
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		variable, value string
+		want            Options
+		err             string
+	}{
+		{"ONCE_CHUNK_TABLE", "once-chunks", Options{ChunkTable: "once-chunks"}, ""},
+		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
+		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
+		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
+		{"ONCE_CONSISTENCY", "strong", Options{Consistency: Strong}, ""},
+		{"ONCE_CONSISTENCY", "eventual", Options{}, `ONCE_CONSISTENCY is "eventual": want strong`},
+		{"ONCE_PARTITION_KEY", "PK", Options{PartitionKey: "PK"}, ""},
+		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
+		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
+		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
+		{"ONCE_INDEX_RUNNING", "false", Options{}, `ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it`},
+		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 12h, or off`},
+		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
+	} {
+		t.Run(row.variable+"="+row.value, func(t *testing.T) {
+			t.Parallel()
+			got := Options{ConflictAttempts: 7, ScanUnits: 8} // of the program
+			FromEnvironment(func(name string) string { return map[string]string{row.variable: row.value}[name] })(&got)
+			if row.err != "" {
+				if _, err := New(&dynamodb.Client{}, "once", func(o *Options) { *o = got }); err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Errorf("got error %v, want %q", err, row.err)
+				}
+				return
+			}
+			row.want.ConflictAttempts, row.want.ScanUnits, row.want.read = 7, 8, true
+			if got != row.want {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// The options have their documented defaults, and bounds.
+func TestOptions_Scan(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		set, want Options
+		err       string
+	}{
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 24 * time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
+		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},
+		{Options{ScanUnits: -1}, Options{}, "ScanUnits is -1"},
+	} {
+		got := row.set
+		err := got.setDefaults()
+		if row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) || row.err == "" && (err != nil || got != row.want) {
+			t.Errorf("%+v: got %+v, %v", row.set, got, err)
+		}
 	}
 }

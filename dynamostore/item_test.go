@@ -3,10 +3,17 @@
 package dynamostore_test
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +24,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 func sortedNames(it item) []string { return slices.Sorted(maps.Keys(it)) }
@@ -58,13 +66,8 @@ func TestItem_EveryAttribute(t *testing.T) {
 		r.Owner[i], r.Version[i] = 0x0a, 0x0b
 	}
 	r.Fingerprint = idempotent.Fingerprint{1, 0xff}
-	r.Steps = []driver.StepRecord{
-		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(500), By: driver.StepByTransaction, Shape: "f00d", Encoding: "json", Result: []byte("1")},
-		{Name: "inform", Attempt: 3},
-	}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	r.Steps[0].By = driver.StepByTransaction
+	insert(t, s, r)
 	want := strings.Join([]string{"",
 		`att N 3`,
 		`cdc S "gzip+json"`,
@@ -92,7 +95,8 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`rv S "v2"`,
 		`sn L S "reserve", S "charge"`,
 		`st S "C"`,
-		`steps M {charge M {a N 2, b S "T", e S "json", m S "M", r B 31, s S "f00d", t N 500}, inform M {a N 3, m S "L"}}`,
+		`steps M {charge M {a N 2, b S "T", e S "json", m S "M", r B 31, s S "f00d", t N 1700000000500}, inform M {a N 3, m S "L"}}`,
+		`tp S "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`,
 		`ttl N 1700090001`, // an hour later, rounded up
 		`uret N 7776000000`,
 		`v N 1`,
@@ -109,9 +113,7 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	r := driver.Record{ID: "charge#key", State: driver.StateRetryable}
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
 	if got := sortedNames(fake.item("charge#key")); !slices.Equal(got, want) {
 		t.Errorf("attributes %v, want %v", got, want)
@@ -127,72 +129,37 @@ func TestItem_ShortestRetention(t *testing.T) {
 	t.Parallel()
 	s, r := newStore(t, newFake()), someRecord()
 	r.Retention = 1
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Retention != time.Millisecond {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// setAll sets every field of what v points to, nested ones included, to a distinct
-// value.
-func setAll(v reflect.Value, n *int64) {
-	*n++
-	switch v.Kind() {
-	case reflect.Pointer:
-		setAll(v.Elem(), n)
-	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(at(1_700_000_000_000 + *n)))
-			return
-		}
+// zeroIn returns the names of the exported fields that are not set, nested ones
+// included.
+func zeroIn(v reflect.Value, name string) (names []string) {
+	switch {
+	case v.IsZero():
+		return []string{name}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		return zeroIn(v.Index(0), name)
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
 		for i := range v.NumField() {
-			setAll(v.Field(i), n)
+			if field := v.Type().Field(i); field.IsExported() {
+				names = append(names, zeroIn(v.Field(i), name+"."+field.Name)...)
+			}
 		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		setAll(v.Index(0), n)
-	case reflect.Array:
-		for i := range v.Len() {
-			setAll(v.Index(i), n)
-		}
-	case reflect.String:
-		v.SetString(fmt.Sprint("text ", *n))
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(*n)
-		if v.Type() == reflect.TypeFor[time.Duration]() {
-			v.SetInt(*n * int64(time.Millisecond))
-		}
-	case reflect.Uint8:
-		v.SetUint(uint64(*n) % 255)
 	}
+	return names
 }
 
-// A record in which every field is set is read as it was written. A new field that
-// is not stored fails this test.
-func TestItem_EveryFieldSet(t *testing.T) {
-	t.Parallel()
-	var want driver.Record
-	n := int64(0)
-	setAll(reflect.ValueOf(&want), &n)
-	want.State, want.Recovery = driver.StateInProgress, driver.Resume
-	want.Announced = false // a record that is given up is not announced
-	want.Steps[0].Mode, want.Steps[0].By = driver.AtMostOnce, driver.StepByEvidence
-	s := newStore(t, newFake())
-	if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	got, err := s.Get(t.Context(), want.ID)
-	if err != nil || !reflect.DeepEqual(*got, want) {
-		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
-	}
-}
-
+// A record is read as it was written. A new field that fullRecord does not set fails
+// this test, and then one that is not stored.
 func TestItem_RoundTrip(t *testing.T) {
 	t.Parallel()
+	if got := zeroIn(reflect.ValueOf(fullRecord()), ""); !slices.Equal(got, []string{".Announced", ".Exhausted"}) {
+		t.Errorf("fullRecord does not set %s", got)
+	}
 	type change struct {
 		name  string
 		apply func(*driver.Record)
@@ -209,6 +176,10 @@ func TestItem_RoundTrip(t *testing.T) {
 		{"chunks of an empty result", func(r *driver.Record) { r.Chunks = driver.Chunks{Count: 1} }},
 		{"the largest number of chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
 		{"an empty result", func(r *driver.Record) { r.Result = []byte{} }},
+		{"an empty result of a step", func(r *driver.Record) { r.Steps[0].Result = []byte{} }},
+		{"a step without a source", func(r *driver.Record) { r.Steps[0].By, r.Steps[0].Shape = 0, "" }},
+		{"a step by evidence", func(r *driver.Record) { r.Steps[0].By = driver.StepByEvidence }},
+		{"given up", func(r *driver.Record) { r.State, r.Exhausted = driver.StateUnknown, true }},
 		{"every byte", func(r *driver.Record) {
 			for b := range 256 {
 				r.Result = append(r.Result, byte(b))
@@ -241,9 +212,7 @@ func TestItem_RoundTrip(t *testing.T) {
 			s := newStore(t, newFake())
 			want := fullRecord()
 			c.apply(&want)
-			if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
+			insert(t, s, want)
 			got, err := s.Get(t.Context(), want.ID)
 			if err != nil {
 				t.Fatal(err)
@@ -259,6 +228,10 @@ func TestItem_RoundTrip(t *testing.T) {
 // where it was made.
 func TestItem_RefusesToWrite(t *testing.T) {
 	t.Parallel()
+	const extra = "attribute later in Extra" // not in DynamoDB's form, so it would be lost
+	foreign := func(r *driver.Record, step, data string) {
+		r.SetExtra(map[string]map[string]json.RawMessage{step: {"later": json.RawMessage(data)}})
+	}
 	for _, tt := range []struct {
 		name, want string
 		apply      func(*driver.Record)
@@ -278,6 +251,17 @@ func TestItem_RefusesToWrite(t *testing.T) {
 		{"announced, and never due", "Announced", func(r *driver.Record) { r.State, r.Due, r.Announced = driver.StateInProgress, time.Time{}, true }},
 		{"announced, and given up", "Announced", func(r *driver.Record) { r.State, r.Exhausted, r.Announced = driver.StateInProgress, true, true }},
 		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
+		{"given up, and never due", "Exhausted", func(r *driver.Record) { r.State, r.Exhausted, r.Due = driver.StateUnknown, true, time.Time{} }},
+		{"a step without a name", "invalid step", func(r *driver.Record) { r.Steps[0].Name = "" }},
+		{"a step of an unknown mode", "invalid step", func(r *driver.Record) { r.Steps[0].Mode = driver.AtMostOnce + 1 }},
+		{"a step's result without an encoding", "invalid step", func(r *driver.Record) { r.Steps[0].Encoding = "" }},
+		{"a step's encoding without a result", "invalid step", func(r *driver.Record) { r.Steps[0].Finished = false }},
+		{"a step of an unknown source", "invalid step", func(r *driver.Record) { r.Steps[0].By = driver.StepByEvidence + 1 }},
+		{"a step's source without a result", "invalid step", func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].Encoding = false, "" }},
+		{"true in Extra", extra, func(r *driver.Record) { foreign(r, "", "true") }},
+		{"no type in a step's Extra", extra, func(r *driver.Record) { foreign(r, "charge", "{}") }},
+		{"an unknown type in a list in Extra", extra, func(r *driver.Record) { foreign(r, "inform", `{"L":[{"X":1}]}`) }},
+		{"no type in a map in Extra", extra, func(r *driver.Record) { foreign(r, "", `{"M":{"x":{}}}`) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -307,10 +291,11 @@ func TestItem_Damaged(t *testing.T) {
 	n := func(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
 	b := func(v string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(v)} }
 	const secret = "SECRET"
+	step := item{"m": s("L"), "a": n("1")}
 	for _, tt := range []struct {
-		attribute string
-		value     types.AttributeValue // nil: removed
-		problem   string
+		attributes string               // the first is in the error; one of a step is steps.name.attribute
+		value      types.AttributeValue // nil: removed
+		problem    string
 	}{
 		{"v", nil, "is missing"},
 		{"v", s("1"), "is not a number"},
@@ -376,58 +361,67 @@ func TestItem_Damaged(t *testing.T) {
 		{"rk", n("1"), "is not a string"},
 		{"rat", s(secret), "is not a number"},
 		{"rc", s(secret), "is not a number"},
+		// A record without one of the attributes that locate a large result must not look
+		// like a record without a result.
+		{"cn cl", nil, "is missing"},
+		{"cn ch", nil, "is missing"},
+		{"cl ch", nil, "is missing"},
+		{"steps", s(secret), "is not a map"},
+		{"steps.charge", s(secret), "contains a value that is not a step"},
+		{"steps.", &types.AttributeValueMemberM{Value: step}, "contains a value that is not a step"},
+		{"steps.charge.m", nil, "is missing"},
+		{"steps.charge.m", s("X" + secret), "does not know"},
+		{"steps.charge.a", nil, "is missing"},
+		{"steps.charge.r", nil, "without an encoding, or missing"},
+		{"steps.charge.r", s(secret), "is not binary"},
+		{"steps.charge.e", nil, "attribute r is present without an encoding, or missing"},
+		{"steps.charge.b", s("X" + secret), "does not know"},
+		{"steps.charge.b", n("1"), "is not a string"},
+		{"steps.charge.s", n("1"), "is not a string"},
+		{"steps.charge.e steps.charge.r", nil, "attribute b is present without a result"},
 	} {
-		t.Run(tt.attribute+" "+tt.problem, func(t *testing.T) {
+		t.Run(tt.attributes+" "+tt.problem, func(t *testing.T) {
 			t.Parallel()
 			fake := newFake()
 			store := newStore(t, fake)
 			r := fullRecord()
-			if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
+			insert(t, store, r)
 			fake.alter = func(it item) { // not all of it can be stored
-				if it[tt.attribute] = tt.value; tt.value == nil {
-					delete(it, tt.attribute)
+				for attribute := range strings.SplitSeq(tt.attributes, " ") {
+					in := it
+					path := strings.Split(attribute, ".")
+					name := path[len(path)-1]
+					for _, outer := range path[:len(path)-1] {
+						in = in[outer].(*types.AttributeValueMemberM).Value
+					}
+					if in[name] = tt.value; tt.value == nil {
+						delete(in, name)
+					}
 				}
 			}
-			wantDamaged(t, store, r, tt.attribute, tt.problem)
+			wantDamaged(t, store, r, tt.attributes, tt.problem)
 		})
 	}
-}
-
-// The attributes that locate a large result exist together: a record without one
-// of them must not look like a record without a result.
-func TestItem_ChunksInPart(t *testing.T) {
-	t.Parallel()
-	for _, lost := range [][]string{{"cn"}, {"cl"}, {"ch"}, {"cn", "cl"}, {"cn", "ch"}, {"cl", "ch"}} {
-		fake := newFake()
-		store := newStore(t, fake)
-		r := fullRecord()
-		if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
-		for _, name := range lost {
-			fake.change(string(r.ID), func(it item) { delete(it, name) })
-		}
-		wantDamaged(t, store, r, lost[0], "is missing")
-	}
-}
-
-// A claim without its lease must not look like one whose lease has ended.
-func TestItem_InProgressWithoutLease(t *testing.T) {
-	t.Parallel()
+	// A claim without its lease must not look like one whose lease has ended.
 	fake := newFake()
-	store := newStore(t, fake)
-	r := someRecord()
-	if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	store, r := newStore(t, fake), someRecord()
+	insert(t, store, r)
 	fake.change(string(r.ID), func(it item) { delete(it, "lease") })
 	wantDamaged(t, store, r, "lease", "is missing")
 }
 
-func wantDamaged(t *testing.T, store driver.Store, r driver.Record, attribute, problem string) {
+func wantDamaged(t *testing.T, store driver.Store, r driver.Record, attributes, problem string) {
 	t.Helper()
+	attribute, _, _ := strings.Cut(attributes, " ")
+	path := strings.Split(attribute, ".")
+	switch {
+	case strings.HasPrefix(problem, "attribute"): // another one
+		attribute = ""
+	case len(path) == 2: // it names no step
+		attribute = path[0]
+	default:
+		attribute = path[len(path)-1]
+	}
 	_, getErr := store.Get(t.Context(), r.ID)
 	_, insertErr := store.Insert(t.Context(), r, at(0))
 	_, replaceErr := store.Replace(t.Context(), r, newVersion())
@@ -454,9 +448,7 @@ func TestItem_EmptyTexts(t *testing.T) {
 	s := newStore(t, fake)
 	r := someRecord()
 	r.Reason = ""
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	for _, name := range []string{"why", "enc", "rv", "ref", "rid"} {
 		fake.change(string(r.ID), func(it item) { it[name] = &types.AttributeValueMemberS{} })
 	}
@@ -472,10 +464,8 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	r := stepped()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	r := fullRecord()
+	insert(t, s, r)
 	scalars := []types.AttributeValue{
 		&types.AttributeValueMemberS{Value: "ü <a>"}, &types.AttributeValueMemberN{Value: "-1.5"}, &types.AttributeValueMemberB{Value: []byte{0, 0xff}},
 		&types.AttributeValueMemberBOOL{}, &types.AttributeValueMemberNULL{Value: true},
@@ -506,19 +496,6 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// An attribute in Extra that is not in DynamoDB's form is refused, because it would be
-// lost.
-func TestItem_ForeignExtra(t *testing.T) {
-	t.Parallel()
-	for data, step := range map[string]string{"true": "", "{}": "charge", `{"L":[{"X":1}]}`: "inform", `{"M":{"x":{}}}`: ""} {
-		r := stepped()
-		r.SetExtra(map[string]map[string]json.RawMessage{step: {"later": json.RawMessage(data)}})
-		if _, err := newStore(t, newFake()).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "attribute later in Extra") {
-			t.Errorf("%s: got error %v", data, err)
-		}
-	}
-}
-
 // stepIn returns the attributes of a step.
 func stepIn(it item, name string) item {
 	return it["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
@@ -537,114 +514,132 @@ func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
 		fake := newFake()
 		r := fullRecord()
 		r.Expires = at(expires)
-		if met, err := newStore(t, fake).Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, newStore(t, fake), r)
 		if got := floatOf(fake.item(string(r.ID))["ttl"]); got != want {
 			t.Errorf("ttl of a record that expires at %d ms is %.0f s, want %.0f", expires, got, want)
 		}
 	}
 }
 
-// stepped returns a record with a finished step and a started one.
-func stepped() driver.Record {
-	r := someRecord()
-	r.Steps = []driver.StepRecord{
-		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
-		{Name: "inform", Attempt: 3},
+// F25: a dump of the table shows neither a key nor a hash that depends on a request
+// alone: equal requests cannot be found in it, and a card number cannot be found
+// by trying all of them. Every state that a request can leave is in the dump.
+func TestDumpShowsNoRequest(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	guard, err := idempotent.New(newStore(t, fake), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
 	}
-	return r
+	type charge struct {
+		Card string `json:"card"`
+	}
+	const body, scope = `{"card":"4242424242424242"}`, "tenant-acme"
+	content, err := idempotent.FingerprintOf(charge{Card: "4242424242424242"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []idempotent.Key
+	for i, end := range []error{nil, idempotent.Final("declined", ""), idempotent.NotExecuted(errors.New("busy")), errors.New("no reply")} {
+		key := idempotent.Key{Operation: "charge", Scope: scope, ID: fmt.Sprintf("f3b0c1d2-%d", i), Fingerprint: content}
+		keys = append(keys, key)
+		if _, err := idempotent.Do(t.Context(), guard, key, func(context.Context) (int, error) { return i, end }); !errors.Is(err, end) {
+			t.Fatal(err)
+		}
+	}
+
+	items, dump := dumped(fake)
+	if len(items) != len(keys) {
+		t.Fatalf("%d items, want %d", len(items), len(keys))
+	}
+	sum, spaced, raw := sha256.Sum256([]byte(body)), sha256.Sum256([]byte(body+"\n")), idempotent.FingerprintBytes([]byte(body))
+	secrets := [][]byte{[]byte(scope), []byte("4242"), content[1:], sum[:], spaced[:], raw[1:]}
+	for _, k := range keys {
+		secrets = append(secrets, []byte(k.ID))
+	}
+	for _, secret := range secrets {
+		for _, form := range []string{string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret)} {
+			if dump.contains(form) {
+				t.Errorf("the dump contains %q", form)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, it := range items {
+		fp, ok := it["fp"].(*types.AttributeValueMemberB)
+		if !ok || len(fp.Value) != len(content) || seen[string(fp.Value)] {
+			t.Errorf("the fingerprint of an item is %v: want one of its own", it["fp"])
+			continue
+		}
+		seen[string(fp.Value)] = true
+	}
 }
 
-// Steps are stored unchanged, with and without a result and a time, and with an
-// empty result.
-func TestSteps(t *testing.T) {
+// With a Sealer, a dump of the table shows no result, wherever it is stored. It
+// shows what operators need: the operation, the names of steps, and references.
+func TestDumpShowsNoSealedResult(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, newFake())
-	for _, change := range []func(*driver.Record){
-		func(*driver.Record) {},
-		func(r *driver.Record) { r.Steps[0].Result = []byte{} },
-		func(r *driver.Record) { r.Steps[0].By, r.Steps[0].Shape = 0, "" },
-		func(r *driver.Record) { r.Steps = nil },
-	} {
-		r := stepped()
-		change(&r)
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
+	const secret = "4242424242424242"
+	fake, sealer := newFake(), kit.NewSealer()
+	guard, err := idempotent.New(newStore(t, fake), sealer.Option, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(id string, handler func(ctx context.Context) (string, error)) string {
+		t.Helper()
+		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes(nil)}
+		value, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
+			execution, _ := idempotent.FromContext(ctx)
+			if err := execution.SetRef("orders/7"); err != nil {
+				t.Error(err)
+			}
+			return handler(ctx)
+		})
+		return fmt.Sprint(value, err)
+	}
+	noise := make([]byte, 1<<20) // more than one item beside the record
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	large := func(context.Context) (string, error) { return secret + base64.StdEncoding.EncodeToString(noise), nil }
+	for range 2 {
+		if got := send("large", large); len(got) < 1<<20 || !strings.HasPrefix(got, secret) {
+			t.Errorf("the large result is %d bytes", len(got))
 		}
-		got, err := s.Get(t.Context(), r.ID)
-		if err != nil || !reflect.DeepEqual(got.Steps, r.Steps) {
-			t.Errorf("got %+v, %v, want %+v", got.Steps, err, r.Steps)
+	}
+	send("small", func(context.Context) (string, error) { return secret, nil })
+	send("final", func(context.Context) (string, error) { return "", idempotent.Final(secret, secret) })
+	send("step", func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return secret, nil }); err != nil {
+			t.Error(err)
+		}
+		return "", errors.New("no reply")
+	})
+
+	items, dump := dumped(fake)
+	if len(items) < 6 {
+		t.Fatalf("%d items, want at least 6", len(items))
+	}
+	if dump.contains(secret) {
+		t.Error("the dump contains a result")
+	}
+	for _, shown := range []string{"charge#", "pay", "orders/7", "json+sealed", "final+sealed"} {
+		if !dump.contains(shown) {
+			t.Errorf("the dump does not contain %q", shown)
 		}
 	}
 }
 
-// A step that could not be read again is not written.
-func TestSteps_Refused(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*driver.StepRecord){
-		"no name":                      func(s *driver.StepRecord) { s.Name = "" },
-		"an unknown mode":              func(s *driver.StepRecord) { s.Mode = driver.AtMostOnce + 1 },
-		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
-		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
-		"an unknown source":            func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },
-		"a source without a result":    func(s *driver.StepRecord) { s.Finished, s.Encoding = false, "" },
-	} {
-		fake := newFake()
-		r := stepped()
-		change(&r.Steps[0])
-		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "invalid step") || fake.count("PutItem") != 0 {
-			t.Errorf("%s: %v after %d puts", name, err, fake.count("PutItem"))
-		}
+// dump is what the items of a table show.
+type dump string
+
+func dumped(fake *fakeDynamoDB) (items []item, all dump) {
+	for _, it := range fake.all() {
+		items = append(items, it)
+		all += dump(show(it))
 	}
+	return items, all
 }
 
-// A step that is invalid, or of a later version, is an error.
-func TestSteps_Damaged(t *testing.T) {
-	t.Parallel()
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	within := func(change func(step item)) func(item) {
-		return func(it item) {
-			change(it["steps"].(*types.AttributeValueMemberM).Value["charge"].(*types.AttributeValueMemberM).Value)
-		}
-	}
-	for name, c := range map[string]struct {
-		damage func(it item)
-		says   string
-	}{
-		"no map":                      {func(it item) { it["steps"] = text("x") }, "steps"},
-		"a value that is not a step":  {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
-		"no mode":                     {within(func(s item) { delete(s, "m") }), "m"},
-		"a mode of a later version":   {within(func(s item) { s["m"] = text("X") }), "does not know"},
-		"no attempt":                  {within(func(s item) { delete(s, "a") }), "a"},
-		"no result":                   {within(func(s item) { delete(s, "r") }), "without an encoding, or missing"},
-		"no encoding":                 {within(func(s item) { delete(s, "e") }), "without an encoding, or missing"},
-		"a result that is text":       {within(func(s item) { s["r"] = text("x") }), "r"},
-		"a source of a later version": {within(func(s item) { s["b"] = text("X") }), "does not know"},
-		"a source that is a number":   {within(func(s item) { s["b"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute b is not a string"},
-		"a source without a result": {within(func(s item) {
-			delete(s, "e")
-			delete(s, "r")
-		}), "attribute b is present without a result"},
-		"a shape that is a number": {within(func(s item) { s["s"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute s is not a string"},
-		"a step without a name": {func(it item) {
-			m := it["steps"].(*types.AttributeValueMemberM).Value
-			m[""] = m["charge"]
-		}, "not a step"},
-		"an invalid attribute elsewhere, too": {func(it item) {
-			delete(it, "st")
-			within(func(s item) { delete(s, "m") })(it)
-		}, "st"},
-	} {
-		fake := newFake()
-		s := newStore(t, fake)
-		r := stepped()
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
-		fake.change(string(r.ID), c.damage)
-		if got, err := s.Get(t.Context(), r.ID); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: got %v, %v, want an error that says %q", name, got, err, c.says)
-		}
-	}
+// contains reports whether the dump has the text, also in a binary attribute.
+func (d dump) contains(text string) bool {
+	return strings.Contains(string(d), text) || strings.Contains(string(d), hex.EncodeToString([]byte(text)))
 }

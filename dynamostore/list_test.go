@@ -251,36 +251,29 @@ func TestScan(t *testing.T) {
 
 func TestLists_Errors(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testListsErrors) // pauses between tries take no time
-}
-
-func testListsErrors(t *testing.T) {
-	fake := newFake()
-	s := newStore(t, fake)
-	waiting(t, s, 10, asTheyAre)
-	for operation, read := range map[string]func() ([]idempotent.RecordID, error){
-		"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context())) },
-		"Scan":  func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-		"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
-	} {
-		operation = strings.TrimSpace(operation)
-		fake.refuse = func(called string, n int) error {
-			if called == operation {
-				return validation("no")
+	synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+		fake := newFake()
+		s := newStore(t, fake)
+		waiting(t, s, 10, asTheyAre)
+		for operation, read := range map[string]func() ([]idempotent.RecordID, error){
+			"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context())) },
+			"Scan":  func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
+			"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
+		} {
+			operation = strings.TrimSpace(operation)
+			fake.refuse = refusing(operation, validation("no"))
+			_, err := read()
+			if err == nil || strings.Count(err.Error(), operation+" on table") != 1 {
+				t.Errorf("%s: %v, want one error that ends the list", operation, err)
 			}
-			return nil
+			fake.refuse = nil
 		}
-		_, err := read()
-		if err == nil || strings.Count(err.Error(), operation+" on table") != 1 {
-			t.Errorf("%s: %v, want one error that ends the list", operation, err)
+		for _, n := range []int{-1, 1_000_001} {
+			if _, err := idsOf(s.Scan(t.Context(), func(o *dynamostore.ScanOptions) { o.Segments = n })); err == nil || !strings.Contains(err.Error(), "Segments") {
+				t.Errorf("%d segments: %v", n, err)
+			}
 		}
-		fake.refuse = nil
-	}
-	for _, n := range []int{-1, 1_000_001} {
-		if _, err := idsOf(s.Scan(t.Context(), func(o *dynamostore.ScanOptions) { o.Segments = n })); err == nil || !strings.Contains(err.Error(), "Segments") {
-			t.Errorf("%d segments: %v", n, err)
-		}
-	}
+	})
 }
 
 // A list whose context ends yields the error of the context, even after its last

@@ -34,18 +34,18 @@ func sharedTable(t *testing.T, others int) *dynamotest.DB {
 	return db
 }
 
-func sharedFixture(t *testing.T, db *dynamotest.DB) idempotenttest.Fixture {
-	open := func(t testing.TB) driver.Store { return newStore(t, db, engine.SharedLayout) }
+func sharedFixture(db *dynamotest.DB, layout func(*dynamostore.Options), key func(string) item) idempotenttest.Fixture {
+	open := func(t testing.TB) driver.Store { return newStore(t, db, layout) }
 	return idempotenttest.Fixture{
 		Open:   open,
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
 		Remove: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
-			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: engine.SharedKey(string(id))})
+			_, err := db.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: key(string(id))})
 			return err
 		},
 		Damage: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error {
 			_, err := db.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-				TableName: aws.String(tableName), Key: engine.SharedKey(string(id)), UpdateExpression: aws.String("SET v = :later"),
+				TableName: aws.String(tableName), Key: key(string(id)), UpdateExpression: aws.String("SET v = :later"),
 				ExpressionAttributeValues: item{":later": &types.AttributeValueMemberN{Value: "77"}},
 			})
 			return err
@@ -54,16 +54,35 @@ func sharedFixture(t *testing.T, db *dynamotest.DB) idempotenttest.Fixture {
 }
 
 // The suites on a table with a sort key, other names and other items, which stay as
-// they are.
+// they are. A name that is a reserved word needs a placeholder, in every call.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	t.Run("Store", func(t *testing.T) { idempotenttest.RunStore(t, sharedFixture(t, sharedTable(t, 100))) })
+	t.Run("Store", func(t *testing.T) {
+		idempotenttest.RunStore(t, sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey))
+	})
 	t.Run("WithoutIndex", func(t *testing.T) {
-		f := sharedFixture(t, sharedTable(t, 100))
+		f := sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey)
 		open := f.Open
 		f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
 		f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
 		idempotenttest.RunStore(t, f)
+	})
+	t.Run("ReservedWords", func(t *testing.T) {
+		reserved := func(o *dynamostore.Options) {
+			o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "key", "range", "Time.To-Live", "once:"
+		}
+		db := dynamotest.New()
+		s := newStore(t, db, reserved)
+		if err := s.CreateTable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		idempotenttest.RunStore(t, sharedFixture(db, reserved, func(name string) item {
+			return item{"key": text("once:" + name), "range": text("once:" + name)}
+		}))
+		abandoned(t, s, noon, &passed{})
+		if _, err := s.PurgeChunks(t.Context(), noon); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -130,9 +149,7 @@ func TestShared_Chunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Chunks = driver.Chunks{Count: n, Length: len(data)}
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		if got, err := s.GetChunks(t.Context(), r.ID, v, n); err != nil || string(got) != string(data) {
 			t.Fatalf("got %d bytes, %v", len(got), err)
 		}
@@ -151,9 +168,7 @@ func TestShared_Chunks(t *testing.T) {
 		if _, err := s.GetChunks(t.Context(), r.ID, v, n); !errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("after Delete: %v", err)
 		}
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil { // so that something is left
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 	}
 }
 
@@ -196,33 +211,8 @@ func TestShared_Commit(t *testing.T) {
 	}
 }
 
-// A name that is a reserved word needs a placeholder, in every call.
-func TestShared_ReservedWords(t *testing.T) {
-	t.Parallel()
-	db := dynamotest.New()
-	s := newStore(t, db, func(o *dynamostore.Options) {
-		o.PartitionKey, o.SortKey, o.TTLAttribute, o.Prefix = "key", "range", "Time.To-Live", "once:"
-	})
-	if err := s.CreateTable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	running, due := leftRunning(t, s, 1), waiting(t, s, 2, asTheyAre)
-	wantIDs(t, "Due", s.Due(t.Context()), due...)
-	wantIDs(t, "Running", s.Running(t.Context()), running...)
-	p := &passed{}
-	abandoned(t, s, noon, p)
-	p.want(t, "Abandoned", running...)
-	if n, err := s.PurgeChunks(t.Context(), noon); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	r, err := s.Get(t.Context(), due[0])
-	if err != nil || r.ID != due[0] || r.Extra() != nil {
-		t.Errorf("got %+v, %v", r, err)
-	}
-}
-
-// New refuses a layout with which keys could collide, or attributes.
-func TestNew_Layout(t *testing.T) {
+// New refuses a layout with which keys could collide, or attributes, and invalid values.
+func TestNew_Options(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		options dynamostore.Options
@@ -249,6 +239,8 @@ func TestNew_Layout(t *testing.T) {
 		{dynamostore.Options{TTLAttribute: "pk"}, "must differ"},
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{PartitionKey: strings.Repeat("x", 256)}, "PartitionKey has 256 bytes; DynamoDB accepts 255"},
+		{dynamostore.Options{Consistency: "eventual"}, `invalid Options.Consistency "eventual": want "strong"`},
+		{dynamostore.Options{ConflictAttempts: -1}, "ConflictAttempts"},
 	} {
 		s, err := dynamostore.New(dynamotest.New(), tableName, func(o *dynamostore.Options) { *o = row.options })
 		if row.err == "" && (err != nil || s == nil) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {
@@ -342,9 +334,6 @@ func TestCheck_SharedTable(t *testing.T) {
 			t.Parallel()
 			fake := shared()
 			row.change(fake)
-			if row.options == nil {
-				row.options = func(*dynamostore.Options) {}
-			}
 			err := newStore(t, fake, engine.SharedLayout, row.options).Check(t.Context())
 			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("got %v, want %q", err, row.want)

@@ -72,9 +72,7 @@ func TestInsert_ReturnsTheRecordThatStands(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	old := fullRecord()
-	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, old)
 	r := someRecord()
 	r.ID = old.ID
 	met, err := s.Insert(t.Context(), r, old.Expires.Add(-1))
@@ -100,9 +98,7 @@ func TestInsert_NothingReturned(t *testing.T) {
 	fake.forgetful = true
 	s := newStore(t, fake)
 	r := someRecord()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	met, err := s.Insert(t.Context(), r, at(0))
 	if met != nil || err == nil || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") || errors.Is(err, idempotent.ErrNoRecord) {
 		t.Fatalf("got %+v, %v; want an error that names the missing feature and is not ErrNoRecord", met, err)
@@ -113,9 +109,7 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
 	old := fullRecord()
-	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, old)
 	next := someRecord()
 	next.ID = old.ID
 	met, err := s.Replace(t.Context(), next, newVersion())
@@ -310,9 +304,7 @@ func TestTooLarge_AtTheBoundary(t *testing.T) {
 	r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Recovery: idempotent.Rerun, Attempt: 1, LeaseEnd: at(1_700_000_000_001)}
 	const rest = 12 + 3 + 3 + 8 + 19 + 19 + 5 + 35 + 13 + 3
 	r.Result = make([]byte, 409_600-rest)
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	r.Result = append(r.Result, 0)
 	if _, err := s.Insert(t.Context(), r, at(0)); !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("Insert: %v, want ErrTooLarge", err)
@@ -358,9 +350,6 @@ func TestNew(t *testing.T) {
 	if _, err := dynamostore.New(nil, "once"); err == nil {
 		t.Error("New accepted a nil client")
 	}
-	if _, err := dynamostore.New(newFake(), "once", func(o *dynamostore.Options) { o.ConflictAttempts = -1 }); err == nil {
-		t.Error("New accepted -1 attempts")
-	}
 }
 
 var (
@@ -383,8 +372,7 @@ func TestReplicatedWriteConflict(t *testing.T) {
 }
 
 // testConflict: callers do not notice a conflict that ends within the budget, for
-// the claim, the outcome and the read. With a longer conflict the handler does not
-// run.
+// the claim, the outcome and the read.
 func testConflict(t *testing.T, conflict error) {
 	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
 
@@ -423,99 +411,50 @@ func testConflict(t *testing.T, conflict error) {
 		})
 	})
 
-	t.Run("too long for the deadline", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			fake := newFake()
-			fake.refuse = always(conflict)
-			s := newStore(t, fake)
-			const budget = 2 * time.Second
-			ctx, cancel := context.WithTimeout(t.Context(), budget)
-			defer cancel()
-			began := time.Now()
-			_, err := s.Insert(ctx, someRecord(), at(0))
-			took := time.Since(began)
-			if !errors.Is(err, conflict) || ctx.Err() != nil {
-				t.Errorf("got %v with context %v; want the conflict, before the deadline", err, ctx.Err())
-			}
-			// It ends before the pause that would not fit, which is at most
-			// 500 ms.
-			if took >= budget || took < budget-500*time.Millisecond {
-				t.Errorf("it took %s of %s", took, budget)
-			}
-			if n := fake.count("PutItem"); n < 6 || n > 19 {
-				t.Errorf("%d attempts in %s", n, took)
-			}
-		})
-	})
-
-	t.Run("too long for the attempts", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			for _, want := range []int{20, 1, 3} {
+	for name, row := range map[string]struct {
+		attempts    int           // of the option; 0: its default
+		budget      time.Duration // until the deadline; 0: none
+		cancel      time.Duration // 0: never
+		least, most int           // attempts
+		from, to    time.Duration
+	}{
+		// It ends before the pause that would not fit, which is at most 500 ms.
+		"too long for the deadline": {budget: 2 * time.Second, least: 6, most: 19, from: 1500 * time.Millisecond, to: 2*time.Second - 1},
+		"too long for the attempts": {least: 20, most: 20, to: 7200 * time.Millisecond},
+		"before a distant deadline": {budget: 15 * time.Minute, least: 20, most: 20, to: 7200 * time.Millisecond},
+		"one attempt":               {attempts: 1, least: 1, most: 1},
+		"three attempts":            {attempts: 3, least: 3, most: 3, to: time.Second},
+		"cancelled during a pause":  {cancel: 100 * time.Millisecond, least: 2, most: 19, from: 100 * time.Millisecond, to: 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
 				fake.refuse = always(conflict)
-				s := newStore(t, fake, func(o *dynamostore.Options) {
-					if want != 20 { // the default
-						o.ConflictAttempts = want
-					}
-				})
-				began := time.Now()
-				ctx := context.WithoutCancel(t.Context())
-				if want == 20 { // a distant deadline changes nothing
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 15*time.Minute)
+				s := newStore(t, fake, func(o *dynamostore.Options) { o.ConflictAttempts = row.attempts })
+				ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+				defer cancel()
+				if row.budget > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.budget)
 					defer cancel()
 				}
+				if row.cancel > 0 {
+					time.AfterFunc(row.cancel, cancel)
+				}
+				began := time.Now()
 				_, err := s.Insert(ctx, someRecord(), at(0))
-				if !errors.Is(err, conflict) || fake.count("PutItem") != want {
-					t.Errorf("got %v after %d attempts, want the conflict after %d", err, fake.count("PutItem"), want)
+				if took := time.Since(began); took < row.from || took > row.to {
+					t.Errorf("it took %s, want %s to %s", took, row.from, row.to)
 				}
-				if took := time.Since(began); took > 7200*time.Millisecond {
-					t.Errorf("it took %s", took)
+				if cancelled := row.cancel > 0; !errors.Is(err, conflict) || errors.Is(err, context.Canceled) != cancelled || (ctx.Err() != nil) != cancelled {
+					t.Errorf("got %v with context %v; want the conflict, before the deadline", err, ctx.Err())
 				}
-			}
-		})
-	})
-
-	t.Run("handler not entered", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			fake := newFake()
-			fake.refuse = always(conflict)
-			guard, err := idempotent.New(newStore(t, fake))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err = idempotent.Do(ctx, guard, key, func(context.Context) (string, error) {
-				t.Error("the handler was entered")
-				return "", nil
+				if n := fake.count("PutItem"); n < row.least || n > row.most {
+					t.Errorf("%d attempts, want %d to %d", n, row.least, row.most)
+				}
 			})
-			if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, conflict) {
-				t.Errorf("got %v, want StoreError for the conflict", err)
-			}
 		})
-	})
-
-	t.Run("cancelled during a pause", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			fake := newFake()
-			fake.refuse = always(conflict)
-			ctx, cancel := context.WithCancel(t.Context())
-			began := time.Now()
-			time.AfterFunc(100*time.Millisecond, cancel)
-			_, err := newStore(t, fake).Insert(ctx, someRecord(), at(0))
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, conflict) {
-				t.Errorf("got %v, want both causes", err)
-			}
-			if took := time.Since(began); took != 100*time.Millisecond {
-				t.Errorf("it ended %s after the start, want the end of the context at 100ms", took)
-			}
-		})
-	})
+	}
 }
 
 // The store retries only conflicts: the client has retried other errors.
@@ -549,9 +488,7 @@ func TestConflictThenOwnWrite(t *testing.T) {
 			}
 			return nil
 		}
-		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		insert(t, s, r)
 		met, err := s.Insert(t.Context(), r, at(0))
 		if err != nil || met == nil || met.Version != r.Version {
 			t.Errorf("got %+v, %v, want our own record", met, err)

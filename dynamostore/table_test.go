@@ -60,32 +60,6 @@ func replica(region string) types.ReplicaDescription {
 	return types.ReplicaDescription{RegionName: aws.String(region), ReplicaStatus: "ACTIVE"}
 }
 
-func TestCheck_Passes(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*fakeDynamoDB){
-		"as designed":           func(*fakeDynamoDB) {},
-		"being updated":         func(f *fakeDynamoDB) { f.table.TableStatus = "UPDATING" },
-		"index being updated":   func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "UPDATING" },
-		"TTL being switched on": func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "ENABLING" },
-		"provisioned throughput": func(f *fakeDynamoDB) {
-			f.table.BillingModeSummary = &types.BillingModeSummary{BillingMode: "PROVISIONED"}
-		},
-		"global, one region only": func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fake := goodTable()
-			change(fake)
-			if err := newStore(t, fake).Check(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if fake.count("PutItem") != 1 || fake.count("Query") != 1 || len(fake.all()) != 0 {
-				t.Errorf("%d claims and %d queries, which left %v; want one of each, and nothing left", fake.count("PutItem"), fake.count("Query"), fake.all())
-			}
-		})
-	}
-}
-
 func global(f *fakeDynamoDB, consistency types.MultiRegionConsistency, regions ...string) {
 	f.table.GlobalTableVersion = aws.String("2019.11.21")
 	f.table.MultiRegionConsistency = consistency
@@ -94,61 +68,72 @@ func global(f *fakeDynamoDB, consistency types.MultiRegionConsistency, regions .
 	}
 }
 
-// FM49: one of the problems is replication to other regions.
-func TestCheck_SaysWhatIsWrong(t *testing.T) {
+// FM49: one of the problems is replication to other regions. There is one message for
+// each fact of a table, for both values of Options.Consistency.
+func TestCheck(t *testing.T) {
 	t.Parallel()
+	const gb = 1 << 30
+	hourly := func(o *dynamostore.Options) { o.ScanEvery = time.Hour }
+	off := &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
+	witness := func(f *fakeDynamoDB, status types.WitnessStatus) {
+		f.table.GlobalTableWitnesses = []types.GlobalTableWitnessDescription{{RegionName: aws.String("eu-west-2"), WitnessStatus: status}}
+	}
 	for _, tt := range []struct {
 		name   string
+		opts   func(*dynamostore.Options)
 		change func(*fakeDynamoDB)
 		want   []string // one string per problem, in order, with parts separated by "…"
 	}{
-		{"no table", func(f *fakeDynamoDB) { f.Client = dynamotest.New() }, []string{"does not exist…region…CreateTable"}},
-		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
-		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
-		{"another key", func(f *fakeDynamoDB) {
+		{"as designed", nil, func(*fakeDynamoDB) {}, nil},
+		{"being updated", nil, func(f *fakeDynamoDB) { f.table.TableStatus = "UPDATING" }, nil},
+		{"index being updated", nil, func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "UPDATING" }, nil},
+		{"TTL being switched on", nil, func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "ENABLING" }, nil},
+		{"provisioned throughput", nil, func(f *fakeDynamoDB) {
+			f.table.BillingModeSummary = &types.BillingModeSummary{BillingMode: "PROVISIONED"}
+		}, nil},
+		{"global, one region only", nil, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1") }, nil},
+		{"no table", nil, func(f *fakeDynamoDB) { f.Client = dynamotest.New() }, []string{"does not exist…region…CreateTable"}},
+		{"being created", nil, func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
+		{"its key is lost", nil, func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
+		{"another key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = []types.KeySchemaElement{hash("id")}
 			f.table.AttributeDefinitions = append(f.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String("id"), AttributeType: "S"})
 		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table"}},
-		{"a key of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)"}},
-		{"a sort key", func(f *fakeDynamoDB) {
+		{"a key of another type", nil, func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)"}},
+		{"a sort key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rat"))
 		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)"}},
-		{"TTL off", func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
-		{"TTL never switched on", func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
-		{"TTL being switched off", func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
-		{"TTL on another attribute", func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and must be on "ttl"`}},
-		{"no index", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…INCLUDE (st, dt, lease)`}},
-		{"index with other keys", func(f *fakeDynamoDB) {
+		{"TTL off", nil, func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
+		{"TTL never switched on", nil, func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
+		{"TTL being switched off", nil, func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
+		{"TTL on another attribute", nil, func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and must be on "ttl"`}},
+		{"no index", nil, func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…INCLUDE (st, dt, lease)`}},
+		{"index with other keys", nil, func(f *fakeDynamoDB) {
 			f.table.GlobalSecondaryIndexes[1].KeySchema = []types.KeySchemaElement{hash("rk")}
 		}, []string{`index "recovery" is rk (HASH, S) and must be rk (HASH, S), rat (RANGE, N)`}},
-		{"index keys of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and must be rk (HASH, S), rat (RANGE, N)"}},
-		{"index with projection ALL", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"must project its keys and st, dt, lease…with more, writes cost more…INCLUDE (st, dt, lease)"}},
-		{"index with projection KEYS_ONLY", func(f *fakeDynamoDB) {
+		{"index keys of another type", nil, func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and must be rk (HASH, S), rat (RANGE, N)"}},
+		{"index with projection ALL", nil, func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"must project its keys and st, dt, lease…with more, writes cost more…INCLUDE (st, dt, lease)"}},
+		{"index with projection KEYS_ONLY", nil, func(f *fakeDynamoDB) {
 			f.table.GlobalSecondaryIndexes[1].Projection = &types.Projection{ProjectionType: "KEYS_ONLY"}
 		}, []string{"must project its keys and st, dt, lease…with less, reconciliation cannot list records"}},
-		{"index with another attribute", func(f *fakeDynamoDB) {
+		{"index with another attribute", nil, func(f *fakeDynamoDB) {
 			f.table.GlobalSecondaryIndexes[1].Projection.NonKeyAttributes = []string{"st", "dt", "lease", "res"}
 		}, []string{"must project its keys and st, dt, lease"}},
-		{"index without a projection", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"must project its keys"}},
-		{"index not ready", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
-		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region…strong consistency"}},
-		{"MREC by default", func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
-		{"MREC, own region unknown", func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
-		{"MREC of 2017", func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
-		{"MRSC", func(f *fakeDynamoDB) {
+		{"index without a projection", nil, func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"must project its keys"}},
+		{"index not ready", nil, func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
+		{"MREC", nil, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region…strong consistency"}},
+		{"MREC by default", nil, func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
+		{"MREC, own region unknown", nil, func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
+		{"MREC of 2017", nil, func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
+		{"MRSC", nil, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "us-east-1", "us-west-2")
 			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
 		}, []string{"MRSC…Options.Consistency is not set…transactions fail…ONCE_CONSISTENCY=strong"}},
-		{"the claim denied", func(f *fakeDynamoDB) { f.refuse = deny("PutItem") }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
-		{"the claim throttled", func(f *fakeDynamoDB) {
-			f.refuse = func(called string, _ int) error {
-				if called == "PutItem" {
-					return &types.ProvisionedThroughputExceededException{}
-				}
-				return nil
-			}
+		{"the claim denied", nil, func(f *fakeDynamoDB) { f.refuse = refusing("PutItem", errDenied) }, []string{"a claim was denied (a viewer may not write, a function must)…allow dynamodb:PutItem"}},
+		{"the claim throttled", nil, func(f *fakeDynamoDB) {
+			f.refuse = refusing("PutItem", &types.ProvisionedThroughputExceededException{})
 		}, []string{"a claim failed: …ProvisionedThroughputExceeded"}},
-		{"conditions ignored", func(f *fakeDynamoDB) {
+		{"conditions ignored", nil, func(f *fakeDynamoDB) {
 			f.Client = dynamotest.Intercept(f.Client, func(ctx context.Context, c *dynamotest.Call) {
 				if in, ok := c.In.(*dynamodb.PutItemInput); ok {
 					c.In = &dynamodb.PutItemInput{TableName: in.TableName, Item: in.Item}
@@ -156,47 +141,90 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 				c.Do(ctx)
 			})
 		}, []string{"a claim failed: it was written although its condition is false"}},
-		{"the list denied", func(f *fakeDynamoDB) { f.refuse = deny("Query") }, []string{`a query of the index "recovery" failed: …allow dynamodb:Query`}},
-		{"all denied", func(f *fakeDynamoDB) {
+		{"the list denied", nil, func(f *fakeDynamoDB) { f.refuse = refusing("Query", errDenied) }, []string{`a query of the index "recovery" failed: …allow dynamodb:Query`}},
+		{"all denied", nil, func(f *fakeDynamoDB) {
 			f.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: "AccessDeniedException"} }
 		}, []string{"dynamodb:DescribeTable", "dynamodb:PutItem", "dynamodb:Query"}},
-		{"DescribeTable denied", func(f *fakeDynamoDB) { f.refuse = deny("DescribeTable") }, []string{"allow dynamodb:DescribeTable"}},
-		{"DescribeTimeToLive denied, and no index", func(f *fakeDynamoDB) {
-			f.refuse = deny("DescribeTimeToLive")
+		{"DescribeTable denied", nil, func(f *fakeDynamoDB) { f.refuse = refusing("DescribeTable", errDenied) }, []string{"allow dynamodb:DescribeTable"}},
+		{"DescribeTimeToLive denied, and no index", nil, func(f *fakeDynamoDB) {
+			f.refuse = refusing("DescribeTimeToLive", errDenied)
 			f.table.GlobalSecondaryIndexes = nil
 		}, []string{"no index", "allow dynamodb:DescribeTimeToLive"}},
-		{"everything", func(f *fakeDynamoDB) {
+		{"everything", nil, func(f *fakeDynamoDB) {
 			global(f, "EVENTUAL", "us-east-1")
 			f.table.TableStatus = "ARCHIVED"
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rk"))
 			f.table.GlobalSecondaryIndexes[1] = types.GlobalSecondaryIndexDescription{IndexName: aws.String("recovery"), IndexStatus: "DELETING"}
 			f.ttl = &types.TimeToLiveDescription{}
 		}, []string{"ARCHIVED", "rk (RANGE, S)", "the key of its index", "must project its keys", "DELETING", "MREC", "time to live"}},
+		// A table whose scans would read many large results, unless no scan reads them.
+		{"large results", hourly, large(100*gb, 1_000_000), []string{"104 KB on average…reads 100 GB (13107200 read units)…ChunkTable…ScanEvery"}},
+		{"one GB", hourly, large(gb, gb/4096), []string{"4 KB on average"}},
+		{"less than one GB", hourly, large(gb-1, 10), nil},
+		{"records alone", hourly, large(100*gb, 100*gb/4095), nil},
+		{"a scan a day", nil, large(24*gb-1, 10), nil},
+		{"no scan", func(o *dynamostore.Options) { o.ScanEvery = -1 }, large(100*gb, 1000), nil},
+		{"three replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-central-1", "eu-west-1", "eu-west-3"); f.ttl = off }, nil},
+		{"own region not listed", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = nil }, nil},
+		{"two and a witness", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "ACTIVE"); f.ttl = off }, nil},
+		{"time to live not supported", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.refuse = refusing("DescribeTimeToLive", validation("not supported"))
+		}, nil},
+		{"time to live denied", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.refuse = refusing("DescribeTimeToLive", errDenied)
+		}, []string{"allow dynamodb:DescribeTimeToLive"}},
+		{"one region", strong, func(*fakeDynamoDB) {}, []string{"Options.Consistency is strong, and it is a table in one region; create a table with strong consistency"}},
+		{"MREC", strong, func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-west-1") }, []string{"Options.Consistency is strong…MREC…eu-west-1:…in two regions…create another table"}},
+		{"MREC of 2017", strong, func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"Options.Consistency is strong…MREC…other regions"}},
+		{"time to live on", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3") }, []string{`time to live is on for attribute "ttl"…switch it off`}},
+		{"too few replicas", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); f.ttl = off }, []string{"it has 2 replicas and 0 witnesses"}},
+		{"replica being created", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[1].ReplicaStatus = off, "CREATING"
+		}, []string{"replica in eu-west-3 is being created"}},
+		{"replica gone", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[0].ReplicaStatus = off, "REGION_DISABLED"
+		}, []string{"replica in eu-west-1 is REGION_DISABLED"}},
+		{"witness being deleted", strong, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1"); witness(f, "DELETING"); f.ttl = off }, []string{"witness in eu-west-2 is DELETING"}},
+		{"scans off", func(o *dynamostore.Options) { strong(o); o.ScanEvery = -1 }, func(f *fakeDynamoDB) { global(f, "STRONG", "eu-west-1", "eu-west-3"); f.ttl = off }, []string{"scans are off…expired items stay"}},
+		{"much that is not of the store", func(o *dynamostore.Options) { strong(o); o.Prefix = "ONCE#"; o.ScanEvery = time.Hour }, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.TableSizeBytes = off, aws.Int64(4<<30)
+		}, []string{"reads all 4 GB…expired records then stay for longer"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			fake := goodTable()
 			tt.change(fake)
-			err := newStore(t, fake).Check(t.Context())
-			var schema *dynamostore.SchemaError
-			if !errors.As(err, &schema) || schema.Table != tableName {
-				t.Fatalf("got %v, want a SchemaError", err)
-			}
-			if len(schema.Problems) != len(tt.want) {
-				t.Fatalf("%d problems, want %d: %v", len(schema.Problems), len(tt.want), err)
-			}
-			for i, problem := range schema.Problems {
-				if !containsInOrder(problem.Error(), strings.Split(tt.want[i], "…")) {
-					t.Errorf("problem %q; want %q", problem, tt.want[i])
-				}
-				if !strings.Contains(err.Error(), "\n  - "+problem.Error()) {
-					t.Errorf("%q does not contain %q", err, problem)
-				}
-			}
-			if !strings.HasPrefix(err.Error(), `dynamostore: table "once" cannot be used as a store:`) {
-				t.Errorf("%q begins differently", err)
+			wantProblems(t, newStore(t, fake, tt.opts).Check(t.Context()), tt.want)
+			if tt.want == nil && (fake.count("PutItem") != 1 || fake.count("Query") != 1 || len(fake.all()) != 0) {
+				t.Errorf("%d claims and %d queries, which left %v; want one of each, and nothing left", fake.count("PutItem"), fake.count("Query"), fake.all())
 			}
 		})
+	}
+}
+
+// wantProblems checks the problems of one table: a string for each, with parts
+// separated by "…".
+func wantProblems(t *testing.T, err error, want []string) {
+	t.Helper()
+	var schema *dynamostore.SchemaError
+	if len(want) == 0 && err == nil {
+		return
+	}
+	if !errors.As(err, &schema) || len(schema.Problems) != len(want) || !strings.HasPrefix(err.Error(), `dynamostore: table "`+schema.Table+`" cannot be used as a store:`) {
+		t.Fatalf("got %v, want %d problems", err, len(want))
+	}
+	for i, problem := range schema.Problems {
+		if !containsInOrder(problem.Error(), strings.Split(want[i], "…")) || !strings.Contains(err.Error(), "\n  - "+problem.Error()) {
+			t.Errorf("problem %q; want %q, in %v", problem, want[i], err)
+		}
+	}
+	if missing := (*types.ResourceNotFoundException)(nil); strings.Contains(want[0], "does not exist") && !errors.As(err, &missing) {
+		t.Errorf("%v does not wrap its cause", err)
 	}
 }
 
@@ -209,23 +237,6 @@ func containsInOrder(text string, parts []string) bool {
 		text = text[i+len(part):]
 	}
 	return true
-}
-
-func deny(operation string) func(string, int) error {
-	return func(called string, _ int) error {
-		if called == operation {
-			return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
-		}
-		return nil
-	}
-}
-
-func TestCheck_KeepsTheCause(t *testing.T) {
-	t.Parallel()
-	err := newStore(t, withoutTables()).Check(t.Context())
-	if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
-		t.Errorf("%v does not wrap ResourceNotFoundException", err)
-	}
 }
 
 func TestCheck_EmptyReply(t *testing.T) {
@@ -298,6 +309,9 @@ func TestCreateTable(t *testing.T) {
 		if took := slow.age(); took < 11*time.Second || took > 13*time.Second {
 			t.Errorf("it returned %s after the creation, want soon after 11s", took)
 		}
+		if inputs := sent[dynamodb.CreateTableInput](slow.fakeDynamoDB); len(inputs) != 1 || inputs[0].BillingMode != types.BillingModePayPerRequest {
+			t.Errorf("got %+v, want a table that is billed per request", inputs)
+		}
 		// A second call changes nothing.
 		creations, updates := slow.count("CreateTable"), slow.count("UpdateTimeToLive")
 		if err := s.CreateTable(t.Context()); err != nil {
@@ -307,17 +321,6 @@ func TestCreateTable(t *testing.T) {
 			t.Error("an existing table was changed")
 		}
 	})
-}
-
-func TestCreateTable_IsBilledPerRequest(t *testing.T) {
-	t.Parallel()
-	fake := withoutTables()
-	if err := newStore(t, fake).CreateTable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if inputs := sent[dynamodb.CreateTableInput](fake); len(inputs) != 1 || inputs[0].BillingMode != types.BillingModePayPerRequest {
-		t.Errorf("got %+v", inputs)
-	}
 }
 
 // Eight processes at once: one creates, and all return when the table is complete.
@@ -417,63 +420,46 @@ func TestCreateTable_TimeToLiveSwitchedOnByAnother(t *testing.T) {
 
 func TestCreateTable_Denied(t *testing.T) {
 	t.Parallel()
-	for _, operation := range []string{"DescribeTable", "CreateTable", "UpdateTimeToLive", "DescribeTimeToLive"} {
-		t.Run(operation, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				fake := withoutTables()
-				fake.refuse = deny(operation)
-				err := newStore(t, fake).CreateTable(t.Context())
-				if err == nil || !strings.HasPrefix(err.Error(), "dynamostore: ") || !strings.Contains(err.Error(), "allow dynamodb:"+operation) {
-					t.Errorf("got %v", err)
-				}
-			})
+	for call, refuse := range map[string]func(string, int) error{
+		"DescribeTable":      refusing("DescribeTable", errDenied),
+		"a later one":        refusing("DescribeTable", errDenied, 2, 3, 4),
+		"CreateTable":        refusing("CreateTable", errDenied),
+		"UpdateTimeToLive":   refusing("UpdateTimeToLive", errDenied),
+		"DescribeTimeToLive": refusing("DescribeTimeToLive", errDenied),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := withoutTables()
+			fake.refuse = refuse
+			operation := call
+			if call == "a later one" {
+				operation = "DescribeTable"
+			}
+			err := newStore(t, fake).CreateTable(t.Context())
+			if err == nil || !strings.HasPrefix(err.Error(), "dynamostore: ") || !strings.Contains(err.Error(), "allow dynamodb:"+operation) {
+				t.Errorf("%s: got %v", call, err)
+			}
 		})
 	}
 }
 
-func TestCreateTable_DeniedWhileWaiting(t *testing.T) {
-	t.Parallel()
-	fake := withoutTables()
-	fake.refuse = func(operation string, n int) error {
-		if operation == "DescribeTable" && n > 1 {
-			return deny(operation)(operation, n)
-		}
-		return nil
-	}
-	if err := newStore(t, fake).CreateTable(t.Context()); err == nil || !strings.Contains(err.Error(), "allow dynamodb:DescribeTable") {
-		t.Errorf("got %v", err)
-	}
-}
-
+// It ends with the context, or after three minutes, with the cause of the wait.
 func TestCreateTable_Ends(t *testing.T) {
 	t.Parallel()
-	t.Run("with the context", func(t *testing.T) {
-		t.Parallel()
+	for budget, slow := range map[time.Duration]*slowDynamoDB{30 * time.Second: slow(0, time.Hour), 3 * time.Minute: slow(time.Hour, 0)} {
 		synctest.Test(t, func(t *testing.T) {
-			slow := slow(0, time.Hour)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := t.Context(), func() {}
+			if budget < time.Minute {
+				ctx, cancel = context.WithTimeout(ctx, budget)
+			}
 			defer cancel()
 			err := newStore(t, slow).CreateTable(ctx)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "CREATING") {
-				t.Errorf("got %v, want the cause of the wait and the context's error", err)
-			}
-			if took := slow.age(); took > 30*time.Second {
-				t.Errorf("it took %s", took)
-			}
-		})
-	})
-	t.Run("after three minutes", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			slow := slow(time.Hour, 0)
-			err := newStore(t, slow).CreateTable(t.Context())
-			if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
+			missing := (*types.ResourceNotFoundException)(nil)
+			if byContext := errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "CREATING"); byContext != (budget < time.Minute) || !byContext && !errors.As(err, &missing) {
 				t.Errorf("got %v, want the cause of the wait", err)
 			}
-			if took := slow.age(); took > 3*time.Minute || took < 3*time.Minute-2*time.Second {
-				t.Errorf("it took %s", took)
+			if took := slow.age(); took > budget || took < budget-2*time.Second {
+				t.Errorf("it took %s, want %s", took, budget)
 			}
 		})
-	})
+	}
 }

@@ -248,32 +248,43 @@ func TestTransact_DefiniteRefusals(t *testing.T) {
 }
 
 // If an answer is not a refusal by DynamoDB, the outcome stays unknown, after any
-// number of tries.
+// number of tries. The error has the try without an answer, and how the last try ended if
+// that was another way.
 func TestTransact_Doubt(t *testing.T) {
 	t.Parallel()
+	const last = "; the last try ended with: "
+	progress := refuse("TransactionInProgressException", "")
 	for name, c := range map[string]struct {
-		answer func(*http.Request) (*http.Response, error)
-		sent   int
+		first, then func(*http.Request) (*http.Response, error) // nil: as the first
+		sent        int
+		says        string
 	}{
-		"every reply lost":           {lose, 6},
-		"every try hangs":            {hang, 6},
-		"error 500":                  {answer(500, `{}`), 6},
-		"error 503":                  {answer(503, `<html>`), 6},
-		"a reply cut off":            {cutOff, 1},
-		"another request's":          {refuse("IdempotentParameterMismatchException", ""), 1},
-		"the same token in progress": {refuse("TransactionInProgressException", ""), 20},
-		"a time-out at a proxy":      {answer(408, `{"__type":"Timeout"}`), 1},
-		"a proxy's refusal":          {answer(403, `<html>no</html>`), 1},
-		"a refusal without a code":   {answer(403, `{}`), 1},
-		"a request timed out":        {refuse("RequestTimeout", ""), 6},
-		"a request timed out, too":   {refuse("RequestTimeoutException", ""), 6},
+		"every reply lost":         {lose, nil, 6, "after 6 tries: "},
+		"every try hangs":          {hang, nil, 6, "after 6 tries: "},
+		"error 500":                {answer(500, `{}`), nil, 6, "after 6 tries: "},
+		"error 503":                {answer(503, `<html>`), nil, 6, "after 6 tries: "},
+		"a reply cut off":          {cutOff, nil, 1, "was applied: "},
+		"another request's":        {refuse("IdempotentParameterMismatchException", ""), nil, 1, "was applied: IdempotentParameterMismatchException: no"},
+		"in progress":              {progress, nil, 20, "after 20 tries: TransactionInProgressException: no"},
+		"a refusal at last":        {progress, refuse("ValidationException", ""), 2, "after 2 tries: TransactionInProgressException: no" + last + "ValidationException: no; "},
+		"a time-out at a proxy":    {answer(408, `{"__type":"Timeout"}`), nil, 1, "was applied: "},
+		"a proxy's refusal":        {answer(403, `<html>no</html>`), nil, 1, "was applied: "},
+		"a refusal without a code": {answer(403, `{}`), nil, 1, "was applied: "},
+		"a request timed out":      {refuse("RequestTimeout", ""), nil, 6, "after 6 tries: "},
+		"a request timed out, too": {refuse("RequestTimeoutException", ""), nil, 6, "after 6 tries: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){c.answer}}
+				w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){c.first}}
+				if c.then != nil {
+					w.answers = append(w.answers, c.then)
+				}
 				_, err := transactOver(t.Context(), w)
 				if err == nil || errors.Is(err, driver.ErrNotApplied) || w.sent != c.sent || !strings.Contains(err.Error(), "not known whether") {
-					t.Errorf("got %v after %d requests, want an unknown outcome after %d", err, w.sent, c.sent)
+					t.Fatalf("got %v after %d requests, want an unknown outcome after %d", err, w.sent, c.sent)
+				}
+				if !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), last) != strings.Contains(c.says, last) {
+					t.Errorf("got %v, want %q", err, c.says)
 				}
 			})
 		})
@@ -308,36 +319,34 @@ func TestTransact_RetryAfterALostReply(t *testing.T) {
 // A request that was never sent was not applied.
 func TestTransact_NeverSent(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testNeverSent)
-}
-
-func testNeverSent(t *testing.T) {
-	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){accept}}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := transactOver(ended, w); !errors.Is(err, driver.ErrNotApplied) || !errors.Is(err, context.Canceled) {
-		t.Errorf("the context had ended: %v", err)
-	}
-	for name, optFn := range map[string]func(*dynamodb.Options){
-		"no credentials": func(o *dynamodb.Options) {
-			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-				return aws.Credentials{}, errors.New("no credentials")
-			})
-		},
-		"no region": func(o *dynamodb.Options) { o.Region = "" },
-	} {
-		if _, err := transactOver(t.Context(), w, optFn); !errors.Is(err, driver.ErrNotApplied) {
-			t.Errorf("%s: %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){accept}}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := transactOver(ended, w); !errors.Is(err, driver.ErrNotApplied) || !errors.Is(err, context.Canceled) {
+			t.Errorf("the context had ended: %v", err)
 		}
-	}
-	s := &Store{table: "once", layout: plain, client: NewClient(aws.Config{HTTPClient: w, Region: "eu-central-1"})}
-	r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
-	if _, err := s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{Key: item{"id": text("o-1")}}}})(t.Context(), r, driver.Version{}); !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "TableName") {
-		t.Errorf("an item without its table: %v", err)
-	}
-	if w.sent != 0 {
-		t.Errorf("%d requests were sent", w.sent)
-	}
+		for name, optFn := range map[string]func(*dynamodb.Options){
+			"no credentials": func(o *dynamodb.Options) {
+				o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+					return aws.Credentials{}, errors.New("no credentials")
+				})
+			},
+			"no region": func(o *dynamodb.Options) { o.Region = "" },
+		} {
+			if _, err := transactOver(t.Context(), w, optFn); !errors.Is(err, driver.ErrNotApplied) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		s := &Store{table: "once", layout: plain, client: NewClient(aws.Config{HTTPClient: w, Region: "eu-central-1"})}
+		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
+		if _, err := s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{Key: item{"id": text("o-1")}}}})(t.Context(), r, driver.Version{}); !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "TableName") {
+			t.Errorf("an item without its table: %v", err)
+		}
+		if w.sent != 0 {
+			t.Errorf("%d requests were sent", w.sent)
+		}
+	})
 }
 
 // The context ends between two tries, or during one.
@@ -490,30 +499,5 @@ func TestIsRefusal_WithoutAStatus(t *testing.T) {
 		if got := isRefusal(&smithy.GenericAPIError{Code: "ValidationException", Fault: fault}); got != want {
 			t.Errorf("a fault of the %s: got %t, want %t", fault, got, want)
 		}
-	}
-}
-
-// The error of an unknown outcome has the try without an answer, and how the last
-// try ended if that was another way.
-func TestTransact_TextOfDoubt(t *testing.T) {
-	t.Parallel()
-	const last = "; the last try ended with: "
-	for name, c := range map[string]struct {
-		answers []func(*http.Request) (*http.Response, error)
-		says    string
-	}{
-		"the same every time": {[]func(*http.Request) (*http.Response, error){refuse("TransactionInProgressException", "")},
-			"after 20 tries: TransactionInProgressException: no"},
-		"a refusal at last": {[]func(*http.Request) (*http.Response, error){refuse("TransactionInProgressException", ""), refuse("ValidationException", "")},
-			"after 2 tries: TransactionInProgressException: no" + last + "ValidationException: no; "},
-		"a single try": {[]func(*http.Request) (*http.Response, error){refuse("IdempotentParameterMismatchException", "")},
-			"whether the transaction was applied: IdempotentParameterMismatchException: no"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			_, err := transactOver(t.Context(), &lossyWire{answers: c.answers})
-			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), last) != strings.Contains(c.says, last) {
-				t.Errorf("%s: got %v, want %q", name, err, c.says)
-			}
-		})
 	}
 }

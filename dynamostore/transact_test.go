@@ -37,6 +37,16 @@ func commits(t *testing.T, client dynamostore.Client, key idempotent.Key, h func
 	return idempotent.Do(ctx, g, key, h)
 }
 
+// commit returns the error of a Commit of these items.
+func commit(t *testing.T, client dynamostore.Client, key idempotent.Key, items ...types.TransactWriteItem) (err error) {
+	t.Helper()
+	commits(t, client, key, func(ctx context.Context) (string, error) {
+		err = dynamostore.Commit(ctx, "done", items...)
+		return "", err
+	})
+	return err
+}
+
 func aKey() idempotent.Key {
 	r := someRecord()
 	return idempotent.Key{Operation: "charge", Scope: "tenant", ID: string(r.ID), Fingerprint: r.Fingerprint}
@@ -84,9 +94,7 @@ func TestWhoRefused(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	fake.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("orders"), Item: order("o-2").Put.Item})
-	_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-		return "", dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
-	})
+	err := commit(t, fake, aKey(), order("o-1"), order("o-2"))
 	var refused *dynamostore.ConditionError
 	if !errors.As(err, &refused) || refused.Index != 1 || refused.Table != "orders" || pkOf(refused.Item) != "o-2" {
 		t.Fatalf("got %+v", err)
@@ -182,17 +190,8 @@ func TestTransact_Refusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
-				fake.refuse = func(operation string, n int) error {
-					if operation == "TransactWriteItems" {
-						return c.err
-					}
-					return nil
-				}
-				var got error
-				commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-					got = dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
-					return "", got
-				})
+				fake.refuse = refusing("TransactWriteItems", c.err)
+				got := commit(t, fake, aKey(), order("o-1"), order("o-2"))
 				if n := fake.count("TransactWriteItems"); n != c.tries {
 					t.Errorf("%d tries, want %d", n, c.tries)
 				}
@@ -254,57 +253,26 @@ func TestTransact_SameItemTwice(t *testing.T) {
 		{[]types.TransactWriteItem{order("o-1"), order("o-1"), other, {}}, `the tables: "once" (the record), "orders" (item 0, item 1), "invoices" (item 2), "" (item 3)`},
 	} {
 		fake := newFake()
-		fake.refuse = func(operation string, n int) error {
-			if operation == "TransactWriteItems" {
-				return validation("Transaction request cannot include multiple operations on one item")
-			}
-			return nil
+		fake.refuse = refusing("TransactWriteItems", validation("Transaction request cannot include multiple operations on one item"))
+		if err := commit(t, fake, recordKey, c.items...); !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("the error is %v, want %s", err, c.says)
 		}
-		commits(t, fake, recordKey, func(ctx context.Context) (string, error) {
-			err := dynamostore.Commit(ctx, "done", c.items...)
-			if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("the error is %v, want %s", err, c.says)
-			}
-			return "", err
-		})
 	}
 }
 
 // DynamoDB quotes some of the values that it refuses. The error text does not
-// contain them.
+// contain them, whatever the kind of the item.
 func TestTransact_TextHoldsNoValues(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	fake.refuse = func(operation string, n int) error {
-		if operation == "TransactWriteItems" {
-			return validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10; BINARY; 31337")
-		}
-		return nil
-	}
-	commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-		err := dynamostore.Commit(ctx, "done", types.TransactWriteItem{Update: &types.Update{
-			TableName: aws.String("orders"), Key: item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}},
-			ExpressionAttributeValues: item{":v": &types.AttributeValueMemberM{Value: item{
-				"list": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: "SECRET-VALUE"}}},
-				"set":  &types.AttributeValueMemberSS{Value: []string{"SECRET", "4242-SECRET"}},
-				"nums": &types.AttributeValueMemberNS{Value: []string{"4242"}},
-				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("BINARY")}},
-				"n":    &types.AttributeValueMemberN{Value: "10"},
-				"long": &types.AttributeValueMemberN{Value: "31337"},
-			}}},
-		}})
-		if text := err.Error(); strings.Contains(text, "SECRET") || strings.Contains(text, "4242") || !strings.Contains(text, "Input collection […, …] contains duplicates; …; …; 10; …; …") {
-			t.Errorf("it says %s", text)
-		}
-		return "", err
-	})
-}
-
-// The values in the expressions of every kind of item are not in the text either.
-func TestTransact_TextHoldsNoExpressionValues(t *testing.T) {
-	t.Parallel()
-	key, values := item{"pk": aVersion()}, item{":v": &types.AttributeValueMemberS{Value: "SECRET"}}
-	table := aws.String("orders")
+	key, table := item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}}, aws.String("orders")
+	values := item{":v": &types.AttributeValueMemberM{Value: item{
+		"list": &types.AttributeValueMemberL{Value: []types.AttributeValue{text("SECRET-VALUE")}},
+		"set":  &types.AttributeValueMemberSS{Value: []string{"SECRET", "4242-SECRET"}},
+		"nums": &types.AttributeValueMemberNS{Value: []string{"4242"}},
+		"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("BINARY")}},
+		"n":    number(10),
+		"long": number(31337),
+	}}}
 	for name, it := range map[string]types.TransactWriteItem{
 		"put":    {Put: &types.Put{TableName: table, Item: key, ExpressionAttributeValues: values}},
 		"update": {Update: &types.Update{TableName: table, Key: key, ExpressionAttributeValues: values}},
@@ -312,21 +280,12 @@ func TestTransact_TextHoldsNoExpressionValues(t *testing.T) {
 		"check":  {ConditionCheck: &types.ConditionCheck{TableName: table, Key: key, ExpressionAttributeValues: values}},
 	} {
 		fake := newFake()
-		fake.refuse = func(operation string, n int) error {
-			if operation == "TransactWriteItems" {
-				return validation("the value SECRET is invalid")
-			}
-			return nil
+		fake.refuse = refusing("TransactWriteItems", validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10; BINARY; 31337"))
+		err := commit(t, fake, aKey(), it)
+		if text := err.Error(); !errors.Is(err, idempotent.ErrNotApplied) || strings.Contains(text, "SECRET") || strings.Contains(text, "4242") ||
+			!strings.Contains(text, "Input collection […, …] contains duplicates; …; …; 10; …; …") {
+			t.Errorf("%s: it says %s", name, text)
 		}
-		synctest.Test(t, func(t *testing.T) {
-			commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-				err := dynamostore.Commit(ctx, "done", it)
-				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "the value … is invalid") || strings.Contains(err.Error(), "SECRET") {
-					t.Errorf("%s: the error is %v", name, err)
-				}
-				return "", err
-			})
-		})
 	}
 }
 
@@ -338,9 +297,7 @@ func TestNoRecordIsVerified(t *testing.T) {
 	fake.forgetful = true
 	s := newStore(t, fake)
 	r := fullRecord()
-	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
+	insert(t, s, r)
 	next := r
 	next.Version = newVersion()
 	if met, err := s.Replace(t.Context(), next, newVersion()); err != nil || met == nil || met.Version != r.Version {
@@ -353,24 +310,14 @@ func TestNoRecordIsVerified(t *testing.T) {
 		"Replace": func() (*driver.Record, error) { return s.Replace(t.Context(), next, newVersion()) },
 		"Delete":  func() (*driver.Record, error) { return s.Delete(t.Context(), r.ID, newVersion()) },
 	} {
-		fake.refuse = func(operation string, n int) error {
-			if operation == "GetItem" {
-				return validation("no")
-			}
-			return nil
-		}
+		fake.refuse = refusing("GetItem", validation("no"))
 		if met, err := call(); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%s, and the read fails: got %+v, %v", what, met, err)
 		}
 		fake.refuse = nil
 	}
 	// A refusal although the record has the expected version is a contradiction.
-	fake.refuse = func(operation string, n int) error {
-		if operation == "PutItem" {
-			return &types.ConditionalCheckFailedException{}
-		}
-		return nil
-	}
+	fake.refuse = refusing("PutItem", &types.ConditionalCheckFailedException{})
 	if met, err := s.Replace(t.Context(), next, r.Version); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") {
 		t.Errorf("got %+v, %v", met, err)
 	}
@@ -425,9 +372,7 @@ func TestTransact_Limits(t *testing.T) {
 		"a check":                  {[]types.TransactWriteItem{{ConditionCheck: &types.ConditionCheck{Key: key}}}, false},
 	} {
 		fake := newFake()
-		_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-			return "done", dynamostore.Commit(ctx, "done", c.items...)
-		})
+		err := commit(t, fake, aKey(), c.items...)
 		switch {
 		case c.fits && err != nil:
 			t.Errorf("%s: %v", name, err)

@@ -56,11 +56,7 @@ func TestWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{answers: row.answers}
-				var fns []func(*idempotencyclient.Options)
-				if row.option != nil {
-					fns = append(fns, row.option)
-				}
-				code, _, err := send(t, newTransport(t, s, fns...))
+				code, _, err := send(t, newTransport(t, s, row.option))
 				if want := max(201, row.status); code != want || err != nil {
 					t.Errorf("got %d, %v, want %d", code, err, want)
 				}
@@ -355,26 +351,6 @@ func TestResponseBody_Slow(t *testing.T) {
 			synctest.Wait()
 			if !ended || closed.n != 1 {
 				t.Errorf("limit %d: after Close: context ended %t, body closed %d times", row.limit, ended, closed.n)
-			}
-		})
-	}
-}
-
-// The bodies of answers that are repeated or refused are closed.
-func TestResponseBody_IsClosed(t *testing.T) {
-	t.Parallel()
-	for _, code := range []int{503, 302} {
-		synctest.Test(t, func(t *testing.T) {
-			closed := &closes{ReadCloser: http.NoBody}
-			s := &server{answers: []answer{func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: code, Header: http.Header{}, Body: closed}, nil
-			}}}
-			resp, err := newTransport(t, s).RoundTrip(newRequest(t, t.Context(), http.MethodPost, api, ""))
-			if err == nil {
-				resp.Body.Close()
-			}
-			if closed.n != 1 {
-				t.Errorf("the body of a %d was closed %d times", code, closed.n)
 			}
 		})
 	}

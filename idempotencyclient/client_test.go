@@ -31,6 +31,7 @@ type received struct {
 	at                     time.Time
 	header                 http.Header
 	context                context.Context
+	answer                 *closes // the body of the answer, if there is one
 }
 
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -48,10 +49,17 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if len(s.answers) > 0 {
 		play, s.answers = s.answers[0], s.answers[1:]
 	}
-	return play(r)
+	resp, err := play(r)
+	if resp != nil {
+		got.answer = &closes{ReadCloser: resp.Body}
+		resp.Body = got.answer
+		s.got[len(s.got)-1] = got
+	}
+	return resp, err
 }
 
-// keys fails t unless all requests had one key, which it returns.
+// sameKey fails t unless all requests had one key, which it returns, and all bodies of
+// answers are closed.
 func (s *server) sameKey(t *testing.T) string {
 	t.Helper()
 	if len(s.got) == 0 || s.got[0].key == "" {
@@ -60,6 +68,9 @@ func (s *server) sameKey(t *testing.T) string {
 	for _, r := range s.got {
 		if r.key != s.got[0].key {
 			t.Errorf("two keys: %s, %s", s.got[0].key, r.key)
+		}
+		if r.answer != nil && r.answer.n != 1 {
+			t.Errorf("the body of an answer was closed %d times", r.answer.n)
 		}
 	}
 	return s.got[0].key
@@ -102,9 +113,14 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // newTransport returns a Transport without jitter for the server.
 func newTransport(t *testing.T, s http.RoundTripper, optFns ...func(*idempotencyclient.Options)) *idempotencyclient.Transport {
 	t.Helper()
-	transport, err := idempotencyclient.New(append([]func(*idempotencyclient.Options){func(o *idempotencyclient.Options) {
+	transport, err := idempotencyclient.New(func(o *idempotencyclient.Options) {
 		o.Hosts, o.Base, o.Jitter = []string{"api.example.com"}, s, -1
-	}}, optFns...)...)
+		for _, f := range optFns {
+			if f != nil {
+				f(o)
+			}
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

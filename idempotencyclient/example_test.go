@@ -128,20 +128,3 @@ func charge(ctx context.Context, server *httptest.Server, dir string) error {
 	}
 	return resp.Body.Close()
 }
-
-func ExampleTransport_Forget() {
-	dir, err := os.MkdirTemp("", "pending")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	transport, err := idempotencyclient.New(func(o *idempotencyclient.Options) {
-		o.Hosts, o.PendingDir = []string{"api.example.com"}, dir
-	})
-	if err != nil {
-		panic(err)
-	}
-	// The outcome of the request is recorded, and no process will send it again.
-	fmt.Println(transport.Forget("charge order 17"))
-	// Output: <nil>
-}

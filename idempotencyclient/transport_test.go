@@ -3,6 +3,7 @@
 package idempotencyclient_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -35,11 +36,13 @@ func TestKey(t *testing.T) {
 	for name, row := range map[string]struct {
 		method string // default: POST
 		own    string
+		header string // default: Idempotency-Key
 		option func(*idempotencyclient.Options)
 		want   string // a regular expression of the whole value
 		err    string
 	}{
 		"POST":                      {want: `"` + uuid4 + `"`},
+		"another header":            {header: "PayPal-Request-Id", option: func(o *idempotencyclient.Options) { o.Header = "paypal-request-id" }, want: `"` + uuid4 + `"`},
 		"PATCH":                     {method: "PATCH", want: `"` + uuid4 + `"`},
 		"PUT":                       {method: "PUT", want: ``},
 		"GET":                       {method: "GET", want: ``},
@@ -65,14 +68,7 @@ func TestKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{answers: []answer{status(503, "")}}
-				var fns []func(*idempotencyclient.Options)
-				if row.option != nil {
-					fns = append(fns, row.option)
-				}
-				method := row.method
-				if method == "" {
-					method = http.MethodPost
-				}
+				method := cmp.Or(row.method, http.MethodPost)
 				req := newRequest(t, t.Context(), method, api, "4200")
 				if row.own != "" {
 					req.Header.Set("Idempotency-Key", row.own)
@@ -81,13 +77,13 @@ func TestKey(t *testing.T) {
 				req.Response = &http.Response{} // of a redirect whose request is not known
 				closed := &closes{ReadCloser: req.Body}
 				req.Body = closed
-				_, _, err := sendRequest(t, newTransport(t, s, fns...), req)
+				_, _, err := sendRequest(t, newTransport(t, s, row.option), req)
 				if closed.n == 0 && method != "GET" && len(s.got) != 1 {
 					t.Error("the body was not closed")
 				}
 				if row.err != "" {
 					req.Body = nil
-					if _, _, err := sendRequest(t, newTransport(t, s, fns...), req); err == nil {
+					if _, _, err := sendRequest(t, newTransport(t, s, row.option), req); err == nil {
 						t.Error("without a body it is sent")
 					}
 					if want := "idempotencyclient: POST api.example.com: the request was not sent: " + row.err; err == nil || err.Error() != want || len(s.got) != 0 {
@@ -104,47 +100,14 @@ func TestKey(t *testing.T) {
 				if s.got[0].header.Get("Content-Type") != "text/plain" {
 					t.Error("a header is lost")
 				}
-				if got := s.got[0].key; !regexp.MustCompile("^(" + row.want + ")$").MatchString(got) {
-					t.Errorf("got the key %s, want %s", got, row.want)
+				got := s.got[0].header.Get(cmp.Or(row.header, "Idempotency-Key"))
+				if !regexp.MustCompile("^("+row.want+")$").MatchString(got) || row.header != "" && s.got[0].key != "" {
+					t.Errorf("got the key %s, want %s, in %v", got, row.want, s.got[0].header)
 				}
 			})
 		})
 	}
 }
-
-// Two requests have two keys.
-func TestKey_IsNew(t *testing.T) {
-	t.Parallel()
-	s := &server{}
-	transport := newTransport(t, s)
-	for range 2 {
-		if _, _, err := send(t, transport); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.got[0].key == s.got[1].key {
-		t.Error("two requests had one key")
-	}
-}
-
-func TestHeader(t *testing.T) {
-	t.Parallel()
-	var got http.Header
-	base := roundTrip(func(r *http.Request) (*http.Response, error) {
-		got = r.Header
-		return status(201, "")(r)
-	})
-	if _, _, err := send(t, newTransport(t, base, func(o *idempotencyclient.Options) { o.Header = "paypal-request-id" })); err != nil {
-		t.Fatal(err)
-	}
-	if got.Get("PayPal-Request-Id") == "" || got.Get("Idempotency-Key") != "" {
-		t.Errorf("got %v", got)
-	}
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A request to a server that is not declared gets no key and is sent once, and the
 // error says so. If it needs a key, it is not sent.
@@ -214,11 +177,7 @@ func TestRedirects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &server{answers: []answer{status(row.status, "", "Location: "+row.location)}}
-			var fns []func(*idempotencyclient.Options)
-			if row.option != nil {
-				fns = append(fns, row.option)
-			}
-			client := &http.Client{Transport: newTransport(t, s, fns...)}
+			client := &http.Client{Transport: newTransport(t, s, row.option)}
 			resp, err := client.Post(api, "text/plain", strings.NewReader("4200"))
 			if err == nil {
 				resp.Body.Close()
@@ -268,51 +227,52 @@ func TestUndeclared_StandardTransport(t *testing.T) {
 	}
 }
 
+// The smallest values are valid.
 func TestNew_Refuses(t *testing.T) {
 	t.Parallel()
-	for want, set := range map[string]func(*idempotencyclient.Options){
-		"Options.Hosts is empty: list the hosts that honour idempotency keys": func(o *idempotencyclient.Options) { o.Hosts = nil },
-		"unknown Options.Form": func(o *idempotencyclient.Options) { o.Form = 3 },
-		"Options.MaxAttempts or Options.MaxRequestBody is negative":  func(o *idempotencyclient.Options) { o.MaxAttempts = -1 },
-		"Options.MaxAttempts or Options.MaxRequestBody is negative ": func(o *idempotencyclient.Options) { o.MaxRequestBody = -1 },
-		"a duration of Options is negative":                          func(o *idempotencyclient.Options) { o.Timeout = -1 },
-		"a duration of Options is negative ":                         func(o *idempotencyclient.Options) { o.AttemptTimeout = -1 },
-		"a duration of Options is negative  ":                        func(o *idempotencyclient.Options) { o.MinDelay = -1 },
-		"a duration of Options is negative   ":                       func(o *idempotencyclient.Options) { o.MaxDelay = -1 },
-		"a duration of Options is negative    ":                      func(o *idempotencyclient.Options) { o.Retention = -1 },
-		"Options.Jitter is above 1":                                  func(o *idempotencyclient.Options) { o.Jitter = 1.1 },
+	const negative = "a duration of Options is negative"
+	for _, row := range []struct {
+		want string
+		set  func(*idempotencyclient.Options)
+	}{
+		{"", func(o *idempotencyclient.Options) {
+			o.Form, o.MaxAttempts, o.Jitter, o.MaxRequestBody = idempotencyclient.UUID, 1, 1, 1
+			o.Timeout, o.AttemptTimeout, o.MinDelay, o.MaxDelay, o.Retention = 1, 1, 1, 1, 1
+		}},
+		{"Options.Hosts is empty: list the hosts that honour idempotency keys", func(o *idempotencyclient.Options) { o.Hosts = nil }},
+		{"unknown Options.Form", func(o *idempotencyclient.Options) { o.Form = 3 }},
+		{"Options.MaxAttempts or Options.MaxRequestBody is negative", func(o *idempotencyclient.Options) { o.MaxAttempts = -1 }},
+		{"Options.MaxAttempts or Options.MaxRequestBody is negative", func(o *idempotencyclient.Options) { o.MaxRequestBody = -1 }},
+		{negative, func(o *idempotencyclient.Options) { o.Timeout = -1 }},
+		{negative, func(o *idempotencyclient.Options) { o.AttemptTimeout = -1 }},
+		{negative, func(o *idempotencyclient.Options) { o.MinDelay = -1 }},
+		{negative, func(o *idempotencyclient.Options) { o.MaxDelay = -1 }},
+		{negative, func(o *idempotencyclient.Options) { o.Retention = -1 }},
+		{"Options.Jitter is above 1", func(o *idempotencyclient.Options) { o.Jitter = 1.1 }},
 	} {
-		_, err := idempotencyclient.New(func(o *idempotencyclient.Options) { o.Hosts = []string{"api.example.com"} }, set)
-		if want := "idempotencyclient: " + strings.TrimSpace(want); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
+		_, err := idempotencyclient.New(func(o *idempotencyclient.Options) { o.Hosts = []string{"api.example.com"} }, row.set)
+		if (err == nil) != (row.want == "") || err != nil && err.Error() != "idempotencyclient: "+row.want {
+			t.Errorf("got %v, want %s", err, row.want)
 		}
 	}
 }
 
-// The smallest values are valid.
-func TestNew_Accepts(t *testing.T) {
-	t.Parallel()
-	if _, err := idempotencyclient.New(func(o *idempotencyclient.Options) {
-		o.Hosts, o.Form, o.MaxAttempts, o.Jitter, o.MaxRequestBody = []string{"x"}, idempotencyclient.UUID, 1, 1, 1
-		o.Timeout, o.AttemptTimeout, o.MinDelay, o.MaxDelay, o.Retention = 1, 1, 1, 1, 1
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-// Without Base, requests go through http.DefaultTransport.
+// Without Base, requests go through http.DefaultTransport. Two requests have two keys.
 func TestBase(t *testing.T) {
 	t.Parallel()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("Idempotency-Key"))
-	}))
+	keys := map[string]bool{}
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { keys[r.Header.Get("Idempotency-Key")] = true }))
 	defer web.Close()
 	transport, err := idempotencyclient.New(func(o *idempotencyclient.Options) { o.Hosts = []string{"127.0.0.1"} })
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := newRequest(t, t.Context(), http.MethodPost, web.URL, "")
-	if _, body, err := sendRequest(t, transport, req); body == "" || err != nil {
-		t.Errorf("got %q, %v", body, err)
+	for range 2 {
+		if _, _, err := sendRequest(t, transport, newRequest(t, t.Context(), http.MethodPost, web.URL, "")); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(keys) != 2 || keys[""] {
+		t.Errorf("the server got the keys %v, want two", keys)
 	}
 }

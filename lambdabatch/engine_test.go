@@ -4,9 +4,9 @@ package lambdabatch_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,60 +19,71 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
 // A constructor panics if an option is invalid, and names the option.
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
+	type option = func(*lambdabatch.Options)
 	w := newFixture(t)
-	sqs := func(optFns ...func(*lambdabatch.Options)) { lambdabatch.SQS(w.guard, w.handle, w.options(optFns...)) }
+	sqs := func(optFns ...option) { lambdabatch.SQS(w.guard, w.handle, w.options(optFns...)) }
+	fifo := func(optFns ...option) { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(optFns...)) }
+	kinesis := func(optFns ...option) { lambdabatch.Kinesis(w.guard, w.handle, w.options(optFns...)) }
+	dynamodb := func(optFns ...option) { lambdabatch.DynamoDB(w.guard, w.handle, w.options(optFns...)) }
+	kafka := func(optFns ...option) { lambdabatch.Kafka(w.guard, w.handle, w.options(optFns...)) }
+	noID := func(o *lambdabatch.Options) { o.ID = nil }
+	backoff := func(d time.Duration) option { return func(o *lambdabatch.Options) { o.Backoff = d } }
+	hides := new(changes).option
 	for _, row := range []struct {
-		want  string // empty: the options are valid
-		build func()
+		want   string // empty: the options are valid
+		build  func(...option)
+		optFns []option
 	}{
-		{"", func() { sqs() }},
-		{"SQS: the guard is nil", func() { lambdabatch.SQS(nil, w.handle, w.options()) }},
-		{"SQS: the handler is nil", func() { lambdabatch.SQS[order](w.guard, nil, w.options()) }},
-		{"Options.Operation", func() { sqs(func(o *lambdabatch.Options) { o.Operation = "" }) }},
-		{"Options.ID is not set", func() { sqs(func(o *lambdabatch.Options) { o.ID = nil }) }},
-		{"Options.ID is not set", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
-		{"Options.ID returns the message id", func() { sqs(itemID) }},
-		{"Options.ID returns the message id", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(itemID)) }},
-		{"", func() { sqs(itemID, noRedrive) }},
-		{"", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(itemID)) }},
-		{"Options.NoRedrive", func() { lambdabatch.DynamoDB(w.guard, w.handle, w.options(noRedrive)) }},
-		{"", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
-		{"Options.Recovery", func() { sqs(recovery(idempotent.Rerun + 1)) }},
-		{"", func() { sqs(recovery(idempotent.Reconcile)) }},
-		{"Options.Steps", func() { sqs(recovery(idempotent.Resume)) }},
-		{"Concurrency", func() { sqs(concurrency(-1)) }},
-		{"Reserve", func() { sqs(func(o *lambdabatch.Options) { o.Reserve = -1 }) }},
-		{"Redelivery", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery = -1 }) }},
-		{"Options.Retention", func() { sqs(guarded(func(o *idempotent.Options) { o.Retention = -1 })) }},
-		{"Options.UnresolvedRetention", func() { sqs(guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })) }},
-		{"Options.ChangeVisibility", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(new(changes).option)) }},
-		{"Backoff", func() { sqs(func(o *lambdabatch.Options) { o.Backoff = -1 }) }},
-		{"needs Options.ChangeVisibility", func() { sqs(func(o *lambdabatch.Options) { o.Backoff = 1 }) }},
-		{"", func() { sqs(new(changes).option, func(o *lambdabatch.Options) { o.Backoff = 1 }) }},
-		{"needs Options.PerGroup", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(concurrency(2))) }},
-		{"", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(concurrency(2), perGroup)) }},
-		{"Options.PerGroup", func() { sqs(perGroup) }},
-		{"Options.PerGroup", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(perGroup)) }},
-		{"DefaultLease", func() { sqs(guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},
-		{"JSON Pointer", func() { lambdabatch.Field("order_id") }},
-		{"message attribute", func() { lambdabatch.Attribute("") }},
+		{"", sqs, nil},
+		{"SQS: the guard is nil", func(...option) { lambdabatch.SQS(nil, w.handle, w.options()) }, nil},
+		{"SQS: the handler is nil", func(...option) { lambdabatch.SQS[order](w.guard, nil, w.options()) }, nil},
+		{"Options.Operation", sqs, []option{func(o *lambdabatch.Options) { o.Operation = "" }}},
+		{"Options.ID is not set", sqs, []option{noID}},
+		{"Options.ID is not set", fifo, []option{noID}},
+		{"Options.ID returns the message id", sqs, []option{itemID}},
+		{"Options.ID returns the message id", fifo, []option{itemID}},
+		{"", sqs, []option{itemID, noRedrive}},
+		{"", kinesis, []option{itemID}},
+		{"", kinesis, []option{noID}},
+		{"Options.NoRedrive", dynamodb, []option{noRedrive}},
+		{"Kafka are not redriven", kafka, []option{noRedrive}},
+		{"Options.Recovery", sqs, []option{recovery(idempotent.Rerun + 1)}},
+		{"", sqs, []option{recovery(idempotent.Reconcile)}},
+		{"Options.Steps", sqs, []option{recovery(idempotent.Resume)}},
+		{"Concurrency", sqs, []option{concurrency(-1)}},
+		{"Reserve", sqs, []option{func(o *lambdabatch.Options) { o.Reserve = -1 }}},
+		{"Redelivery", sqs, []option{func(o *lambdabatch.Options) { o.Redelivery = -1 }}},
+		{"Options.Retention", sqs, []option{guarded(func(o *idempotent.Options) { o.Retention = -1 })}},
+		{"Options.UnresolvedRetention", sqs, []option{guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })}},
+		{"Options.ChangeVisibility", kinesis, []option{hides}},
+		{"Kafka have no visibility timeout", kafka, []option{hides}},
+		{"Backoff", sqs, []option{backoff(-1)}},
+		{"needs Options.ChangeVisibility", sqs, []option{backoff(1)}},
+		{"", sqs, []option{hides, backoff(1)}},
+		{"needs Options.PerGroup", fifo, []option{concurrency(2)}},
+		{"", fifo, []option{concurrency(2), perGroup}},
+		{"Options.PerGroup", sqs, []option{perGroup}},
+		{"Options.PerGroup", kinesis, []option{perGroup}},
+		{"Kafka has no message groups", kafka, []option{perGroup}},
+		{"DefaultLease", sqs, []option{guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })}},
+		{"JSON Pointer", func(...option) { lambdabatch.Field("order_id") }, nil},
+		{"message attribute", func(...option) { lambdabatch.Attribute("") }, nil},
 	} {
-		got := panicOf(row.build)
+		got := panicOf(func() { row.build(row.optFns...) })
 		if (got == "") != (row.want == "") || !strings.Contains(got, row.want) {
 			t.Errorf("got the panic %q, want %q in it", got, row.want)
 		}
 	}
 }
 
-func itemID(o *lambdabatch.Options)    { o.ID = lambdabatch.ItemID }
+func itemID(o *lambdabatch.Options) { o.ID = lambdabatch.ItemID }
+
 func noRedrive(o *lambdabatch.Options) { o.NoRedrive = true }
 
 func panicOf(f func()) (text string) {
@@ -86,7 +97,8 @@ func panicOf(f func()) (text string) {
 }
 
 // Outcomes are stored for as long as the source redelivers, or for the guard's
-// retention if that is longer.
+// retention if that is longer. A record without an outcome is stored as long, so that
+// its message does not run again.
 func TestRetentionFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -94,6 +106,7 @@ func TestRetentionFollowsTheSource(t *testing.T) {
 		retention, redelivery time.Duration
 		noRedrive             bool
 		want                  time.Duration
+		unresolved            bool
 	}{
 		"defaults":           {want: 23 * day},
 		"shorter retention":  {retention: time.Hour, want: 23 * day},
@@ -103,41 +116,36 @@ func TestRetentionFollowsTheSource(t *testing.T) {
 		"equal":              {retention: 2 * time.Hour, redelivery: 2 * time.Hour, want: 2 * time.Hour},
 		"no redrive":         {noRedrive: true, want: 4*day + 12*time.Hour},
 		"both declared":      {noRedrive: true, redelivery: 15 * day, want: 15 * day},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newFixture(t)
-			h := lambdabatch.SQS(w.guard, w.handle, w.options(
-				func(o *lambdabatch.Options) { o.Redelivery, o.NoRedrive = row.redelivery, row.noRedrive },
-				guarded(func(o *idempotent.Options) { o.Retention = row.retention })))
-			wantIDs(t, w.send(h, messages("o-1")))
-			w.clock.Advance(row.want - time.Minute)
-			wantIDs(t, w.send(h, messages("o-1")))
-			w.wantRuns("o-1")
-			w.clock.Advance(2 * time.Minute)
-			wantIDs(t, w.send(h, messages("o-1")))
-			w.wantRuns("o-1", "o-1")
-		})
-	}
-}
-
-// A record without an outcome is stored for as long as the source redelivers,
-// so that its message does not run again.
-func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct{ retention, want time.Duration }{
-		"no limit": {0, 365 * 24 * time.Hour},
-		"shorter":  {48 * time.Hour, lambdabatch.SQSRedelivery},
-		"longer":   {30 * 24 * time.Hour, 30 * 24 * time.Hour},
+		"no outcome":         {want: 365 * day, unresolved: true}, // it has no limit
+		"no outcome shorter": {retention: 2 * day, want: 23 * day, unresolved: true},
+		"no outcome longer":  {retention: 30 * day, want: 30 * day, unresolved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile),
-				guarded(func(o *idempotent.Options) { o.UnresolvedRetention = row.retention })))
-			w.on("o-1", returns(errBroken))
-			wantIDs(t, w.send(h, messages("o-1")), "m1")
+				func(o *lambdabatch.Options) { o.Redelivery, o.NoRedrive = row.redelivery, row.noRedrive },
+				guarded(func(o *idempotent.Options) {
+					if row.unresolved {
+						o.UnresolvedRetention = row.retention
+					} else {
+						o.Retention = row.retention
+					}
+				})))
+			var again []string
+			if row.unresolved {
+				w.on("o-1", returns(errBroken))
+				again = []string{"m1"}
+			}
+			wantIDs(t, w.send(h, messages("o-1")), again...)
 			w.clock.Advance(row.want - time.Minute)
-			wantIDs(t, w.send(h, messages("o-1")), "m1")
+			wantIDs(t, w.send(h, messages("o-1")), again...)
 			w.wantRuns("o-1")
+			if row.unresolved {
+				return
+			}
+			w.clock.Advance(2 * time.Minute)
+			wantIDs(t, w.send(h, messages("o-1")))
+			w.wantRuns("o-1", "o-1")
 		})
 	}
 }
@@ -166,118 +174,57 @@ func TestAMessageIDIsNoKey(t *testing.T) {
 	w.wantRuns("o-1", "")
 }
 
-// A panic or runtime.Goexit in any function fails only its own message.
+// A panic or runtime.Goexit in any function fails only its own message. A message whose
+// key could not be computed is not treated as one without a key.
 func TestPanicsAreOneMessages(t *testing.T) {
 	t.Parallel()
-	isTwo := func(r *lambdabatch.Message) bool { return strings.Contains(string(r.Body), "o-2") }
-	for name, option := range map[string]func(*fixture) func(*lambdabatch.Options){
-		"ID": func(*fixture) func(*lambdabatch.Options) {
-			return func(o *lambdabatch.Options) {
-				field := o.ID
-				o.ID = func(ctx context.Context, r *lambdabatch.Message) (string, error) {
-					if isTwo(r) {
-						panic("ID")
-					}
-					return field(ctx, r)
-				}
+	onTwo := func(body []byte) {
+		if strings.Contains(string(body), "o-2") {
+			panic("no")
+		}
+	}
+	for name, option := range map[string]func(*lambdabatch.Options){
+		"ID": func(o *lambdabatch.Options) {
+			o.ID = func(ctx context.Context, m *lambdabatch.Message) (string, error) {
+				onTwo(m.Body)
+				return lambdabatch.Field("/order_id")(ctx, m)
 			}
 		},
-		"Scope": func(*fixture) func(*lambdabatch.Options) {
-			return func(o *lambdabatch.Options) {
-				o.Scope = func(_ context.Context, r *lambdabatch.Message) (string, error) {
-					if isTwo(r) {
-						panic("Scope")
-					}
-					return "all", nil
-				}
+		"Scope": func(o *lambdabatch.Options) {
+			o.Scope = func(_ context.Context, m *lambdabatch.Message) (string, error) { onTwo(m.Body); return "all", nil }
+		},
+		"Fingerprint": func(o *lambdabatch.Options) {
+			o.Fingerprint = func(m *lambdabatch.Message) (idempotent.Fingerprint, error) {
+				onTwo(m.Body)
+				return idempotent.FingerprintBytes(m.Body), nil
 			}
 		},
-		"Fingerprint": func(*fixture) func(*lambdabatch.Options) {
-			return func(o *lambdabatch.Options) {
-				o.Fingerprint = func(r *lambdabatch.Message) (idempotent.Fingerprint, error) {
-					if isTwo(r) {
-						panic("Fingerprint")
-					}
-					return idempotent.FingerprintBytes(r.Body), nil
-				}
-			}
+		"Decode": func(o *lambdabatch.Options) {
+			o.Decode = func(body []byte, v any) error { onTwo(body); return json.Unmarshal(body, v) }
 		},
-		"Decode": func(*fixture) func(*lambdabatch.Options) {
-			return func(o *lambdabatch.Options) {
-				o.Decode = func(body []byte, v any) error {
-					if strings.Contains(string(body), "o-2") {
-						panic("Decode")
-					}
-					v.(*order).ID = string(body[len(body)-5 : len(body)-2])
-					return nil
-				}
-			}
-		},
-		"handler": func(w *fixture) func(*lambdabatch.Options) {
-			w.on("o-2", func(context.Context) error { panic("handler") })
-			return func(*lambdabatch.Options) {}
-		},
-		"Goexit": func(w *fixture) func(*lambdabatch.Options) {
-			w.on("o-2", func(context.Context) error { runtime.Goexit(); return nil })
-			return func(*lambdabatch.Options) {}
-		},
+		"handler": nil,
+		"Goexit":  nil,
 	} {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
 				t.Parallel()
 				w := newFixture(t)
-				h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n), option(w)))
+				w.on("o-2", func(context.Context) error {
+					if name == "Goexit" {
+						runtime.Goexit()
+					}
+					panic("handler")
+				})
+				h := lambdabatch.SQS(w.guard, w.handle, w.options(option, concurrency(n), guarded(func(g *idempotent.Options) { g.AllowMissingKey = true })))
 				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
 					t.Errorf("the log reports a panic: %t\n%s", told, w.log())
 				}
-				if strings.Contains(w.log(), "InvalidKeyError") { // the key may be valid; it was not read
-					t.Errorf("the log reports an invalid key:\n%s", w.log())
+				if strings.Contains(w.log(), "error_type=*idempotent.") { // the key may be valid; it was not read
+					t.Errorf("the guard was called:\n%s", w.log())
 				}
 			})
 		}
-	}
-}
-
-// An error of a function in the options fails only its own message, and leaves
-// no record.
-func TestErrorsBeforeTheClaim(t *testing.T) {
-	t.Parallel()
-	for name, option := range map[string]func(*lambdabatch.Options){
-		"no id": func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") },
-		"ID": func(o *lambdabatch.Options) {
-			o.ID = func(context.Context, *lambdabatch.Message) (string, error) { return "x", errBroken }
-		},
-		"Scope": func(o *lambdabatch.Options) {
-			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "x", errBroken }
-		},
-		"no scope": func(o *lambdabatch.Options) {
-			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", nil }
-		},
-		"Fingerprint": func(o *lambdabatch.Options) {
-			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
-				return idempotent.FingerprintBytes(nil), errBroken
-			}
-		},
-		"Decode": func(o *lambdabatch.Options) { o.Decode = func([]byte, any) error { return errBroken } },
-	} {
-		w := newFixture(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(option))
-		wantIDs(t, w.send(h, messages("o-1")), "m1")
-		w.wantRuns()
-		if n := w.seen.Count(event.Reserved); n != 0 {
-			t.Errorf("%s: %d records were claimed", name, n)
-		}
-		if strings.Contains(w.log(), "acme") {
-			t.Errorf("%s: the log shows the text of the error:\n%s", name, w.log())
-		}
-		if is := strings.Contains(w.log(), "error_type=*lambdabatch.DecodeError"); is != (name == "Decode") {
-			t.Errorf("%s: the log:\n%s", name, w.log())
-		}
-	}
-	decode := &lambdabatch.DecodeError{Err: errBroken}
-	if !errors.Is(decode, errBroken) || strings.Contains(decode.Error(), "acme") {
-		t.Errorf("the error is %q", decode)
 	}
 }
 
@@ -326,78 +273,42 @@ func TestEventsWithoutRecords(t *testing.T) {
 	w.wantRuns()
 }
 
-// At most Concurrency messages run at the same time; by default one.
+// At most Concurrency messages run at the same time; by default one. Messages without a
+// key that may run at all are not copies of each other.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 4} {
+	keyless := func(o *lambdabatch.Options) {
+		o.ID = lambdabatch.Attribute("order")
+		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+	}
+	for _, row := range []struct {
+		n, limit int
+		option   func(*lambdabatch.Options)
+	}{{0, 1, nil}, {1, 1, nil}, {4, 4, nil}, {3, 3, keyless}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newFixture(t)
-			limit := max(n, 1)
-			var (
-				mu       sync.Mutex
-				now, top int
-				full     = make(chan struct{})
-				once     sync.Once
-			)
-			h := lambdabatch.SQS(w.guard, func(context.Context, order) error {
+			var mu sync.Mutex
+			running, top := 0, 0
+			h := lambdabatch.SQS(w.guard, func(context.Context, string) error {
 				mu.Lock()
-				now++
-				top = max(top, now)
-				if now == limit {
-					once.Do(func() { close(full) })
-				}
+				running++
+				top = max(top, running)
 				mu.Unlock()
-				<-full // blocks until the limit is reached
+				time.Sleep(time.Second) // those that may run beside it begin
 				mu.Lock()
-				now--
-				mu.Unlock()
+				defer mu.Unlock()
+				running--
 				return nil
-			}, w.options(concurrency(n)))
+			}, w.options(concurrency(row.n), row.option))
 			var ids []string
 			for i := range 20 {
 				ids = append(ids, fmt.Sprintf("o-%d", i))
 			}
 			wantIDs(t, w.send(h, messages(ids...)))
-			if top != limit {
-				t.Errorf("%d messages ran at the same time, want %d", top, limit)
+			if top != row.limit {
+				t.Errorf("%d messages ran at the same time, want %d", top, row.limit)
 			}
 		})
-	}
-}
-
-// Messages without a key that may run at all run at the same time, because they
-// are not copies of each other.
-func TestConcurrency_WithoutAKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		var together sync.WaitGroup
-		together.Add(3)
-		h := lambdabatch.SQS(w.guard, func(context.Context, string) error {
-			together.Done()
-			together.Wait() // blocks until all three are running
-			return nil
-		}, w.options(concurrency(3), func(o *lambdabatch.Options) {
-			o.ID = lambdabatch.Attribute("order")
-			o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
-		}))
-		wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")))
-	})
-}
-
-// A message whose key could not be computed is not treated as one without a
-// key.
-func TestPanicIsNoMissingKey(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-		o.ID = func(context.Context, *lambdabatch.Message) (string, error) { panic("ID") }
-		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
-	}))
-	wantIDs(t, w.send(h, messages("o-1")), "m1")
-	w.wantRuns()
-	if strings.Contains(w.log(), "error_type=*idempotent.") {
-		t.Errorf("the guard was called:\n%s", w.log())
 	}
 }
 
@@ -453,21 +364,8 @@ func TestGuardsDefaults(t *testing.T) {
 // instances (AWS_LAMBDA_MAX_CONCURRENCY): every order runs once.
 func TestManyInvocationsOneGuard(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotent.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		mu   sync.Mutex
-		runs = map[string]int{}
-	)
-	w := &fixture{t: t}
-	h := lambdabatch.SQS(guard, func(_ context.Context, o order) error {
-		mu.Lock()
-		defer mu.Unlock()
-		runs[o.ID]++
-		return nil
-	}, w.options(concurrency(4)))
+	w := newFixture(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(4)))
 	const invocations, orders = 64, 40
 	var done sync.WaitGroup
 	for i := range invocations {
@@ -478,14 +376,8 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 			}
 			event := messages(ids...)
 			for range 1000 { // failed messages are redelivered
-				response, err := h(t.Context(), event)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				event.Records = slices.DeleteFunc(event.Records, func(m events.SQSMessage) bool {
-					return !slices.Contains(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: m.MessageId})
-				})
+				again := w.send(h, event)
+				event.Records = slices.DeleteFunc(event.Records, func(m events.SQSMessage) bool { return !slices.Contains(again, m.MessageId) })
 				if len(event.Records) == 0 {
 					return
 				}
@@ -495,13 +387,9 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if len(runs) != orders {
-		t.Errorf("%d orders ran, want %d", len(runs), orders)
-	}
-	for id, n := range runs {
-		if n != 1 {
-			t.Errorf("%s ran %d times", id, n)
-		}
+	slices.Sort(w.runs)
+	if got := slices.Compact(slices.Clone(w.runs)); len(w.runs) != orders || len(got) != orders {
+		t.Errorf("%d runs of %d orders, want %d of each", len(w.runs), len(got), orders)
 	}
 }
 
@@ -557,18 +445,71 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// 10,000 messages of one order run once, and 10,000 orders run 10,000 times.
-func TestTenThousand(t *testing.T) {
+// The context of a handler has the message that it works on, also for a handler
+// that gets only the body.
+func TestFromContext(t *testing.T) {
 	t.Parallel()
-	for _, distinct := range []int{1, math.MaxInt} {
-		w := newFixture(t)
-		var ids []string
-		for i := range 10_000 {
-			ids = append(ids, fmt.Sprintf("o-%d", i%distinct))
+	w := newFixture(t)
+	seen := 0
+	h := lambdabatch.SQS(w.guard, func(ctx context.Context, body string) error {
+		m, ok := lambdabatch.FromContext(ctx)
+		if !ok || m.ItemID != "m1" || string(m.Body) != body || m.Attributes["traceparent"] != "t" || m.Event.(*events.SQSMessage).MessageId != "m1" {
+			t.Errorf("the message is %+v, %v", m, ok)
 		}
-		wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(4))), messages(ids...)))
-		if want := min(distinct, 10_000); len(w.runs) != want {
-			t.Errorf("got %d runs, want %d", len(w.runs), want)
+		seen++
+		return nil
+	}, w.options())
+	batch := messages("o-1")
+	batch.Records[0].MessageAttributes = map[string]events.SQSMessageAttribute{"traceparent": {StringValue: new("t")}}
+	wantIDs(t, w.send(h, batch))
+	if m, ok := lambdabatch.FromContext(t.Context()); ok || m != nil || seen != 1 {
+		t.Errorf("outside a handler: %+v; %d runs", m, seen)
+	}
+}
+
+// A predecessor reads the message from its context. A message that it has done is
+// acknowledged without a run, and one that it is working on comes back.
+func TestPredecessor(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) {
+		o.Predecessor = func(ctx context.Context, key idempotent.Key) (any, bool, error) {
+			m, ok := lambdabatch.FromContext(ctx)
+			switch {
+			case !ok:
+				t.Error("the context has no message")
+			case string(m.Body) == `{"order_id":"running"}`:
+				return nil, false, &idempotent.InProgressError{RecordID: key.RecordID()}
+			case string(m.Body) == `{"order_id":"done"}`:
+				return struct{}{}, true, nil
+			}
+			return nil, false, nil
+		}
+	})))
+	wantIDs(t, w.send(h, messages("done", "running", "new")), "m2")
+	w.wantRuns("new")
+}
+
+// FailBatch returns an error if nothing succeeded, and FailAny if anything failed.
+func TestFailBatch(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ all, any bool }{"default": {}, "FailBatch": {all: true}, "FailAny": {any: true}} {
+		w := newFixture(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch, o.FailAny = row.all, row.any }))
+		w.on("o-1", returns(idempotent.NotExecuted(errBroken)))
+		for says, c := range map[string]struct {
+			event events.SQSEvent
+			fails bool
+		}{
+			"1 of 2 messages": {messages("o-1", "o-2"), row.any},
+			"2 of 2 messages": {messages("o-1", "o-1"), row.any || row.all},
+			"0 of 1 messages": {messages("o-2"), false},
+			"0 of 0 messages": {events.SQSEvent{Records: []events.SQSMessage{}}, false},
+		} {
+			response, err := h(w.invocation(), c.event)
+			if c.fails != (err != nil) || c.fails && !strings.Contains(err.Error(), says) || !c.fails && fmt.Sprint(len(response.BatchItemFailures)) != says[:1] {
+				t.Errorf("%s: %s: %+v, %v", name, says, response, err)
+			}
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -93,7 +92,7 @@ func returns(err error) func(context.Context) error {
 	return func(context.Context) error { return err }
 }
 
-// options returns the options that all tests share.
+// options returns the options that all tests share, changed by optFns.
 func (w *fixture) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "fulfil", lambdabatch.Field("/order_id")
@@ -101,7 +100,9 @@ func (w *fixture) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatc
 			g.Recovery, g.Logger = idempotent.Rerun, slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
 		}
 		for _, f := range optFns {
-			f(o)
+			if f != nil {
+				f(o)
+			}
 		}
 	}
 }
@@ -172,13 +173,18 @@ func (w *fixture) wantState(id, want string) {
 	}
 }
 
-func load[T any](t testing.TB, file string) (event T) {
+// load returns the real event of a source.
+func load[T any](t testing.TB, source string) (event T) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", file))
+	data, err := os.ReadFile("testdata/events.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &event); err != nil {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(all[source], &event); err != nil {
 		t.Fatal(err)
 	}
 	return event
@@ -188,11 +194,17 @@ const queue = "arn:aws:sqs:eu-central-1:123456789012:orders"
 
 // messages returns an event of a queue with a message for each order, named m1,
 // m2 and so on.
-func messages(orders ...string) (event events.SQSEvent) {
-	for i, id := range orders {
-		event.Records = append(event.Records, events.SQSMessage{
-			MessageId: fmt.Sprintf("m%d", i+1), Body: `{"order_id":"` + id + `"}`, EventSourceARN: queue,
-		})
+func messages(orders ...string) events.SQSEvent {
+	var list []string
+	for _, id := range orders {
+		list = append(list, `{"order_id":"`+id+`"}`)
+	}
+	return bodies(list...)
+}
+
+func bodies(list ...string) (event events.SQSEvent) {
+	for i, body := range list {
+		event.Records = append(event.Records, events.SQSMessage{MessageId: fmt.Sprintf("m%d", i+1), Body: body, EventSourceARN: queue})
 	}
 	return event
 }

@@ -4,6 +4,9 @@ package lambdabatch_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,183 +19,86 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// task is the input of a state machine's task.
-type task struct {
-	Execution string `json:"execution"`
-	State     string `json:"state"`
-	Input     order  `json:"input"`
+// deliveries are events that follow one that was processed.
+type deliveries[Req any] struct {
+	same, other              []Req // the same operation, and others
+	mismatch, noKey, invalid []Req // how they are refused
 }
 
-func names(t task) (execution, state string) { return t.Execution, t.State }
-
-// twice wraps a handler, sends req twice and another request once, and checks
-// that there are two runs.
-func twice[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], req, another Req, in ...context.Context) {
+func deliver[Req any](t *testing.T, key idempotent.KeyFunc[Req], first Req, then deliveries[Req]) {
 	t.Helper()
-	ctx, other := w.invocation(), w.invocation()
-	if len(in) == 2 {
-		ctx, other = in[0], in[1]
-	}
+	w := newFixture(t)
 	runs := 0
 	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
-	for _, c := range []struct {
-		ctx  context.Context
-		req  Req
-		want int
-	}{{ctx, req, 1}, {ctx, req, 1}, {other, another, 2}} {
-		if got, err := h(c.ctx, c.req); err != nil || got != c.want {
-			t.Errorf("got %d %v, want %d", got, err, c.want)
+	for i, req := range slices.Concat([]Req{first}, then.same) {
+		if got, err := h(w.invocation(), req); err != nil || got != 1 {
+			t.Errorf("copy %d: got %d %v, want 1", i, got, err)
 		}
+	}
+	for i, req := range then.other {
+		if got, err := h(w.invocation(), req); err != nil || got != i+2 {
+			t.Errorf("another event %d: got %d %v, want %d", i, got, err, i+2)
+		}
+	}
+	for want, reqs := range map[error][]Req{new(idempotent.MismatchError): then.mismatch, new(idempotent.NoKeyError): then.noKey, error(nil): then.invalid} {
+		for i, req := range reqs {
+			if _, err := h(w.invocation(), req); err == nil || want != nil && !errtype.Matches(err, want) {
+				t.Errorf("event %d: got %v, want %T", i, err, want)
+			}
+		}
+	}
+	if want := 1 + len(then.other); runs != want {
+		t.Errorf("%d runs, want %d", runs, want)
 	}
 }
 
-// refused sends requests without a key, or with an invalid number of records.
-func refused[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], want error, reqs ...Req) {
-	t.Helper()
-	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) {
-		t.Error("the handler ran")
-		return 0, nil
-	})
-	for _, req := range reqs {
-		if _, err := h(w.invocation(), req); err == nil || want != nil && !errtype.Matches(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
+// changed returns the real event of a source after a change.
+func changed[Req any](t *testing.T, source string) func(change func(*Req)) Req {
+	return func(change func(*Req)) Req {
+		e := load[Req](t, source)
+		change(&e)
+		return e
 	}
-}
-
-// F02: the event's own id is the key.
-func TestEventBridge(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	e := load[events.EventBridgeEvent](t, "eventbridge.json")
-	another := e
-	another.Source = "shop.returns" // an id is unique for its source only
-	twice(t, w, lambdabatch.EventBridge("fulfil"), e, another)
-	nameless := e
-	nameless.ID = ""
-	refused(t, w, lambdabatch.EventBridge("fulfil"), new(idempotent.NoKeyError), nameless)
-	forged := e
-	forged.Detail = []byte(`{"order_id":"o-2"}`)
-	refused(t, w, lambdabatch.EventBridge("fulfil"), new(idempotent.MismatchError), forged)
-}
-
-func TestSNS(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	e, another, nameless := load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json")
-	another.Records[0].SNS.TopicArn += "-returns"
-	twice(t, w, lambdabatch.SNS("fulfil"), e, another)
-	nameless.Records[0].SNS.MessageID = ""
-	refused(t, w, lambdabatch.SNS("fulfil"), new(idempotent.NoKeyError), nameless)
-	refused(t, w, lambdabatch.SNS("fulfil"), nil, events.SNSEvent{}, events.SNSEvent{Records: append(e.Records, e.Records...)})
 }
 
 func TestS3(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t)
-	object := func(change func(*events.S3EventRecord)) events.S3Event {
-		e := load[events.S3Event](t, "s3.json")
-		change(&e.Records[0])
-		return e
-	}
-	e := object(func(*events.S3EventRecord) {})
-	for name, change := range map[string]func(*events.S3EventRecord){
-		"later event":   func(r *events.S3EventRecord) { r.S3.Object.Sequencer += "1" },
-		"other version": func(r *events.S3EventRecord) { r.S3.Object.VersionID = "" },
-		"other object":  func(r *events.S3EventRecord) { r.S3.Object.Key += "x" },
-		"removed":       func(r *events.S3EventRecord) { r.EventName = "ObjectRemoved:Delete" },
-		"other bucket":  func(r *events.S3EventRecord) { r.S3.Bucket.Name += "x" },
-	} {
-		twice(t, w, lambdabatch.S3("fulfil "+name), e, object(change))
+	type record = events.S3EventRecord
+	e := load[events.S3Event](t, "s3")
+	object := func(change func(*record)) events.S3Event {
+		return changed[events.S3Event](t, "s3")(func(e *events.S3Event) { change(&e.Records[0]) })
 	}
 	// S3 sends no sequencer with the events of tags, which one version can have many of.
-	tagged := func(change func(*events.S3EventRecord)) events.S3Event {
-		return object(func(r *events.S3EventRecord) {
+	tagged := func(change func(*record)) events.S3Event {
+		return object(func(r *record) {
 			r.EventName, r.S3.Object.Sequencer = "ObjectTagging:Put", ""
 			change(r)
 		})
 	}
-	for name, change := range map[string]func(*events.S3EventRecord){
-		"tagged later":              func(r *events.S3EventRecord) { r.EventTime = r.EventTime.Add(time.Millisecond) },
-		"tagged by another request": func(r *events.S3EventRecord) { r.ResponseElements = map[string]string{"x-amz-request-id": "other"} },
-		"tagged, without a version": func(r *events.S3EventRecord) { r.S3.Object.VersionID = "" },
-	} {
-		twice(t, w, lambdabatch.S3("fulfil "+name), tagged(func(*events.S3EventRecord) {}), tagged(change))
-	}
-	refused(t, w, lambdabatch.S3("fulfil"), new(idempotent.NoKeyError),
-		object(func(r *events.S3EventRecord) { r.S3.Object.Key = "" }),
-		tagged(func(r *events.S3EventRecord) { r.ResponseElements = nil }), tagged(func(r *events.S3EventRecord) { r.EventTime = time.Time{} }))
-	refused(t, w, lambdabatch.S3("fulfil"), nil, events.S3Event{}, events.S3Event{Records: append(e.Records, e.Records...)})
-}
-
-func TestAsyncInvoke(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	o := load[order](t, "asyncinvoke.json")
-	in := func(id string) context.Context {
-		return lambdacontext.NewContext(w.invocation(), &lambdacontext.LambdaContext{AwsRequestID: id, InvokedFunctionArn: "arn:aws:lambda:eu-central-1:123456789012:function:fulfil"})
-	}
-	twice(t, w, lambdabatch.AsyncInvoke[order]("fulfil"), o, o, in("8476a536-e9f4-11e8-9739-2dfe598c3fcd"), in("another"))
-	refused(t, w, lambdabatch.AsyncInvoke[order]("fulfil"), nil, o) // not in a function
-}
-
-func TestStepFunctions(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	in := load[task](t, "stepfunctions.json")
-	state, execution := in, in
-	state.State = "Ship"
-	execution.Execution += "2"
-	twice(t, w, lambdabatch.StepFunctions("fulfil", names), in, state)
-	twice(t, w, lambdabatch.StepFunctions("fulfil again", names), in, execution)
-	refused(t, w, lambdabatch.StepFunctions("fulfil", names), new(idempotent.NoKeyError), task{State: "Ship"}, task{Execution: in.Execution})
-}
-
-// The envelope may change when a source retries; only the sender's content is
-// part of the fingerprint.
-func TestEnvelopesMayDiffer(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	topic := func(change func(*events.SNSEntity)) events.SNSEvent {
-		e := load[events.SNSEvent](t, "sns.json")
-		change(&e.Records[0].SNS)
-		return e
-	}
-	object := func(change func(*events.S3EventRecord)) events.S3Event {
-		e := load[events.S3Event](t, "s3.json")
-		change(&e.Records[0])
-		return e
-	}
-	event := func(change func(*events.EventBridgeEvent)) events.EventBridgeEvent {
-		e := load[events.EventBridgeEvent](t, "eventbridge.json")
-		change(&e)
-		return e
-	}
-	again(t, w, lambdabatch.SNS("sns"), topic(func(*events.SNSEntity) {}), topic(func(m *events.SNSEntity) {
-		m.Signature, m.SigningCertURL, m.Timestamp = "another", "another", m.Timestamp.Add(1)
-	}))
-	again(t, w, lambdabatch.S3("s3"), object(func(*events.S3EventRecord) {}), object(func(r *events.S3EventRecord) {
-		r.EventTime, r.ResponseElements = r.EventTime.Add(1), nil
-	}))
-	again(t, w, lambdabatch.EventBridge("eb"), event(func(*events.EventBridgeEvent) {}), event(func(e *events.EventBridgeEvent) { e.Time = e.Time.Add(1) }))
-
-	refused(t, w, lambdabatch.SNS("sns"), new(idempotent.MismatchError),
-		topic(func(m *events.SNSEntity) { m.Message = "another" }), topic(func(m *events.SNSEntity) { m.Subject = "another" }), topic(func(m *events.SNSEntity) { m.MessageAttributes = nil }))
-	refused(t, w, lambdabatch.S3("s3"), new(idempotent.MismatchError),
-		object(func(r *events.S3EventRecord) { r.S3.Object.ETag = "another" }), object(func(r *events.S3EventRecord) { r.S3.Object.Size++ }))
-	refused(t, w, lambdabatch.EventBridge("eb"), new(idempotent.MismatchError),
-		event(func(e *events.EventBridgeEvent) { e.DetailType = "another" }))
-}
-
-// again sends the same event in two envelopes and checks that there is one run.
-func again[Req any](t *testing.T, w *fixture, key idempotent.KeyFunc[Req], first, second Req) {
-	t.Helper()
-	runs := 0
-	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
-	for _, req := range []Req{first, second} {
-		if got, err := h(w.invocation(), req); err != nil || got != 1 {
-			t.Errorf("got %d %v, want 1", got, err)
-		}
+	deliver(t, lambdabatch.S3("fulfil"), e, deliveries[events.S3Event]{
+		same: []events.S3Event{e, object(func(r *record) { r.EventTime, r.ResponseElements = r.EventTime.Add(1), nil })},
+		other: []events.S3Event{
+			object(func(r *record) { r.S3.Object.Sequencer += "1" }),
+			object(func(r *record) { r.S3.Object.VersionID = "" }),
+			object(func(r *record) { r.S3.Object.Key += "x" }),
+			object(func(r *record) { r.EventName = "ObjectRemoved:Delete" }),
+			object(func(r *record) { r.S3.Bucket.Name += "x" }),
+			tagged(func(*record) {}),
+			tagged(func(r *record) { r.EventTime = r.EventTime.Add(time.Millisecond) }),
+			tagged(func(r *record) { r.ResponseElements = map[string]string{"x-amz-request-id": "other"} }),
+			tagged(func(r *record) { r.S3.Object.VersionID = "" }),
+		},
+		mismatch: []events.S3Event{object(func(r *record) { r.S3.Object.ETag = "another" }), object(func(r *record) { r.S3.Object.Size++ })},
+		noKey: []events.S3Event{
+			object(func(r *record) { r.S3.Object.Key = "" }),
+			tagged(func(r *record) { r.ResponseElements = nil }),
+			tagged(func(r *record) { r.EventTime = time.Time{} }),
+		},
+		invalid: []events.S3Event{{}, {Records: append(e.Records, e.Records...)}},
+	})
+	key, err := lambdabatch.S3("fulfil")(t.Context(), e)
+	if err != nil || key.Scope != "shop-orders" || strings.Count(key.ID, "\x00") != 3 || !strings.HasSuffix(key.ID, "\x00inbox/order+1.json") {
+		t.Errorf("got %+v %v", key, err)
 	}
 }
 
@@ -206,35 +112,159 @@ func TestRedeliveryOfSingleEvents(t *testing.T) {
 	// 10 after 1 s to 20 s, 100,000 after 20 s.
 	const sns = (2*1 + 10*20 + 100_000*20) * time.Second
 	const bridge = 86_400 * time.Second // EventBridge API reference: the longest MaximumEventAgeInSeconds
-	onLast(t, lambdabatch.SNS("fulfil"), load[events.SNSEvent](t, "sns.json"), lambdabatch.SNSRedelivery, sns+async)
-	onLast(t, lambdabatch.EventBridge("fulfil"), load[events.EventBridgeEvent](t, "eventbridge.json"), lambdabatch.EventBridgeRedelivery, bridge+async)
-	onLast(t, lambdabatch.S3("fulfil"), load[events.S3Event](t, "s3.json"), lambdabatch.AsyncRedelivery, async)
-}
-
-// onLast delivers an event, and again after the longest time for which its source
-// retries.
-func onLast[Req any](t *testing.T, key idempotent.KeyFunc[Req], req Req, stored, longest time.Duration) {
-	t.Helper()
-	w := newFixture(t)
-	runs := 0
-	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil },
-		func(o *idempotent.Options) { o.Retention = stored })
-	for range 2 {
-		if got, err := h(w.invocation(), req); err != nil || got != 1 {
-			t.Errorf("%T: got %d %v, want 1", req, got, err)
+	for source, row := range map[string]struct{ stored, longest time.Duration }{
+		"SNS":         {lambdabatch.SNSRedelivery, sns + async},
+		"EventBridge": {lambdabatch.EventBridgeRedelivery, bridge + async},
+		"S3":          {lambdabatch.AsyncRedelivery, async},
+	} {
+		if row.stored < row.longest || row.stored >= row.longest+24*time.Hour {
+			t.Errorf("%s: outcomes are stored for %s, and the source retries for %s", source, row.stored, row.longest)
 		}
-		w.clock.Advance(longest - time.Second)
-	}
-	if stored >= longest+24*time.Hour {
-		t.Errorf("%T: outcomes are stored for %s, and the source retries for %s", req, stored, longest)
 	}
 }
 
-// The parts of a key are in the right fields.
-func TestSingleKeys(t *testing.T) {
+// F02: the event's own id is the key. The envelope may change when a source retries;
+// only the sender's content is part of the fingerprint.
+func TestSingleEvents(t *testing.T) {
 	t.Parallel()
-	key, err := lambdabatch.S3("fulfil")(t.Context(), load[events.S3Event](t, "s3.json"))
-	if err != nil || key.Scope != "shop-orders" || strings.Count(key.ID, "\x00") != 3 || !strings.HasSuffix(key.ID, "\x00inbox/order+1.json") {
-		t.Errorf("got %+v %v", key, err)
+	bridge, topic := changed[events.EventBridgeEvent](t, "eventbridge"), changed[events.SNSEvent](t, "sns")
+	type bus = events.EventBridgeEvent
+	type notice = events.SNSEvent
+	deliver(t, lambdabatch.EventBridge("fulfil"), bridge(func(*bus) {}), deliveries[bus]{
+		same:     []bus{bridge(func(e *bus) { e.Time = e.Time.Add(1) })},
+		other:    []bus{bridge(func(e *bus) { e.Source = "shop.returns" })}, // an id is unique for its source only
+		mismatch: []bus{bridge(func(e *bus) { e.Detail = []byte(`{"order_id":"o-2"}`) }), bridge(func(e *bus) { e.DetailType = "another" })},
+		noKey:    []bus{bridge(func(e *bus) { e.ID = "" })},
+	})
+	sns := load[notice](t, "sns")
+	deliver(t, lambdabatch.SNS("fulfil"), sns, deliveries[notice]{
+		same: []notice{topic(func(e *notice) {
+			m := &e.Records[0].SNS
+			m.Signature, m.SigningCertURL, m.Timestamp = "another", "another", m.Timestamp.Add(1)
+		})},
+		other: []notice{topic(func(e *notice) { e.Records[0].SNS.TopicArn += "-returns" })},
+		mismatch: []notice{
+			topic(func(e *notice) { e.Records[0].SNS.Message = "another" }),
+			topic(func(e *notice) { e.Records[0].SNS.Subject = "another" }),
+			topic(func(e *notice) { e.Records[0].SNS.MessageAttributes = nil }),
+		},
+		noKey:   []notice{topic(func(e *notice) { e.Records[0].SNS.MessageID = "" })},
+		invalid: []notice{{}, {Records: append(sns.Records, sns.Records...)}},
+	})
+	names := func(names [2]string) (execution, state string) { return names[0], names[1] }
+	deliver(t, lambdabatch.StepFunctions("fulfil", names), [2]string{"e-1", "Charge"}, deliveries[[2]string]{
+		same:  [][2]string{{"e-1", "Charge"}},
+		other: [][2]string{{"e-1", "Ship"}, {"e-2", "Charge"}},
+		noKey: [][2]string{{"", "Ship"}, {"e-1", ""}},
+	})
+	const arn = "arn:aws:lambda:eu-central-1:123456789012:function:fulfil"
+	in := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "r-1", InvokedFunctionArn: arn})
+	if key, err := lambdabatch.AsyncInvoke[order]("fulfil")(in, order{}); err != nil || key != (idempotent.Key{Operation: "fulfil", Scope: arn, ID: "r-1"}) {
+		t.Errorf("an asynchronous invocation: %+v %v", key, err)
+	}
+	if key, err := lambdabatch.AsyncInvoke[order]("fulfil")(t.Context(), order{}); err != nil || key.ID != "" {
+		t.Errorf("outside a function: %+v %v", key, err)
+	}
+}
+
+// notification is the body that SNS sends to a queue.
+func notification(message, at string) string {
+	return fmt.Sprintf(`{"Type":"Notification","MessageId":"m-1","TopicArn":"arn:topic","Message":%q,"Timestamp":%q}`, message, at)
+}
+
+// The rules and the handler get what was published: the same order in another
+// envelope is a replay.
+func TestFromSNS(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	h := lambdabatch.SQS(w.guard, w.handle, lambdabatch.FromSNS, w.options())
+	order := `{"order_id":"o-1"}`
+	wantIDs(t, w.send(h, bodies(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text",
+		`{"Type":"SubscriptionConfirmation","Message":"{\"order_id\":\"o-2\"}"}`, `{"Type":"Notification","Message":{"order_id":"o-3"}}`)),
+		"m3", "m4", "m5", "m6", "m7")
+	w.wantRuns("o-1")
+	if strings.Count(w.log(), "raw message delivery") != 5 {
+		t.Errorf("the log: %s", w.log())
+	}
+}
+
+// The attributes of a notification replace those of the message.
+func TestFromSNS_Attributes(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	var got map[string]string
+	h := lambdabatch.SQS(w.guard, func(ctx context.Context, o order) error {
+		m, _ := lambdabatch.FromContext(ctx)
+		got = m.Attributes
+		return w.handle(ctx, o)
+	}, lambdabatch.FromSNS, w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }))
+	event := bodies(`{"Type":"Notification","Message":"{\"order_id\":\"o-1\"}","MessageAttributes":{"order":{"Type":"String","Value":"7"},"bytes":{"Type":"Binary","Value":"AA=="}}}`)
+	outer := events.SQSMessageAttribute{StringValue: new("of the queue's message")}
+	event.Records[0].MessageAttributes = map[string]events.SQSMessageAttribute{"order": outer, "other": outer}
+	wantIDs(t, w.send(h, event))
+	w.wantRuns("o-1")
+	if len(got) != 1 || got["order"] != "7" {
+		t.Errorf("the attributes: %v", got)
+	}
+	wantIDs(t, w.send(h, bodies(`{"Type":"Notification","Message":"{}"}`)), "m1") // it has no attributes
+}
+
+// An event of S3 has the same key through a queue, a queue behind a topic, and
+// directly. A notification that S3 sends twice is one work.
+func TestFromS3(t *testing.T) {
+	t.Parallel()
+	event := load[events.S3Event](t, "s3")
+	body, err := json.Marshal(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := lambdabatch.S3("fulfil")(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := event
+	again.Records = []events.S3EventRecord{event.Records[0]}
+	again.Records[0].ResponseElements = map[string]string{"x-amz-request-id": "other"}
+	second, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A handler of another type than events.S3Event would run on it.
+	misread := strings.Replace(string(body), `"awsRegion":"eu-central-1"`, `"awsRegion":5`, 1)
+	var o lambdabatch.Options
+	lambdabatch.FromS3(&o)
+	if id, err := o.ID(t.Context(), &lambdabatch.Message{Body: []byte(misread)}); err == nil {
+		t.Errorf("an event with a region of another type has the id %q", id)
+	}
+	for name, c := range map[string]struct {
+		optFns []func(*lambdabatch.Options)
+		wrap   func(string) string
+	}{
+		"queue": {nil, func(s string) string { return s }},
+		"topic": {[]func(*lambdabatch.Options){lambdabatch.FromSNS}, func(s string) string { return notification(s, "noon") }},
+	} {
+		w := newFixture(t)
+		runs := 0
+		optFns := append(c.optFns, func(o *lambdabatch.Options) { o.Operation = "fulfil" }, lambdabatch.FromS3)
+		h := lambdabatch.SQS(w.guard, func(_ context.Context, e events.S3Event) error {
+			if runs++; e.Records[0].S3.Object.Key != event.Records[0].S3.Object.Key {
+				t.Errorf("%s: the handler got %+v", name, e)
+			}
+			return nil
+		}, optFns...)
+		none, several := `{"Event":"s3:TestEvent"}`, `{"Records":[{},{}]}`
+		response, err := h(w.invocation(), bodies(c.wrap(string(body)), c.wrap(string(second)), c.wrap(none), c.wrap(several), c.wrap(`{"Records":[{}]}`)))
+		if err != nil || len(response.BatchItemFailures) != 3 || response.BatchItemFailures[0].ItemIdentifier != "m3" || runs != 1 {
+			t.Errorf("%s: %+v, %v after %d runs", name, response, err, runs)
+		}
+		if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
+			t.Errorf("%s: the record of the key %+v: %v", name, key, err)
+		}
+		changed := again
+		changed.Records[0].S3.Object.ETag = "another"
+		other, _ := json.Marshal(changed)
+		if response, _ := h(w.invocation(), bodies(c.wrap(string(other)))); len(response.BatchItemFailures) != 1 {
+			t.Errorf("%s: another content under the same key is not refused", name)
+		}
 	}
 }

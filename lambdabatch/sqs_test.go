@@ -5,8 +5,11 @@ package lambdabatch_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -192,7 +196,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 func TestOutOfTime(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture, context.CancelFunc){
-		"below the reserve": func(w *fixture, _ context.CancelFunc) { w.clock.Advance(timeout - lambdabatch.DefaultReserve + 1) },
+		"below the reserve": func(w *fixture, _ context.CancelFunc) { w.clock.Advance(timeout - time.Second + 1) },
 		"cancelled":         func(_ *fixture, cancel context.CancelFunc) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +275,8 @@ func TestReserve(t *testing.T) {
 
 // FM67: a message whose record is unknown is redriven from the dead-letter
 // queue with another id. The business key is the same, so it still does not
-// run.
+// run. A resolved outcome is stored for as long as the queue redelivers, even if the
+// guard that resolves it has a shorter retention.
 func TestRedriveFromTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -287,9 +292,10 @@ func TestRedriveFromTheDeadLetterQueue(t *testing.T) {
 	}
 
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
-	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil {
+	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil { // its Retention is 24 h
 		t.Fatal(err)
 	}
+	w.clock.Advance(lambdabatch.SQSRedelivery - time.Minute)
 	wantIDs(t, w.send(h, redriven)) // whatever the type of the resolved value is
 	w.wantRuns("o-1")
 }
@@ -309,23 +315,6 @@ func TestTheLastDeliveryOfARedrivenMessage(t *testing.T) {
 	redriven.Records[0].MessageId = "another"
 	w.clock.Advance(retention + longestVisibility - time.Second)
 	wantIDs(t, w.send(h, redriven))
-	w.wantRuns("o-1")
-}
-
-// A resolved outcome is stored for as long as the queue redelivers, even if the
-// guard that resolves it has a shorter retention.
-func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
-	w.on("o-1", returns(errBroken))
-	wantIDs(t, w.send(h, messages("o-1")), "m1")
-	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
-	if err := w.guard.Resolve(t.Context(), id, idempotent.ResolvedWithoutResult()); err != nil { // its Retention is 24 h
-		t.Fatal(err)
-	}
-	w.clock.Advance(lambdabatch.SQSRedelivery - time.Minute)
-	wantIDs(t, w.send(h, messages("o-1")))
 	w.wantRuns("o-1")
 }
 
@@ -403,55 +392,62 @@ type says string
 func (s says) Error() string { return string(s) }
 
 // A message is handed over with its reason if no retry by the same code can change that
-// it is refused, and the next message of its group runs. It is not if a retry can.
+// it is refused, and the next message of its group runs. It is not if a retry can. In
+// both cases it leaves no record, and the log has no content of it.
 func TestHandOver_Refusals(t *testing.T) {
 	t.Parallel()
-	id := func(f lambdabatch.IDFunc) func(*fixture, *lambdabatch.Options) {
-		return func(_ *fixture, o *lambdabatch.Options) { o.ID = f }
+	id := func(f lambdabatch.IDFunc) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) { o.ID = f }
 	}
-	failing := func(err error) func(*fixture, *lambdabatch.Options) {
+	failing := func(err error) func(*lambdabatch.Options) {
 		return id(func(ctx context.Context, m *lambdabatch.Message) (string, error) {
 			if m.ItemID == "m1" {
-				return "", err
+				return "x", err
 			}
 			return lambdabatch.Field("/order_id")(ctx, m)
 		})
 	}
+	scope := func(err error) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) {
+			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", err }
+		}
+	}
+	fingerprint := func(err error) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) {
+			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
+				return idempotent.FingerprintBytes(nil), err
+			}
+		}
+	}
+	decode := func(err error) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) { o.Decode = func([]byte, any) error { return err } }
+	}
+	const first = `{"order_id":"o-1"}`
 	for name, c := range map[string]struct {
 		body   string
-		option func(*fixture, *lambdabatch.Options)
+		option func(*lambdabatch.Options)
 		reason error // nil: it is redelivered
 	}{
-		"no field":       {`{}`, nil, says("no string or number")},
-		"no JSON":        {`*`, nil, says("no string or number")},
-		"no id":          {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.NoKeyError)},
-		"an error of ID": {`{}`, failing(errBroken), errBroken},
-		"a panic of ID":  {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
-		"no scope": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
-			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", nil }
-		}, new(idempotent.InvalidKeyError)},
-		"another content":   {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
-		"cannot be decoded": {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
-		"no fingerprint": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
-			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) { return idempotent.Fingerprint{}, errBroken }
-		}, errBroken},
-		"test event of S3":   {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromS3(o) }, says("exactly one record")},
-		"no notification":    {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) { lambdabatch.FromSNS(o) }, says("raw message delivery")},
-		"ID was interrupted": {`{}`, failing(fmt.Errorf("table: %w", context.DeadlineExceeded)), nil},
-		"fingerprint was interrupted": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
-			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
-				return idempotent.Fingerprint{}, context.DeadlineExceeded
-			}
-		}, nil},
-		"decoding was interrupted": {`{"order_id":"o-1"}`, func(_ *fixture, o *lambdabatch.Options) {
-			o.Decode = func([]byte, any) error { return context.Canceled }
-		}, nil},
-		"ID was canceled":   {`{}`, failing(context.Canceled), nil},
-		"ID failed to read": {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errBroken}), nil},
-		"store error": {`{"order_id":"o-1"}`, func(w *fixture, _ *lambdabatch.Options) {
-			w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
-		}, nil},
-		"in progress": {`{"order_id":"o-8"}`, nil, nil},
+		"no field":                    {`{}`, nil, says("no string or number")},
+		"no JSON":                     {`*`, nil, says("no string or number")},
+		"no id":                       {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.NoKeyError)},
+		"an error of ID":              {`{}`, failing(errBroken), errBroken},
+		"a panic of ID":               {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
+		"no scope":                    {first, scope(nil), new(idempotent.InvalidKeyError)},
+		"an error of Scope":           {first, scope(errBroken), errBroken},
+		"another content":             {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
+		"cannot be decoded":           {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
+		"an error of Decode":          {first, decode(errBroken), new(lambdabatch.DecodeError)},
+		"no fingerprint":              {first, fingerprint(errBroken), errBroken},
+		"test event of S3":            {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, lambdabatch.FromS3, says("exactly one record")},
+		"no notification":             {first, lambdabatch.FromSNS, says("raw message delivery")},
+		"ID was interrupted":          {`{}`, failing(fmt.Errorf("table: %w", context.DeadlineExceeded)), nil},
+		"fingerprint was interrupted": {first, fingerprint(context.DeadlineExceeded), nil},
+		"decoding was interrupted":    {first, decode(context.Canceled), nil},
+		"ID was canceled":             {`{}`, failing(context.Canceled), nil},
+		"ID failed to read":           {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errors.New("throttled")}), nil},
+		"store error":                 {first, nil, nil},
+		"in progress":                 {`{"order_id":"o-8"}`, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -460,7 +456,7 @@ func TestHandOver_Refusals(t *testing.T) {
 			w.on("o-8", func(context.Context) error { // while it runs
 				h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 					if c.option != nil {
-						c.option(w, o)
+						c.option(o)
 					}
 					o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
 						if text, ok := c.reason.(says); m.ItemID == "m1" && (c.reason == nil || ok && !strings.Contains(reason.Error(), string(text)) || !ok && !errtype.Matches(reason, c.reason)) {
@@ -473,6 +469,9 @@ func TestHandOver_Refusals(t *testing.T) {
 				event := messages("", "o-7")
 				event.Records[0].Body = c.body
 				event.Records[0].Attributes, event.Records[1].Attributes = map[string]string{"MessageGroupId": "g"}, map[string]string{"MessageGroupId": "g"}
+				if name == "store error" {
+					w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
+				}
 				if c.reason == nil {
 					wantIDs(t, w.send(h, event), "m1", "m2")
 				} else {
@@ -485,7 +484,13 @@ func TestHandOver_Refusals(t *testing.T) {
 			if _, handed := w.plan["handed over"]; handed != (c.reason != nil) {
 				t.Errorf("handed over: %t", handed)
 			}
+			if w.state(queue, "o-1") != "none" || strings.Contains(w.log(), "acme") {
+				t.Errorf("the record of o-1 is %s; the log:\n%s", w.state(queue, "o-1"), w.log())
+			}
 		})
+	}
+	if err := error(&lambdabatch.DecodeError{Err: errBroken}); !errors.Is(err, errBroken) || strings.Contains(err.Error(), "acme") {
+		t.Errorf("the error is %q", err)
 	}
 }
 
@@ -574,9 +579,11 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 // mute is a codec that fails to encode anything.
 type mute struct{}
 
-func (mute) Name() string               { return "mute" }
+func (mute) Name() string { return "mute" }
+
 func (mute) Encode(any) ([]byte, error) { return nil, errBroken }
-func (mute) Decode([]byte, any) error   { return errBroken }
+
+func (mute) Decode([]byte, any) error { return errBroken }
 
 // A message whose fingerprint cannot be compared with its record is not done.
 func TestUncomparedComesAgain(t *testing.T) {
@@ -618,7 +625,7 @@ func TestDisabled(t *testing.T) {
 func TestSQS_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	event := load[events.SQSEvent](t, "sqs.json")
+	event := load[events.SQSEvent](t, "sqs")
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, event))
 	w.wantRuns("o-1", "o-2")
@@ -637,4 +644,126 @@ func TestSQS_RealEvent(t *testing.T) {
 	if len(tenants) != 2 || tenants["acme"] != 1 || tenants["zeta"] != 1 {
 		t.Errorf("the handler saw %v", tenants)
 	}
+}
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
+
+// TestDocs compares the table of outcomes in docs/reports/failure-modes.md with the tests.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	says := map[bool]string{comesAgain: "redelivered", acknowledged: "acknowledged"}
+	recoveries := map[idempotent.Recovery]string{idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume", idempotent.Rerun: "Rerun"}
+	var table strings.Builder
+	table.WriteString("| how the handler ends | recovery | the message | its record | on redelivery | total runs |\n| --- | --- | --- | --- | --- | --: |\n")
+	for _, row := range outcomes {
+		name, _, _ := strings.Cut(row.name, ", "+recoveries[row.declared])
+		fmt.Fprintf(&table, "| %s | `%s` | %s | %s | %s | %d |\n", name, recoveries[row.declared], says[row.first], row.state, says[row.second], row.runs)
+	}
+	kit.Part(t, "../docs/reports/failure-modes.md", "outcomes", table.String(), *update)
+}
+
+const fifoQueue = queue + ".fifo"
+
+// grouped returns an event of a FIFO queue: groups[i] is the group of order
+// o-(i+1) in message m(i+1).
+func grouped(groups ...string) (event events.SQSEvent) {
+	for i, group := range groups {
+		event.Records = append(event.Records, events.SQSMessage{
+			MessageId: fmt.Sprintf("m%d", i+1), Body: fmt.Sprintf(`{"order_id":"o-%d"}`, i+1), EventSourceARN: fifoQueue,
+			Attributes: map[string]string{"MessageGroupId": group},
+		})
+	}
+	return event
+}
+
+func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
+
+// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another group. No
+// message overtakes one that fails before the handler because it is invalid or has no
+// key. Messages without a group are one group.
+func TestFIFO(t *testing.T) {
+	t.Parallel()
+	broken, panics := returns(errBroken), func(context.Context) error { panic("no") }
+	groups, nameless := []string{"a", "a", "a", "b"}, []string{"", "", "", ""}
+	side := func(o *lambdabatch.Options) { o.PerGroup, o.Concurrency = true, 4 }
+	all, group := []string{"m2", "m3", "m4"}, []string{"m2", "m3"}
+	for name, c := range map[string]struct {
+		option func(*lambdabatch.Options)
+		groups []string
+		fails  func(context.Context) error
+		body   string
+		again  []string
+	}{
+		"the whole batch stops":     {concurrency(1), groups, broken, "", all},
+		"the batch stops at panics": {concurrency(1), groups, panics, "", all},
+		"the group stops":           {perGroup, groups, broken, "", group},
+		"the group stops at panics": {perGroup, groups, panics, "", group},
+		"no key":                    {perGroup, groups, nil, `{"amount":1}`, group},
+		"not JSON":                  {perGroup, groups, nil, `order o-1`, group},
+		"not decoded":               {perGroup, groups, nil, `{"order_id":"o-2","amount":"many"}`, group},
+		"no group":                  {side, nameless, broken, "", all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFixture(t)
+			h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(c.option))
+			w.on("o-2", c.fails)
+			batch := grouped(c.groups...)
+			repaired := batch.Records[1].Body
+			if c.body != "" {
+				batch.Records[1].Body = c.body
+			}
+			if c.groups[2] == "" {
+				batch.Records[2].Attributes = nil
+			}
+			wantIDs(t, w.send(h, batch), c.again...)
+			if got := w.state(fifoQueue, "o-3"); got != "none" {
+				t.Errorf("m3 overtook m2: its record is %s", got)
+			}
+			w.on("o-2", nil)
+			batch.Records[1].Body = repaired
+			rest := events.SQSEvent{Records: slices.DeleteFunc(batch.Records, func(m events.SQSMessage) bool { return !slices.Contains(c.again, m.MessageId) })}
+			wantIDs(t, w.send(h, rest))
+			once := map[string]bool{}
+			for _, id := range w.runs {
+				once[id] = true
+			}
+			if n := len(w.runs); len(once) != 4 || c.body == "" && n != 5 || c.body != "" && n != 4 {
+				t.Errorf("the handler ran for %q, want each order once, and o-2 twice if its handler failed", w.runs)
+			}
+		})
+	}
+}
+
+// With concurrency, groups run at the same time, each in its order.
+func TestFIFO_GroupsSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixture(t)
+		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(3)))
+		var together sync.WaitGroup
+		together.Add(3)
+		for _, first := range []string{"o-1", "o-2", "o-4"} {
+			w.on(first, func(context.Context) error {
+				together.Done()
+				together.Wait() // blocks until all three are running
+				return nil
+			})
+		}
+		wantIDs(t, w.send(h, grouped("a", "b", "a", "c", "b", "a")))
+		at := func(id string) int { return slices.Index(w.runs, id) }
+		if len(w.runs) != 6 || at("o-1") > at("o-3") || at("o-3") > at("o-6") || at("o-2") > at("o-5") {
+			t.Errorf("the handler ran for %q", w.runs)
+		}
+	})
+}
+
+func TestSQSFIFO_RealEvent(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	event := load[events.SQSEvent](t, "sqs-fifo")
+	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup))
+	w.on("o-2", returns(idempotent.NotExecuted(errBroken)))
+	wantIDs(t, w.send(h, event), event.Records[1].MessageId, event.Records[2].MessageId)
+	w.wantRuns("o-1", "o-2", "o-4")
 }

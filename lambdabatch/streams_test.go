@@ -5,6 +5,9 @@ package lambdabatch_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,66 +20,82 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// stream is a source with a checkpoint: Kinesis or DynamoDB.
+// stream is a source with partitions.
 type stream struct {
 	name string
-	// send delivers a batch of the orders o-1 … in partitions of these names,
-	// and returns the checkpoints.
-	send func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string
+	// send delivers a batch of the orders o-1 … in these partitions, and returns which
+	// records the answer names.
+	send      func(w *fixture, partitions []int, optFns ...func(*lambdabatch.Options)) (ids []string, err error)
+	retention time.Duration // by the source's default
+	all       bool          // the answer names all failed records, and not only the first
 }
 
 var streams = []stream{
-	{"Kinesis", func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
-		h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
+	{"Kinesis", func(w *fixture, partitions []int, optFns ...func(*lambdabatch.Options)) (ids []string, err error) {
+		h := lambdabatch.Kinesis(w.guard, w.handle, w.options(append(optFns, withoutID)...))
 		var event events.KinesisEvent
 		for i, p := range partitions {
-			event.Records = append(event.Records, events.KinesisEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + sequence(i), Kinesis: events.KinesisRecord{
-				SequenceNumber: sequence(i), PartitionKey: p, Data: []byte(`{"order_id":"` + orderID(i) + `"}`),
+			event.Records = append(event.Records, events.KinesisEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + orderID(i), Kinesis: events.KinesisRecord{
+				SequenceNumber: orderID(i), PartitionKey: fmt.Sprint(p), Data: []byte(`{"order_id":"` + orderID(i) + `"}`),
 			}})
 		}
 		response, err := h(w.invocation(), event)
-		if err != nil || response.BatchItemFailures == nil {
-			t.Fatalf("got %+v %v", response, err)
-		}
-		ids := []string{}
 		for _, f := range response.BatchItemFailures {
 			ids = append(ids, f.ItemIdentifier)
 		}
-		return ids
-	}},
-	{"DynamoDB", func(t *testing.T, w *fixture, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
-		h := lambdabatch.DynamoDB(w.guard, func(ctx context.Context, c lambdabatch.Change[order]) error { return w.handle(ctx, *c.NewImage) },
-			w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
+		return ids, err
+	}, 86_400 * time.Second, false},
+	{"DynamoDB", func(w *fixture, partitions []int, optFns ...func(*lambdabatch.Options)) (ids []string, err error) {
+		h := lambdabatch.DynamoDB(w.guard, w.handleImage, w.options(append(optFns, withoutID)...))
 		var event events.DynamoDBEvent
 		for i, p := range partitions {
-			event.Records = append(event.Records, events.DynamoDBEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + sequence(i), EventName: "INSERT", Change: events.DynamoDBStreamRecord{
-				SequenceNumber: sequence(i),
-				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(p)},
+			event.Records = append(event.Records, events.DynamoDBEventRecord{EventSourceArn: "arn:stream", EventID: "shard-1:" + orderID(i), EventName: "INSERT", Change: events.DynamoDBStreamRecord{
+				SequenceNumber: orderID(i),
+				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(fmt.Sprint(p))},
 				NewImage:       map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute(orderID(i))},
 			}})
 		}
 		response, err := h(w.invocation(), event)
-		if err != nil || response.BatchItemFailures == nil {
-			t.Fatalf("got %+v %v", response, err)
-		}
-		ids := []string{}
 		for _, f := range response.BatchItemFailures {
 			ids = append(ids, f.ItemIdentifier)
 		}
-		return ids
-	}},
-}
-
-func options(optFns []func(*lambdabatch.Options)) func(*lambdabatch.Options) {
-	return func(o *lambdabatch.Options) {
-		for _, f := range optFns {
-			f(o)
+		return ids, err
+	}, 86_400 * time.Second, false},
+	{"Kafka", func(w *fixture, partitions []int, optFns ...func(*lambdabatch.Options)) (ids []string, err error) {
+		event := events.KafkaEvent{EventSourceARN: "arn:cluster", Records: map[string][]events.KafkaRecord{}}
+		for i, p := range partitions {
+			name := fmt.Sprintf("orders-%d", p)
+			event.Records[name] = append(event.Records[name], kafkaRecord("orders", int64(p), int64(i), orderID(i)))
 		}
-	}
+		response, err := w.kafka(optFns...)(w.invocation(), event)
+		for _, f := range response.BatchItemFailures {
+			ids = append(ids, orderID(int(f.ItemIdentifier.Offset)))
+		}
+		return ids, err
+	}, 168 * time.Hour, true},
 }
 
-func sequence(i int) string { return string(rune('A' + i)) }
-func orderID(i int) string  { return "o-" + string(rune('1'+i)) }
+func orderID(i int) string { return "o-" + string(rune('1'+i)) }
+
+func withoutID(o *lambdabatch.Options) { o.ID = nil }
+
+// handleImage is the handler of a stream of DynamoDB.
+func (w *fixture) handleImage(ctx context.Context, c lambdabatch.Change[order]) error {
+	return w.handle(ctx, *c.NewImage)
+}
+
+// want delivers a batch and checks its answer: these records failed, or did not run.
+func (s stream) want(t *testing.T, w *fixture, partitions []int, optFns []func(*lambdabatch.Options), failed ...string) {
+	t.Helper()
+	if !s.all && len(failed) > 1 {
+		failed = failed[:1] // the checkpoint
+	}
+	ids, err := s.send(w, partitions, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, ids, failed...)
+}
 
 func onEachStream(t *testing.T, f func(*testing.T, stream)) {
 	for _, s := range streams {
@@ -94,15 +113,15 @@ func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
 		w := newFixture(t)
-		partitions := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		partitions := []int{0, 1, 2, 3, 4, 5, 6, 7}
 		w.on("o-3", returns(errBroken))
 		w.on("o-6", returns(errBroken)) // a later failure is not the checkpoint
-		wantIDs(t, s.send(t, w, partitions), "C")
+		s.want(t, w, partitions, nil, "o-3", "o-6")
 		w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-5", "o-6", "o-7", "o-8")
 		w.on("o-3", nil)
-		wantIDs(t, s.send(t, w, partitions), "F")
+		s.want(t, w, partitions, nil, "o-6")
 		w.on("o-6", nil)
-		wantIDs(t, s.send(t, w, partitions))
+		s.want(t, w, partitions, nil)
 		w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-5", "o-6", "o-7", "o-8", "o-3", "o-6", "o-6")
 	})
 }
@@ -114,26 +133,26 @@ func TestPartitionsKeepTheirOrder(t *testing.T) {
 		onEachStream(t, func(t *testing.T, s stream) {
 			w := newFixture(t)
 			w.on("o-2", returns(errBroken))
-			wantIDs(t, s.send(t, w, []string{"a", "b", "a", "b", "a"}, concurrency(n)), "B")
+			s.want(t, w, []int{0, 1, 0, 1, 0}, []func(*lambdabatch.Options){concurrency(n)}, "o-2", "o-4")
 			slices.Sort(w.runs)
 			w.wantRuns("o-1", "o-2", "o-3", "o-5")
 		})
 	}
 }
 
-// H10: outcomes are stored for the retention of a stream by its default, 86,400
-// seconds in both developer guides, even if the guard's retention is shorter.
+// H10: outcomes are stored for the retention of a stream by its default in the
+// developer guides, even if the guard's retention is shorter.
 func TestRetentionFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
 		w := newFixture(t)
-		short := guarded(func(o *idempotent.Options) { o.Retention = time.Hour })
-		wantIDs(t, s.send(t, w, []string{"a"}, short))
-		w.clock.Advance(86_399 * time.Second)
-		wantIDs(t, s.send(t, w, []string{"a"}, short))
+		short := []func(*lambdabatch.Options){guarded(func(o *idempotent.Options) { o.Retention = time.Hour })}
+		s.want(t, w, []int{0}, short)
+		w.clock.Advance(s.retention - time.Second)
+		s.want(t, w, []int{0}, short)
 		w.wantRuns("o-1")
 		w.clock.Advance(2 * time.Second)
-		wantIDs(t, s.send(t, w, []string{"a"}, short))
+		s.want(t, w, []int{0}, short)
 		w.wantRuns("o-1", "o-1")
 	})
 }
@@ -147,41 +166,17 @@ func TestStreams_OutOfTime(t *testing.T) {
 			w.clock.Advance(timeout)
 			return nil
 		})
-		wantIDs(t, s.send(t, w, []string{"a", "b", "c", "d"}), "C")
+		s.want(t, w, []int{0, 1, 2, 3}, nil, "o-3", "o-4")
 		w.wantRuns("o-1", "o-2")
 	})
 }
 
-// FM43 with a real event: ten records, of which the third fails.
-func TestKinesis_RealEvent(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	event := load[events.KinesisEvent](t, "kinesis.json")
-	h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
-	w.on("o-3", returns(errBroken))
-	for _, want := range []string{event.Records[2].Kinesis.SequenceNumber, ""} {
-		response, err := h(w.invocation(), event)
-		got := ""
-		for _, f := range response.BatchItemFailures {
-			got += f.ItemIdentifier
-		}
-		if err != nil || got != want {
-			t.Errorf("the checkpoint is %q (%v), want %q", got, err, want)
-		}
-		w.on("o-3", nil)
-	}
-	if len(w.runs) != 11 {
-		t.Errorf("the handler ran for %q, want each order once and o-3 twice", w.runs)
-	}
-}
-
 // Sequence numbers are unique in one shard: the id of a record is its eventID. A record
-// without one is refused.
+// without one is refused. Offsets of Kafka count within a partition of a topic.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	option := w.options(func(o *lambdabatch.Options) { o.ID = nil })
-	kinesis, dynamodb := lambdabatch.Kinesis(w.guard, w.handle, option), lambdabatch.DynamoDB(w.guard, func(ctx context.Context, c lambdabatch.Change[order]) error { return w.handle(ctx, *c.NewImage) }, option)
+	kinesis, dynamodb := lambdabatch.Kinesis(w.guard, w.handle, w.options(withoutID)), lambdabatch.DynamoDB(w.guard, w.handleImage, w.options(withoutID))
 	for i, id := range []string{"shard-1:7", "shard-2:7", "shard-1:7", ""} {
 		failures := 0
 		if id == "" {
@@ -200,6 +195,26 @@ func TestShards(t *testing.T) {
 	if strings.Count(w.log(), "eventID of a stream") != 2 {
 		t.Errorf("the log: %s", w.log())
 	}
+
+	w = newFixture(t)
+	for i, row := range []struct {
+		topic, cluster    string
+		partition, offset int64
+	}{{"a", "c", 0, 1}, {"a", "c", 1, 1}, {"a", "c", 0, 2}, {"b", "c", 0, 1}, {"a", "other", 0, 1}} {
+		records := []events.KafkaRecord{kafkaRecord(row.topic, row.partition, row.offset, "o-1")}
+		event := events.KafkaEvent{EventSourceARN: row.cluster, Records: map[string][]events.KafkaRecord{"any": records}}
+		for range 2 {
+			wantKafka(t, w, w.kafka(), event, allDone)
+		}
+		if len(w.runs) != i+1 {
+			t.Fatalf("%d runs after %d records", len(w.runs), i+1)
+		}
+	}
+}
+
+func kafkaRecord(topic string, partition, offset int64, order string) events.KafkaRecord {
+	value := base64.StdEncoding.EncodeToString([]byte(`{"order_id":"` + order + `"}`))
+	return events.KafkaRecord{Topic: topic, Partition: partition, Offset: offset, Value: value}
 }
 
 // item is an item of DynamoDB with an attribute of every type.
@@ -220,12 +235,12 @@ type item struct {
 func TestDynamoDB_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	event := load[events.DynamoDBEvent](t, "dynamodb.json")
+	event := load[events.DynamoDBEvent](t, "dynamodb")
 	var changes []lambdabatch.Change[item]
 	h := lambdabatch.DynamoDB(w.guard, func(_ context.Context, c lambdabatch.Change[item]) error {
 		changes = append(changes, c)
 		return nil
-	}, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
+	}, w.options(withoutID))
 	for range 2 {
 		if response, err := h(w.invocation(), event); err != nil || len(response.BatchItemFailures) != 0 {
 			t.Fatalf("got %+v %v", response, err)
@@ -259,21 +274,18 @@ func TestDynamoDB_BrokenAttributes(t *testing.T) {
 		"in a map":         events.NewMapAttribute(map[string]events.DynamoDBAttributeValue{"a": {}}),
 		"a number of text": events.NewNumberAttribute("many"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newFixture(t)
-			ran := 0
-			h := lambdabatch.DynamoDB(w.guard, func(context.Context, events.DynamoDBEventRecord) error { ran++; return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
-			event := load[events.DynamoDBEvent](t, "dynamodb.json")
-			event.Records[1].Change.NewImage["broken"] = broken
-			response, err := h(w.invocation(), event)
-			if err != nil || len(response.BatchItemFailures) != 1 || response.BatchItemFailures[0].ItemIdentifier != event.Records[1].Change.SequenceNumber || ran != 2 {
-				t.Errorf("got %+v %v after %d runs", response, err, ran)
-			}
-			if panics := name != "a number of text"; panics != strings.Contains(w.log(), "panic_type=") {
-				t.Errorf("the log reports a panic: %t\n%s", !panics, w.log())
-			}
-		})
+		w := newFixture(t)
+		ran := 0
+		h := lambdabatch.DynamoDB(w.guard, func(context.Context, events.DynamoDBEventRecord) error { ran++; return nil }, w.options(withoutID))
+		event := load[events.DynamoDBEvent](t, "dynamodb")
+		event.Records[1].Change.NewImage["broken"] = broken
+		response, err := h(w.invocation(), event)
+		if err != nil || len(response.BatchItemFailures) != 1 || response.BatchItemFailures[0].ItemIdentifier != event.Records[1].Change.SequenceNumber || ran != 2 {
+			t.Errorf("%s: got %+v %v after %d runs", name, response, err, ran)
+		}
+		if panics := name != "a number of text"; panics != strings.Contains(w.log(), "panic_type=") {
+			t.Errorf("%s: the log reports a panic: %t\n%s", name, !panics, w.log())
+		}
 	}
 }
 
@@ -282,29 +294,147 @@ func TestKinesis_Bytes(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	var got []string
-	event := load[events.KinesisEvent](t, "kinesis.json")
+	named := func(operation string) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) { o.ID, o.Operation = nil, operation }
+	}
+	bytes := lambdabatch.Kinesis(w.guard, func(_ context.Context, b []byte) error { got = append(got, string(b)+" bytes"); return nil }, w.options(named("bytes")))
+	text := lambdabatch.Kinesis(w.guard, func(_ context.Context, s string) error { got = append(got, s+" text"); return nil }, w.options(named("text")))
+	event := load[events.KinesisEvent](t, "kinesis")
 	event.Records = event.Records[:1]
-	event.Records[0].Kinesis.Data = []byte{0xff, 0x00}
-	for range 2 {
-		for _, h := range []func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error){
-			lambdabatch.Kinesis(w.guard, func(_ context.Context, b []byte) error {
-				got = append(got, base64.StdEncoding.EncodeToString(b))
-				return nil
-			}, w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "bytes" })),
-			lambdabatch.Kinesis(w.guard, func(_ context.Context, s string) error { got = append(got, s); return nil },
-				w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "text" })),
-		} {
-			if response, err := h(w.invocation(), event); err != nil || len(response.BatchItemFailures) != 0 {
-				t.Errorf("got %+v %v", response, err)
+	deliver := func(data string, failures int) {
+		event.Records[0].Kinesis.Data = []byte(data)
+		for _, h := range []func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error){bytes, text} {
+			if response, err := h(w.invocation(), event); err != nil || len(response.BatchItemFailures) != failures {
+				t.Errorf("%q: got %+v %v, want %d failures", data, response, err, failures)
 			}
 		}
 	}
-	if !slices.Equal(got, []string{"/wA=", "\xff\x00"}) {
+	deliver("\xff\x00", 0)
+	deliver("\xff\x00", 0)
+	deliver("\xff\x01", 1) // other bytes with the same sequence number
+	if !slices.Equal(got, []string{"\xff\x00 bytes", "\xff\x00 text"}) {
 		t.Errorf("the handlers got %q", got)
 	}
-	event.Records[0].Kinesis.Data = []byte{0xff, 0x01}
-	h := lambdabatch.Kinesis(w.guard, func(context.Context, []byte) error { return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "bytes" }))
-	if response, _ := h(w.invocation(), event); len(response.BatchItemFailures) != 1 {
-		t.Error("other bytes with the same sequence number are not a mismatch")
+}
+
+type kafkaHandler = func(context.Context, events.KafkaEvent) (lambdabatch.KafkaEventResponse, error)
+
+func (w *fixture) kafka(optFns ...func(*lambdabatch.Options)) kafkaHandler {
+	return lambdabatch.Kafka(w.guard, w.handle, w.options(append(optFns, withoutID)...))
+}
+
+// wantKafka checks the answer, in the form in which Lambda reads it.
+func wantKafka(t *testing.T, w *fixture, h kafkaHandler, event events.KafkaEvent, want string) {
+	t.Helper()
+	response, err := h(w.invocation(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := json.Marshal(response); err != nil || string(got) != want {
+		t.Errorf("got %s %v, want %s", got, err, want)
+	}
+}
+
+const allDone = `{"batchItemFailures":[]}`
+
+// The third record of partition 0 does not run behind the second, which fails. The
+// other partition runs. The answer names both, so that it does not matter whether
+// Lambda redelivers the named records or all from the first one on.
+func TestKafka_RealEvent(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 4} {
+		w := newFixture(t)
+		event := load[events.KafkaEvent](t, "kafka")
+		h := w.kafka(concurrency(n))
+		w.on("o-2", returns(errBroken))
+		wantKafka(t, w, h, event, `{"batchItemFailures":[`+
+			`{"itemIdentifier":{"partition":"orders-0","offset":16}},{"itemIdentifier":{"partition":"orders-0","offset":17}}]}`)
+		slices.Sort(w.runs)
+		w.wantRuns("o-1", "o-2", "o-4")
+		w.on("o-2", nil)
+		wantKafka(t, w, h, event, allDone) // a rebalance redelivers all of them
+		slices.Sort(w.runs)
+		w.wantRuns("o-1", "o-2", "o-2", "o-3", "o-4")
+	}
+}
+
+// The rules get the decoded value and the headers; a handler of the record's type
+// gets it as Lambda sends it.
+func TestKafka_View(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	event := load[events.KafkaEvent](t, "kafka")
+	event.EventSourceARN = "" // self-managed
+	tenants := ""
+	h := lambdabatch.Kafka(w.guard, func(ctx context.Context, r events.KafkaRecord) error {
+		m, ok := lambdabatch.FromContext(ctx)
+		value, err := base64.StdEncoding.DecodeString(r.Value)
+		if !ok || err != nil || string(m.Body) != string(value) || m.Event.(*events.KafkaRecord).Offset != r.Offset {
+			t.Errorf("got %+v for %+v (%v)", m, r, err)
+		}
+		tenants += m.Attributes["tenant"] + ";"
+		return nil
+	}, w.options(func(o *lambdabatch.Options) {
+		o.ID = lambdabatch.Field("/order_id")
+		o.Scope = func(_ context.Context, m *lambdabatch.Message) (string, error) { return "cluster" + m.Source, nil }
+	}))
+	wantKafka(t, w, h, event, allDone)
+	wantKafka(t, w, h, event, allDone)
+	if tenants != "acme;;;b;" { // the last header of a name counts
+		t.Errorf("got the headers %q", tenants)
+	}
+	key := idempotent.Key{Operation: "fulfil", Scope: "cluster", ID: "o-4"}
+	if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
+		t.Errorf("the key of a field: %v", err)
+	}
+}
+
+// A record that cannot be read fails, and blocks only its partition. A self-managed
+// cluster needs a scope.
+func TestKafka_Unreadable(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	event := load[events.KafkaEvent](t, "kafka")
+	event.Records["orders-1"][0].Value = "*"
+	unwrap := func(o *lambdabatch.Options) { o.Unwrap = func(*lambdabatch.Message) error { return nil } }
+	wantKafka(t, w, w.kafka(unwrap), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
+	if !strings.Contains(w.log(), "not base64") {
+		t.Errorf("the log: %s", w.log())
+	}
+	event = load[events.KafkaEvent](t, "kafka")
+	event.EventSourceARN, event.Records["orders-0"] = "", nil
+	wantKafka(t, w, w.kafka(), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
+	if !strings.Contains(w.log(), "(eventSourceARN): add it to a test event; a self-managed Kafka cluster has no ARN, so set Options.Scope") {
+		t.Errorf("the log: %s", w.log())
+	}
+}
+
+// A tombstone is nil for a handler of a pointer type. For another one it cannot be
+// decoded: it is handed over, and the next record of its partition runs.
+func TestKafka_Tombstone(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	event := load[events.KafkaEvent](t, "kafka")
+	event.Records["orders-1"][0].Value = ""
+	deleted := 0
+	h := lambdabatch.Kafka(w.guard, func(ctx context.Context, o *order) error {
+		if o == nil {
+			deleted++
+		}
+		return nil
+	}, w.options(withoutID, func(o *lambdabatch.Options) { o.Operation = "pointers" }))
+	wantKafka(t, w, h, event, allDone)
+	handed := 0
+	h = lambdabatch.Kafka(w.guard, w.handle, w.options(withoutID, func(o *lambdabatch.Options) {
+		o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
+			if handed++; m.Lane != "orders-1" || !errors.As(reason, new(*lambdabatch.DecodeError)) {
+				t.Errorf("handed over: %s, because of %v", m.ItemID, reason)
+			}
+			return nil
+		}
+	}))
+	wantKafka(t, w, h, event, allDone)
+	if deleted != 1 || handed != 1 {
+		t.Errorf("%d records were nil, %d handed over, want 1 and 1", deleted, handed)
 	}
 }

@@ -76,42 +76,35 @@ func (w *fixture) while(id, scope string, left time.Duration, f func()) {
 }
 
 // G6: a message whose key is running returns when that run's lease ends, up to a
-// tenth later; not after the estimate for callers, which is a second here.
+// tenth later; not after the estimate for callers, which is a second here. A lease that
+// ended during the batch holds the message no longer.
 func TestHide_Running(t *testing.T) {
 	t.Parallel()
-	for left, want := range map[time.Duration][2]int32{
-		3100 * time.Millisecond: {3, 4},
-		time.Minute:             {60, 66},
-		15 * time.Minute:        {900, 990},
-		10 * time.Hour:          {36_000, 39_600},
-		11 * time.Hour:          {39_600, 39_600}, // SQS allows 12 hours from the receipt
-		30 * time.Hour:          {39_600, 39_600},
+	for _, row := range []struct {
+		left, batch time.Duration // of the lease, and the time of the batch
+		least, most int32
+	}{
+		{3100 * time.Millisecond, 0, 3, 4},
+		{time.Minute, 0, 60, 66},
+		{time.Minute, time.Minute, 1, 2},
+		{15 * time.Minute, 0, 900, 990},
+		{10 * time.Hour, 0, 36_000, 39_600},
+		{11 * time.Hour, 0, 39_600, 39_600}, // SQS allows 12 hours from the receipt
+		{30 * time.Hour, 0, 39_600, 39_600},
 	} {
 		w, c := newFixture(t), &changes{}
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
-		w.while("o-1", queue, left, func() { wantIDs(t, w.send(h, received(1, messages("o-1", "o-2"))), "m1") })
-		if got := c.only(t); got < want[0] || got > want[1] {
-			t.Errorf("%s before the end of the lease, the message is hidden for %d s, want %d to %d", left, got, want[0], want[1])
+		w.on("o-2", func(context.Context) error { w.clock.Advance(row.batch); return nil })
+		w.while("o-1", queue, row.left, func() {
+			response, err := h(t.Context(), received(1, messages("o-1", "o-2"))) // without a deadline
+			wantIDs(t, failed(t, response, err), "m1")
+		})
+		if got := c.only(t); got < row.least || got > row.most {
+			t.Errorf("%s before the end of the lease, the message is hidden for %d s, want %d to %d", row.left, got, row.least, row.most)
 		}
 		if strings.Contains(w.log(), "visibility") {
 			t.Errorf("the log:\n%s", w.log())
 		}
-	}
-}
-
-// A lease that ended during the batch holds the message no longer, and neither does
-// a context without a deadline.
-func TestHide_LeaseEnded(t *testing.T) {
-	t.Parallel()
-	w, c := newFixture(t), &changes{}
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
-	w.on("o-2", func(context.Context) error { w.clock.Advance(time.Minute); return nil })
-	w.while("o-1", queue, time.Minute, func() {
-		response, err := h(t.Context(), received(1, messages("o-1", "o-2")))
-		wantIDs(t, failed(t, response, err), "m1")
-	})
-	if got := c.only(t); got < 1 || got > 2 {
-		t.Errorf("the message is hidden for %d s, want 1 or 2", got)
 	}
 }
 
@@ -241,7 +234,8 @@ func TestHide_Failures(t *testing.T) {
 // denied is an error of an AWS service.
 type denied struct{}
 
-func (denied) Error() string     { return "User acme is not authorized" }
+func (denied) Error() string { return "User acme is not authorized" }
+
 func (denied) ErrorCode() string { return "AccessDenied" }
 
 // A client that hangs delays the response by two seconds, or by half of the time

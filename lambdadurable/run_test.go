@@ -127,133 +127,85 @@ var (
 )
 
 // The first request starts the execution. Later ones are asked to come back while
-// it runs, and get its result when it has ended; then the result is stored.
+// it runs, and get its result when it has ended; then the result is stored. docs/durable.md
+// gives the price of a request: its writes of the record, of which the first one of a
+// retry is refused, and its calls of Lambda. The error has a text for logs, without the
+// key, the payload or the ARN.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	first := w.mustRun(book)
-	if again := w.mustRun(book); again.ARN != first.ARN || again.RetryAfter != 5*time.Second {
-		t.Errorf("the first request got %+v, the second %+v", first, again)
-	}
-	var inProgress *idempotent.InProgressError
-	if key, _ := byID(t.Context(), book); !errors.As(first, &inProgress) || inProgress.RecordID != key.RecordID() || inProgress.RetryAfter != 5*time.Second {
-		t.Errorf("the error wraps %+v", inProgress)
-	}
-	if len(w.lambda.calls) != 2 || w.lambda.calls["Invoke"] != 1 || w.lambda.calls["Get"] != 1 {
-		t.Errorf("calls: %v", w.lambda.calls)
-	}
-
-	w.clock.Advance(time.Minute)
-	for range 3 {
-		if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book {
-			t.Errorf("got %+v, %v", got, err)
+	key, _ := byID(t.Context(), book)
+	for i, total := range []struct{ writes, starts, gets int }{{3, 1, 0}, {3, 1, 1}, {3, 1, 2}, {3, 1, 4}, {1, 1, 4}, {1, 1, 4}} { // the end is asked for without its data, and then with it
+		if i == 3 {
+			w.clock.Advance(time.Minute)
 		}
-	}
-	if w.lambda.calls["Invoke"] != 1 || w.lambda.calls["Get"] != 3 { // of which one was with data
-		t.Errorf("calls: %v", w.lambda.calls)
-	}
-}
-
-// docs/durable.md gives the price of a request: its writes of the record, of which
-// the first one of a retry is refused, and its calls of Lambda.
-func TestPrice(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	for i, want := range []struct{ writes, calls int }{{3, 1}, {3, 1}, {3, 1}} {
 		const enough = 100
-		p, calls := &process{left: enough}, w.lambda.calls["Invoke"]+w.lambda.calls["Get"]
-		if _, err := w.serve(p.store(w.store), w.orders)(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
-			t.Errorf("got %v", err)
+		p := &process{left: enough}
+		got, err := w.serve(p.store(w.store), w.orders)(t.Context(), book)
+		running, _ := errors.AsType[*lambdadurable.RunningError](err)
+		switch inProgress := (*idempotent.InProgressError)(nil); {
+		case i >= 3:
+			if err != nil || got.Receipt != book {
+				t.Errorf("request %d: %+v, %v", i+1, got, err)
+			}
+		case running == nil || running.ARN != w.lambda.executions[0].arn || running.RetryAfter != 5*time.Second:
+			t.Errorf("request %d: %v", i+1, err)
+		case !errors.As(err, &inProgress) || inProgress.RecordID != key.RecordID() || inProgress.RetryAfter != 5*time.Second:
+			t.Errorf("the error wraps %+v", inProgress)
+		default:
+			if text := fmt.Sprint(running.LogValue()); text != err.Error() || strings.Contains(text, "o-1") || strings.Contains(text, "arn:") {
+				t.Errorf("the text is %q", text)
+			}
 		}
-		calls = w.lambda.calls["Invoke"] + w.lambda.calls["Get"] - calls
-		if got := enough - p.left; got != want.writes || calls != want.calls {
-			t.Errorf("request %d: %d writes and %d calls, want %+v", i+1, got, calls, want)
+		if writes := enough - p.left; writes != total.writes || w.lambda.calls["Invoke"] != total.starts || w.lambda.calls["Get"] != total.gets || w.lambda.calls["List"] != 0 {
+			t.Errorf("request %d: %d writes and altogether the calls %v, want %+v", i+1, writes, w.lambda.calls, total)
 		}
 	}
 }
 
 // Each way in which an execution ends without a result is a Final error: it is
-// stored, and the key starts no other execution.
+// stored, and the key starts no other execution. Options.Final can replace its text.
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		status  types.ExecutionStatus
-		failure lambdadurable.Failure
-	}{
-		{types.ExecutionStatusFailed, lambdadurable.Failure{Status: "FAILED", Type: "OutOfStock", Message: "no more of it"}},
-		{types.ExecutionStatusTimedOut, lambdadurable.Failure{Status: "TIMED_OUT"}},
-		{types.ExecutionStatusStopped, lambdadurable.Failure{Status: "STOPPED", Type: "Operator", Message: "stopped by hand"}},
+	for _, failure := range []lambdadurable.Failure{
+		{Status: "FAILED", Type: "OutOfStock", Message: "no more of it"},
+		{Status: "TIMED_OUT"},
+		{Status: "STOPPED", Type: "Operator", Message: "stopped by hand"},
 	} {
-		t.Run(string(test.status), func(t *testing.T) {
-			t.Parallel()
-			for _, reconciled := range []bool{false, true} {
-				for _, own := range []bool{false, true} {
-					var seen []lambdadurable.Failure
-					w := newFixture(t, func(o *lambdadurable.Options) {
-						if own {
-							o.Final = func(e lambdadurable.Failure) (string, string) {
-								seen = append(seen, e)
-								return "out_of_stock", "There is no more of it."
-							}
-						}
-					})
-					w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, test.status }
-					w.mustRun(book)
-					w.clock.Advance(time.Hour)
-					if reconciled {
-						if report := w.reconcile(); report.Completed != 1 {
-							t.Errorf("the reconciler reports %+v", report)
-						}
-					}
-					for range 2 {
-						_, err := w.handler(t.Context(), book)
-						final, ok := idempotent.AsFinal(err)
-						if !ok {
-							t.Fatalf("got %v, want a Final error", err)
-						}
-						if own && (final.Code != "out_of_stock" || final.Message != "There is no more of it.") {
-							t.Errorf("got %+v", final)
-						}
-						if !own && (final.Code != string(test.status) || !strings.HasPrefix(final.Message, "The durable execution ") || strings.Contains(final.Message, "no more")) {
-							t.Errorf("got %+v", final)
-						}
-					}
-					if own && (len(seen) != 1 || seen[0] != test.failure) {
-						t.Errorf("Final got %+v", seen)
-					}
-					if w.lambda.starts(books) != 1 {
-						t.Errorf("%d executions", w.lambda.starts(books))
+		for how := range 4 {
+			reconciled, own := how%2 == 0, how/2 == 0
+			var seen []lambdadurable.Failure
+			w := newFixture(t, func(o *lambdadurable.Options) {
+				if own {
+					o.Final = func(e lambdadurable.Failure) (string, string) {
+						seen = append(seen, e)
+						return "out_of_stock", "There is no more of it."
 					}
 				}
+			})
+			w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, failure.Status }
+			w.mustRun(book)
+			w.clock.Advance(time.Hour)
+			if reconciled {
+				if report := w.reconcile(); report.Completed != 1 {
+					t.Errorf("the reconciler reports %+v", report)
+				}
 			}
-		})
-	}
-}
-
-// StopDurableExecution ends the execution of a record by its ARN.
-func TestStoppedByAnOperator(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	running := w.mustRun(book)
-	if _, err := w.lambda.client().StopDurableExecution(t.Context(), &lambda.StopDurableExecutionInput{DurableExecutionArn: &running.ARN}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.handler(t.Context(), book)
-	if final, ok := idempotent.AsFinal(err); !ok || final.Code != "STOPPED" {
-		t.Errorf("got %v", err)
-	}
-}
-
-// The guard refuses another payload before Lambda sees it.
-func TestAnotherPayload(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	w.mustRun(book)
-	if _, err := w.handler(t.Context(), order{ID: book.ID, Count: 3}); !errors.As(err, new(*idempotent.MismatchError)) {
-		t.Errorf("got %v", err)
-	}
-	if w.lambda.calls["Invoke"] != 1 {
-		t.Errorf("calls: %v", w.lambda.calls)
+			for range 2 {
+				_, err := w.handler(t.Context(), book)
+				final, ok := idempotent.AsFinal(err)
+				standard := ok && final.Code == string(failure.Status) && strings.HasPrefix(final.Message, "The durable execution ") && !strings.Contains(final.Message, "no more")
+				if replaced := ok && final.Code == "out_of_stock" && final.Message == "There is no more of it."; own != replaced || own == standard {
+					t.Errorf("%s: got %v", failure.Status, err)
+				}
+			}
+			if own && (len(seen) != 1 || seen[0] != failure) {
+				t.Errorf("Final got %+v, want %+v", seen, failure)
+			}
+			if w.lambda.starts(books) != 1 {
+				t.Errorf("%d executions", w.lambda.starts(books))
+			}
+		}
 	}
 }
 
@@ -345,43 +297,37 @@ func testNoResult[T any](t *testing.T, want string) {
 }
 
 // An outcome whose data is not in Lambda's reply is not stored: the next request
-// asks again.
+// asks again. A reply need not say that it has the data, and a failure need not have any.
 func TestDataLeftOut(t *testing.T) {
 	t.Parallel()
-	for _, what := range []fault{bare, silent} {
-		for _, status := range []types.ExecutionStatus{types.ExecutionStatusSucceeded, types.ExecutionStatusFailed} {
-			if what == silent && status == types.ExecutionStatusFailed {
-				continue // a failure need not have data
-			}
-			w := newFixture(t)
-			w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, status }
-			w.mustRun(book)
-			w.clock.Advance(time.Hour)
-			w.lambda.fault = func(string) fault { return what }
-			for range 2 {
-				if _, err := w.handler(t.Context(), book); err == nil || !strings.Contains(err.Error(), "left the data out") {
-					t.Errorf("%s: got %v", status, err)
-				}
-				w.clock.Advance(time.Hour)
-				if report := w.reconcile(); report.Completed != 0 || report.Failed != 1 {
-					t.Errorf("%s: the reconciler: %+v", status, report)
-				}
-			}
-			w.lambda.fault = nil
-			w.clock.Advance(time.Hour)
-			if report := w.reconcile(); report.Completed != 1 {
-				t.Errorf("%s, with its data: %+v", status, report)
-			}
-		}
-	}
-	for _, status := range []types.ExecutionStatus{types.ExecutionStatusSucceeded, types.ExecutionStatusFailed} {
+	for _, row := range []struct {
+		what   fault
+		status types.ExecutionStatus
+		lacks  bool
+	}{{bare, "SUCCEEDED", true}, {bare, "FAILED", true}, {silent, "SUCCEEDED", true}, {unsaid, "SUCCEEDED", false}, {unsaid, "FAILED", false}} {
 		w := newFixture(t)
-		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, status }
+		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, row.status }
 		w.mustRun(book)
 		w.clock.Advance(time.Hour)
-		w.lambda.fault = func(string) fault { return unsaid }
+		w.lambda.fault = func(string) fault { return row.what }
+		for range 2 {
+			if !row.lacks {
+				break
+			}
+			if _, err := w.handler(t.Context(), book); err == nil || !strings.Contains(err.Error(), "left the data out") {
+				t.Errorf("%+v: got %v", row, err)
+			}
+			w.clock.Advance(time.Hour)
+			if report := w.reconcile(); report.Completed != 0 || report.Failed != 1 {
+				t.Errorf("%+v: the reconciler: %+v", row, report)
+			}
+		}
+		if row.lacks {
+			w.lambda.fault = nil
+			w.clock.Advance(time.Hour)
+		}
 		if report := w.reconcile(); report.Completed != 1 {
-			t.Errorf("%s, with data that the reply does not mention: %+v", status, report)
+			t.Errorf("%+v, with its data: %+v", row, report)
 		}
 	}
 }
@@ -566,12 +512,244 @@ func TestForgottenNames(t *testing.T) {
 	}
 }
 
-// The error has a text for logs, without the key, the payload or the ARN.
-func TestTheErrorCanBeLogged(t *testing.T) {
+// The handler was killed between Invoke and the record. The reconciler finds the
+// execution by its name, before and after its end.
+func TestResolverFindsTheExecutionByName(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{false, true} {
+		w := newFixture(t)
+		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
+		w.lambda.fault = func(string) fault { return lost }
+		if _, err := w.handler(t.Context(), book); err == nil {
+			t.Error("a lost reply is no error")
+		}
+		w.lambda.fault = nil
+		other := *w.lambda.executions[0]
+		other.name, other.arn, other.payload = other.name+"-2", other.arn+"-2", `"other"`
+		w.lambda.executions = append(w.lambda.executions, &other)
+		w.lambda.unlisted = 5 * time.Minute
+		w.clock.Advance(2 * time.Minute)
+		if report := w.reconcile(); report.Postponed != 1 || report.Failed != 0 || w.record(book).State != driver.StateRetryable {
+			t.Errorf("not listed yet: %+v, %s", report, w.record(book).State)
+		}
+		w.clock.Advance(5 * time.Minute)
+		if ended {
+			w.clock.Advance(time.Hour)
+		}
+		key, _ := byID(t.Context(), book)
+		resolution, err := lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), w.guard(w.store).Pending(*w.record(book)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.guard(w.store).Resolve(t.Context(), key.RecordID(), resolution); err != nil {
+			t.Fatal(err)
+		}
+		var s struct{ At time.Time }
+		began := w.lambda.executions[0].began.Truncate(time.Second)
+		if recorded, err := w.guard(w.store).Pending(*w.record(book)).Step(t.Context(), lambdadurable.Step, &s); !ended && (!recorded || !s.At.Equal(began)) {
+			t.Errorf("the execution is recorded: %t, %v, as begun at %s, want %s", recorded, err, s.At, began)
+		}
+		w.clock.Advance(time.Hour)
+		if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if w.lambda.calls["Invoke"] != 1 {
+			t.Errorf("calls: %v", w.lambda.calls)
+		}
+	}
+}
+
+// An execution that Lambda has removed, or never began, may have had any outcome: it
+// is unknown, for a request and for the reconciler, and the key starts no other one.
+// Soon after the start, "not found" proves nothing.
+func TestAnExecutionThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	for _, discarded := range []bool{false, true} {
+		for _, reconciled := range []bool{false, true} {
+			w := newFixture(t)
+			w.lambda.retention = 24 * time.Hour
+			w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Minute, types.ExecutionStatusFailed }
+			w.lambda.discards = func(string) bool { return discarded }
+			arn := w.mustRun(book).ARN
+			w.lambda.executions[0].arn = "unknown for a moment"
+			w.clock.Advance(2 * time.Minute)
+			w.mustRun(book)
+			w.clock.Advance(2 * time.Minute)
+			if report := w.reconcile(); report.Postponed != 1 || w.record(book).State != driver.StateRetryable {
+				t.Errorf("a moment later: %+v", report)
+			}
+			w.lambda.executions[0].arn = arn
+			w.clock.Advance(25 * time.Hour)
+			if reconciled {
+				if report := w.reconcile(); report.MarkedUnknown != 1 || report.Completed+report.Failed != 0 || report.Pending != 1 {
+					t.Errorf("the reconciler: %+v", report)
+				}
+			} else if _, err := w.handler(t.Context(), book); !idempotent.IsUnknown(err) {
+				t.Errorf("a request got %v", err)
+			}
+			w.clock.Advance(time.Hour)
+			if report := w.reconcile(); report.Postponed != 1 || report.Completed+report.Failed != 0 {
+				t.Errorf("asked again: %+v", report)
+			}
+			if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.UnresolvedError)) || w.lambda.calls["Invoke"] != 1 {
+				t.Errorf("got %v after %v", err, w.lambda.calls)
+			}
+		}
+	}
+}
+
+// A start that Lambda discarded is settled as not made. If that outcome is discarded
+// too, the same key starts again, under the same name.
+func TestADiscardedStartIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	err := w.mustRun(book)
-	if text := fmt.Sprint(err.LogValue()); text != err.Error() || strings.Contains(text, "o-1") || strings.Contains(text, "arn:") {
-		t.Errorf("the text is %q", text)
+	w.lambda.discards = func(string) bool { return w.lambda.calls["Invoke"] == 1 }
+	w.mustRun(book)
+	w.clock.Advance(25 * time.Hour)
+	if report := w.reconcile(); report.MarkedUnknown != 1 {
+		t.Errorf("the reconciler: %+v", report)
+	}
+	id := w.record(book).ID
+	if err := w.guard(w.store).Resolve(t.Context(), id, idempotent.ResolvedFinal("not_started", "The order was not placed.")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.FinalError)) {
+		t.Errorf("got %v", err)
+	}
+	forget := idempotent.ForgetRequest{Token: w.record(book).Token(), Actor: "an operator", Reason: "the start is in the dead-letter queue"}
+	if err := w.guard(w.store).Forget(t.Context(), id, forget); err != nil {
+		t.Fatal(err)
+	}
+	w.mustRun(book)
+	w.clock.Advance(time.Hour)
+	if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book || w.lambda.executions[0].name != w.lambda.executions[1].name {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// An execution of some days is asked about until its own time-out ends it. The time
+// after which other released records are given up does not apply.
+func TestResolverOfALongExecution(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) {
+		return 60 * time.Hour, types.ExecutionStatusTimedOut
+	}
+	w.mustRun(book)
+	for range 59 {
+		w.clock.Advance(time.Hour)
+		if report := w.reconcile(); report.Exhausted+report.Failed+report.Pending != 0 {
+			t.Fatalf("while it runs: %+v", report)
+		}
+	}
+	w.clock.Advance(2 * time.Hour)
+	if report := w.reconcile(); report.Completed != 1 {
+		t.Errorf("after its end: %+v", report)
+	}
+}
+
+// Failures of the calls are failures of the resolver; nothing is concluded from
+// them.
+func TestResolverWhileLambdaFails(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return 0, types.ExecutionStatusSucceeded }
+	w.lambda.fault = func(string) fault { return lost }
+	if _, err := w.handler(t.Context(), book); err == nil {
+		t.Error("a lost reply is no error")
+	}
+	for _, call := range []string{"List", "Get"} {
+		for _, what := range []fault{throttled, failed, lost} {
+			w.lambda.fault = func(c string) fault {
+				if c == call {
+					return what
+				}
+				return none
+			}
+			w.clock.Advance(2 * time.Hour)
+			if report := w.reconcile(); report.Failed != 1 || report.Completed != 0 {
+				t.Errorf("%s: %+v", call, report)
+			}
+		}
+	}
+	w.lambda.fault = nil
+	w.clock.Advance(2 * time.Hour)
+	if report := w.reconcile(); report.Completed != 1 {
+		t.Errorf("at last: %+v", report)
+	}
+}
+
+// A result of another type is a failure of the resolver, and not an outcome.
+func TestResolverOfAnotherType(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.mustRun(book)
+	w.clock.Advance(time.Hour)
+	report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
+	if err != nil || report.Failed != 1 || w.record(book).State != driver.StateRetryable {
+		t.Errorf("%+v, %v, and the record is %s", report, err, w.record(book).State)
+	}
+}
+
+// What the resolver answers, without a reconciler around it.
+func TestResolverAnswers(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.mustRun(book)
+	pending := w.guard(w.store).Pending(*w.record(book))
+	ask := func(p idempotent.PendingRecord) (idempotent.Resolution, error) {
+		t.Helper()
+		return lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), p)
+	}
+	running := func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }
+	if got, err := ask(pending); !running(err) {
+		t.Errorf("running: %+v, %v", got, err)
+	}
+
+	unrecorded := idempotent.PendingRecord{ID: pending.ID, Created: pending.Created}
+	if got, err := ask(unrecorded); err != nil || got == idempotent.Later(0) {
+		t.Errorf("running and not recorded: %+v, %v", got, err)
+	}
+	w.lambda.fault = func(string) fault { return throttled }
+	if _, err := ask(unrecorded); err == nil || !strings.Contains(err.Error(), "list the executions of orders") {
+		t.Errorf("a failed list: %v", err)
+	}
+	// A failure is not the end of the retention, however late it is.
+	w.clock.Advance(48 * time.Hour)
+	if _, err := ask(pending); err == nil {
+		t.Error("a failed call, two days later, is no error")
+	}
+	w.lambda.fault = nil
+	w.lambda.executions[0].arn += " is removed"
+	began := w.lambda.executions[0].began
+	for age, is := range map[time.Duration]func(error) bool{24*time.Hour - time.Millisecond: running, 24 * time.Hour: idempotent.IsUnknown} {
+		w.orders = w.function(w.lambda.client(), "orders:live", func(o *lambdadurable.Options) { o.Now = func() time.Time { return began.Add(age) } })
+		if got, err := ask(pending); !is(err) {
+			t.Errorf("missing, after %s: %+v, %v", age, got, err)
+		}
+	}
+	// By default, the clock is that of the machine.
+	w.orders, _ = lambdadurable.New(w.lambda.client(), "orders:live")
+	if got, err := ask(pending); running(err) != (time.Since(began) < 24*time.Hour) {
+		t.Errorf("missing: %+v, %v", got, err)
+	}
+}
+
+// A step that cannot be read is an error, and Lambda is not asked.
+func TestResolverOfAStepThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.lambda.fault = func(string) fault { return failed }
+	if _, err := w.handler(t.Context(), book); err == nil {
+		t.Error("an internal error is no error")
+	}
+	key, _ := byID(t.Context(), book)
+	if err := w.guard(w.store).Resolve(t.Context(), key.RecordID(), idempotent.ResolvedStep(lambdadurable.Step, "another type")); err != nil {
+		t.Fatal(err)
+	}
+	calls := len(w.lambda.calls)
+	_, err := lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), w.guard(w.store).Pending(*w.record(book)))
+	if !errors.As(err, new(*idempotent.StepError)) || len(w.lambda.calls) != calls {
+		t.Errorf("got %v after %v", err, w.lambda.calls)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 )
 
-// service is a stand-in for Lambda: it serves the four calls about durable
+// service is a stand-in for Lambda: it serves the three calls about durable
 // executions over HTTP, by the rules that AWS publishes.
 //
 //   - A name has up to 64 of the characters a-z, A-Z, 0-9, - and _. It is unique in
@@ -91,7 +91,6 @@ func newService(t *testing.T, now func() time.Time) *service {
 	mux.HandleFunc("POST /2015-03-31/functions/{function}/invocations", s.call("Invoke", s.invoke))
 	mux.HandleFunc("GET /2025-12-01/durable-executions/{arn}", s.call("Get", s.get))
 	mux.HandleFunc("GET /2025-12-01/functions/{function}/durable-executions", s.call("List", s.list))
-	mux.HandleFunc("POST /2025-12-01/durable-executions/{arn}/stop", s.call("Stop", s.stop))
 	s.server = httptest.NewServer(mux)
 	t.Cleanup(s.server.Close)
 	return s
@@ -249,17 +248,6 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) *refusal {
 		out["DurableExecutions"] = all
 	}
 	return reply(w, out)
-}
-
-func (s *service) stop(w http.ResponseWriter, r *http.Request) *refusal {
-	e := s.known(path(r, "arn"))
-	if e == nil {
-		return &refusal{404, "ResourceNotFoundException", "The durable execution does not exist."}
-	}
-	if s.statusOf(e) == types.ExecutionStatusRunning {
-		e.status, e.ends = types.ExecutionStatusStopped, s.now()
-	}
-	return reply(w, map[string]any{"StopTimestamp": e.ends.Unix()})
 }
 
 func (s *service) summary(e *execution) map[string]any {

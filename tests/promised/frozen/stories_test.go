@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -431,16 +432,23 @@ func single[Req any](ctx context.Context, w *fixture, name string, key idempoten
 	}
 }
 
-// event returns an event that a test of the package has.
+// event returns an event that a test of the package has, in its file or in that of all.
 func event[E any](t *testing.T, pkg, name string) (e E) {
 	t.Helper()
-	file := filepath.Join(engine.Root(), pkg, "testdata", name+".json")
-	data, err := os.ReadFile(file)
+	folder := filepath.Join(engine.Root(), pkg, "testdata")
+	data, err := os.ReadFile(filepath.Join(folder, name+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		var all map[string]json.RawMessage
+		if data, err = os.ReadFile(filepath.Join(folder, "events.json")); err == nil {
+			err = json.Unmarshal(data, &all)
+		}
+		data = all[name]
+	}
 	if err == nil {
 		err = json.Unmarshal(data, &e)
 	}
 	if err != nil {
-		t.Fatal(fmt.Errorf("%s: %w", file, err))
+		t.Fatal(fmt.Errorf("the event %s of %s: %w", name, pkg, err))
 	}
 	return e
 }
