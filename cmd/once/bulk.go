@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -79,21 +80,22 @@ func (c *bulk) run(ctx context.Context) error {
 		return err
 	}
 	if c.dryRun {
-		return c.rehearsed(tasks)
+		all := c.results(true, true)
+		for _, t := range tasks {
+			all.add(t.result())
+		}
+		return all.end()
 	}
-	a, err := c.openAudit(ctx, c.audit, o)
+	q := c.question(o, tasks)
+	q.facts = append([][2]string{{"file", oneLine(c.from)}}, q.facts...)
+	q.warning += "\nTo see each line, use --dry-run."
+	a, err := c.begin(ctx, c.env, o, q)
 	if err != nil {
 		return err
 	}
-	if !c.yes {
-		q := c.question(o, tasks)
-		q.facts = append([][2]string{{"file", oneLine(c.from)}}, q.facts...)
-		q.warning += "\nTo see each line, use --dry-run."
-		if err := c.ask(ctx, q); err != nil {
-			return err
-		}
-	}
-	return c.writeAll(ctx, o, tasks, a)
+	all := c.results(true, false)
+	audit := all.carryOut(ctx, tasks, a, func(t *task) { c.try(ctx, o, t) })
+	return errors.Join(audit, all.end())
 }
 
 // tasks reads the file. It returns an error that names every malformed line.
@@ -194,7 +196,7 @@ func (w *wrongLines) text(what string) string {
 // that the file as a whole is wrong, or that the store could not be read.
 func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	dry := o.rehearse()
-	parallel(tasks, readParallel, func(_ int, t *task) {
+	parallel(slices.All(tasks), readParallel, func(_ int, t *task) {
 		if t.record, t.err = o.Get(ctx, t.id); t.err == nil {
 			t.err = t.ev.fit(t.record)
 		}
@@ -222,7 +224,7 @@ func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	if err := c.compare(ctx, o, fit...); err != nil {
 		return err
 	}
-	parallel(tasks, readParallel, func(_ int, t *task) { c.try(ctx, dry, t) })
+	parallel(slices.All(tasks), readParallel, func(_ int, t *task) { c.try(ctx, dry, t) })
 	return ctx.Err()
 }
 
@@ -238,19 +240,6 @@ func (c *bulk) try(ctx context.Context, o *opened, t *task) {
 func (t *task) result() result {
 	l := &t.line
 	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
-}
-
-// rehearsed prints what would be written.
-func (c *bulk) rehearsed(tasks []*task) error {
-	all := c.results(true)
-	for _, t := range tasks {
-		one := t.result()
-		if t.written {
-			one.Outcome = outcomeWouldWrite
-		}
-		all.add(one)
-	}
-	return all.end()
 }
 
 // question returns how many records change. The answer is that number.
@@ -281,25 +270,4 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}
 	return question{facts, warning, fmt.Sprint(write)}
-}
-
-// writeAll writes the evidence of all tasks, and prints each result.
-func (c *bulk) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
-	all := c.results(true)
-	var audit error
-	for len(tasks) > 0 && audit == nil && ctx.Err() == nil {
-		batch := tasks[:min(writeParallel, len(tasks))]
-		tasks = tasks[len(batch):]
-		parallel(batch, writeParallel, func(_ int, t *task) { c.try(ctx, o, t) })
-		for _, t := range batch {
-			audit = errors.Join(audit, a.write(t.line))
-			all.add(t.result())
-		}
-	}
-	for _, t := range tasks {
-		one := t.result()
-		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
-		all.add(one)
-	}
-	return errors.Join(audit, all.end())
 }

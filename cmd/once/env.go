@@ -63,6 +63,18 @@ func (e *env) command(f func(ctx context.Context, args []string) error) func(*co
 	}
 }
 
+// onStore is command for a function that uses the store.
+func (e *env) onStore(f func(ctx context.Context, o *opened) error) func(*cobra.Command, []string) error {
+	return e.command(func(ctx context.Context, _ []string) error {
+		o, err := e.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer o.close()
+		return f(ctx, o)
+	})
+}
+
 // encoder returns an encoder of JSON for stdout.
 func (e *env) encoder() *json.Encoder {
 	out := json.NewEncoder(e.stdout)
@@ -123,8 +135,11 @@ const exitCodes = `Exit codes:
     8  once lookup: resumable`
 
 // exits documents the exit codes of a command, in its help and for the table in
-// docs/operate.md.
+// docs/operate.md. A command has no arguments unless it says so.
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
 	text := strings.Trim(fmt.Sprint(codes), "[]")
 	cmd.Annotations = map[string]string{exitsNote: text}
 	cmd.Long = strings.TrimSpace(cmd.Short+".\n\n"+cmd.Long) + "\n\nExit codes: " + strings.ReplaceAll(text, " ", ", ") + " (once --help explains them)."

@@ -256,14 +256,10 @@ func (p piece) auditLine(action, reason string) auditLine {
 // wrote returns the line about a write of the evidence.
 func (p piece) wrote(ctx context.Context, store driver.Store, action, reason string, written bool, err error) auditLine {
 	line := p.auditLine(action, reason)
-	line.Outcome = outcomeOf(written, err)
 	if written {
 		line.To = p.ev.stateAfter(ctx, store, p.record).String()
 	}
-	if err != nil {
-		line.Error = err.Error()
-	}
-	return line
+	return line.ended(written, err)
 }
 
 // writing are the flags of commands that write.
@@ -274,6 +270,19 @@ type writing struct {
 	audit  string
 }
 
+// flags adds the flags. The reason is required.
+func (w *writing) flags(cmd *cobra.Command, dryRun, reason, yes string) {
+	f := cmd.Flags()
+	f.BoolVar(&w.dryRun, "dry-run", false, dryRun)
+	f.StringVar(&w.reason, "reason", "", reason)
+	f.BoolVar(&w.yes, "yes", false, yes)
+	auditFlag(cmd, &w.audit)
+	cmd.MarkFlagRequired("reason")
+}
+
+// checkAndWrite is the help of --dry-run.
+const checkAndWrite = "check everything, print what would be written,\nand write nothing"
+
 // ready returns an error if the command must not begin to write.
 func (w *writing) ready(e *env) error {
 	switch {
@@ -283,6 +292,15 @@ func (w *writing) ready(e *env) error {
 		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
 	}
 	return nil
+}
+
+// begin opens the audit, and asks for the confirmation.
+func (w *writing) begin(ctx context.Context, e *env, o *opened, q question) (*auditor, error) {
+	a, err := e.openAudit(ctx, w.audit, o)
+	if err != nil || w.yes {
+		return a, err
+	}
+	return a, e.ask(ctx, q)
 }
 
 // question is what an operator confirms before a write.
@@ -333,6 +351,14 @@ type auditLine struct {
 	Reason   string              `json:"reason,omitempty"`
 	Outcome  string              `json:"outcome"` // written, unchanged, refused or failed
 	Error    string              `json:"error,omitempty"`
+}
+
+// ended returns the line with the outcome of a write.
+func (l auditLine) ended(written bool, err error) auditLine {
+	if l.Outcome = outcomeOf(written, err); err != nil {
+		l.Error = err.Error()
+	}
+	return l
 }
 
 // auditor writes audit lines.

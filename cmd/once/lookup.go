@@ -33,9 +33,7 @@ With --json, it prints the document of once show. It reads one record and
 changes nothing.`,
 		Example: `  once lookup 'POST /charges' --scope acme --key KEY
   once lookup transfer --scope acme --key t-17 >/dev/null && echo completed`,
-		Args:              oneRecord,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	c.target.flags(cmd)
 	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitInProgress, exitUnknown, exitRetryable, exitResumable)

@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -174,11 +173,7 @@ func (o *opened) read(
 		var batch []driver.Listed
 		flush := func() bool {
 			records, errs := make([]*driver.Record, len(batch)), make([]error, len(batch))
-			var reads sync.WaitGroup
-			for i, e := range batch {
-				reads.Go(func() { records[i], errs[i] = o.Get(ctx, e.ID) })
-			}
-			reads.Wait()
+			parallel(slices.All(batch), readParallel, func(i int, e driver.Listed) { records[i], errs[i] = o.Get(ctx, e.ID) })
 			for i, e := range batch {
 				switch {
 				case errors.Is(errs[i], idempotent.ErrNoRecord):
@@ -419,7 +414,12 @@ func oneRecord(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// flags adds the flags of a command about one record, if it does not check its arguments.
 func (t *target) flags(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = oneRecord
+	}
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	f := cmd.Flags()
 	f.StringVar(&t.scope, "scope", "", "with an operation: the `SCOPE` of the key, a\ntenant or principal")
 	f.BoolVar(&t.global, "global", false, "with an operation: its scope is\nidempotent.Global (lambdahttp.SingleTenant)")
