@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -74,6 +75,15 @@ func newTable(stack awscdk.Stack, id string, props awsdynamodb.TablePropsV2) aws
 		props.PartitionKey = &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}
 	}
 	return awsdynamodb.NewTableV2(stack, jsii.String(id), &props)
+}
+
+func newKey(stack awscdk.Stack, id string) awskms.Key {
+	return awskms.NewKey(stack, jsii.String(id), nil)
+}
+
+// with is the encryption of a table with a key.
+func with(key awskms.IKey) awsdynamodb.TableEncryptionV2 {
+	return awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil)
 }
 
 // newQueue returns a queue with a dead-letter queue.

@@ -314,29 +314,6 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// The Terraform in these guides is a part of what OpenTofu applies.
-func TestTerraformInTheGuide(t *testing.T) {
-	source, err := os.ReadFile("terraform/testdata/watched/main.tf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range []string{"deploy-company.md", "regions.md"} {
-		text, err := os.ReadFile("../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts := strings.Split(string(text), "```hcl\n")
-		if len(parts) != 2 {
-			t.Fatalf("%s: %d snippets", page, len(parts)-1)
-		}
-		snippet, _, _ := strings.Cut(parts[1], "```")
-		local := regexp.MustCompile(`"github\.com/once-lambda/once//infra/terraform/(\w+)\?ref=v[\d.]+"`).ReplaceAllString(snippet, `"../../$1"`)
-		if !strings.Contains(string(source), local) {
-			t.Errorf("%s: not in main.tf:\n%s", page, local)
-		}
-	}
-}
-
 // The permissions in the report equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
@@ -22,7 +21,7 @@ func TestTableProps(t *testing.T) {
 	stack := newStackIn("eu-central-1")
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
 		TableName:  jsii.String("records"),
-		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil), nil),
+		Encryption: with(newKey(stack, "Key")),
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
 			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(7),
 		},
@@ -83,7 +82,7 @@ func TestTableInOtherRegions(t *testing.T) {
 				"recovery": {ContributorInsightsSpecification: &awsdynamodb.ContributorInsightsSpecification{Enabled: jsii.Bool(true)}},
 			},
 		}},
-		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil),
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(newKey(stack, "Key"),
 			&map[string]*string{"eu-west-1": jsii.String(theirs)}),
 		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, DeletionProtection: jsii.Bool(false), Tags: tags,
 	}).KeepLargeResultsIn(nil)
@@ -158,11 +157,10 @@ func TestTablesThatAreRefused(t *testing.T) {
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
 	keyed := func(replicas *[]*awsdynamodb.ReplicaTableProps) func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
 		return func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			key := awskms.NewKey(s, jsii.String("Key"), nil)
-			return &awsdynamodb.TablePropsV2{Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil), Replicas: replicas}
+			return &awsdynamodb.TablePropsV2{Encryption: with(newKey(s, "Key")), Replicas: replicas}
 		}
 	}
-	with := func(props *awsdynamodb.TablePropsV2) func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+	fixed := func(props *awsdynamodb.TablePropsV2) func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
 		return func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return props }
 	}
 	other := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING}
@@ -173,35 +171,35 @@ func TestTablesThatAreRefused(t *testing.T) {
 		props        func(awscdk.Stack) *awsdynamodb.TablePropsV2
 		want         []string
 	}{
-		{"replicas without a region", "", with(&awsdynamodb.TablePropsV2{Replicas: replicas}), []string{"Replicas are set and the stack names no region"}},
+		{"replicas without a region", "", fixed(&awsdynamodb.TablePropsV2{Replicas: replicas}), []string{"Replicas are set and the stack names no region"}},
 		{"a key without a region", "", keyed(nil), []string{"Encryption has a customer managed key and the stack names no region"}},
 		{"a replica without a key", here, keyed(replicas), []string{"Encryption has no key for the replica in eu-west-1"}},
 		{"a replica in a region that is a parameter", here, func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
 			return &awsdynamodb.TablePropsV2{Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString()}}}
 		}, []string{"the region of a replica is not known at synthesis"}},
-		{"other keys", "", with(&awsdynamodb.TablePropsV2{
+		{"other keys", "", fixed(&awsdynamodb.TablePropsV2{
 			PartitionKey: other, SortKey: other, TimeToLiveAttribute: jsii.String("expires"),
 			LocalSecondaryIndexes: &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
 		}), []string{
 			`the partition key of the table is "id" (S), and the store uses "pk" (S)`, `the sort key of the table is "id" (S), and the store uses none`,
 			`the time to live of the table is "expires", and the store uses "ttl"`, "LocalSecondaryIndexes is set",
 		}},
-		{"a witness of eventual consistency", here, with(&awsdynamodb.TablePropsV2{WitnessRegion: jsii.String("eu-west-1")}),
+		{"a witness of eventual consistency", here, fixed(&awsdynamodb.TablePropsV2{WitnessRegion: jsii.String("eu-west-1")}),
 			[]string{"WitnessRegion is set, and only a table with strong consistency across regions has a witness"}},
-		{"strong consistency and a time to live", here, with(live),
+		{"strong consistency and a time to live", here, fixed(live),
 			[]string{"the table has a time to live, which DynamoDB does not support with strong consistency across regions: remove TimeToLiveAttribute"}},
-		{"strong consistency in no region", "", with(strong("", "eu-west-1", "eu-west-3")), []string{"Replicas are set and the stack names no region"}},
+		{"strong consistency in no region", "", fixed(strong("", "eu-west-1", "eu-west-3")), []string{"Replicas are set and the stack names no region"}},
 		{"strong consistency in a region that is a parameter", here, func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
 			return strong(*awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString(), "eu-west-1")
 		}, []string{"WitnessRegion is not known at synthesis"}},
-		{"strong consistency in one region", here, with(strong("")),
+		{"strong consistency in one region", here, fixed(strong("")),
 			[]string{"MultiRegionConsistency is STRONG in the regions eu-central-1, the stack's own among them, and DynamoDB needs three different regions"}},
-		{"strong consistency in two regions", here, with(strong("", "eu-west-1")), []string{"in the regions eu-central-1, eu-west-1,"}},
-		{"strong consistency with four regions", here, with(strong("eu-west-2", "eu-west-1", "eu-west-3")), []string{"in the regions eu-central-1, eu-west-1, eu-west-3, eu-west-2,"}},
-		{"strong consistency with the region of the stack", here, with(strong("", "eu-central-1", "eu-west-1")), []string{"DynamoDB needs three different regions"}},
-		{"strong consistency with a witness beside a replica", here, with(strong("eu-west-1", "eu-west-1")),
+		{"strong consistency in two regions", here, fixed(strong("", "eu-west-1")), []string{"in the regions eu-central-1, eu-west-1,"}},
+		{"strong consistency with four regions", here, fixed(strong("eu-west-2", "eu-west-1", "eu-west-3")), []string{"in the regions eu-central-1, eu-west-1, eu-west-3, eu-west-2,"}},
+		{"strong consistency with the region of the stack", here, fixed(strong("", "eu-central-1", "eu-west-1")), []string{"DynamoDB needs three different regions"}},
+		{"strong consistency with a witness beside a replica", here, fixed(strong("eu-west-1", "eu-west-1")),
 			[]string{"in the regions eu-central-1, eu-west-1, eu-west-1, the stack's own among them, and DynamoDB needs three different regions"}},
-		{"strong consistency with a witness beside one of two replicas", here, with(strong("eu-west-1", "eu-west-1", "eu-west-3")), []string{"DynamoDB needs three different regions"}},
+		{"strong consistency with a witness beside one of two replicas", here, fixed(strong("eu-west-1", "eu-west-1", "eu-west-3")), []string{"DynamoDB needs three different regions"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()

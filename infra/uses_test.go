@@ -69,7 +69,7 @@ func TestGrantees(t *testing.T) {
 			granted.ApplyBefore(awssqs.NewQueue(stack, jsii.String("Later"), nil))
 			wantNoMessages(t, stack)
 			wantAllowed(t, policyOf(t, stack), request{"dynamodb:PutItem", "<RecordsTableC9B7A30B.Arn>",
-				map[string][]string{"dynamodb:LeadingKeys": {string(newKey("charge").RecordID())}}}, true)
+				map[string][]string{"dynamodb:LeadingKeys": {string(aKey("charge").RecordID())}}}, true)
 			named := 0
 			for _, fn := range resources(t, stack, "AWS::Lambda::Function") {
 				variables := asJSON(t, fn.Properties)
@@ -145,7 +145,7 @@ func TestTablesThatExist(t *testing.T) {
 			wantRefusals(t, stack)
 			wantWarnings(t, stack, append(slices.Clone(row.warning), "Page is not set", "Ticket is not set")...)
 			policy := policyOf(t, stack)
-			keys := map[string][]string{"dynamodb:LeadingKeys": {string(newKey("charge").RecordID())}}
+			keys := map[string][]string{"dynamodb:LeadingKeys": {string(aKey("charge").RecordID())}}
 			wantAllowed(t, policy, request{"dynamodb:PutItem", row.arn, keys}, true)
 			wantAllowed(t, policy, request{"dynamodb:Query", row.arn + "/index/" + dynamostore.IndexName, nil}, true)
 			via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
@@ -510,7 +510,7 @@ func TestQueuesOfAReconciler(t *testing.T) {
 	stack := newStackIn("eu-central-1")
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
-		Queues: &infra.ReconcilerQueues{Name: jsii.String("charges"), Key: awskms.NewKey(stack, jsii.String("Key"), nil), RemovalPolicy: awscdk.RemovalPolicy_RETAIN},
+		Queues: &infra.ReconcilerQueues{Name: jsii.String("charges"), Key: newKey(stack, "Key"), RemovalPolicy: awscdk.RemovalPolicy_RETAIN},
 	})
 	wantNoMessages(t, stack)
 	got := map[string]string{}

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -118,7 +117,7 @@ func TestAlarmsReachTheirTopics(t *testing.T) {
 // left to its owner, and synthesis says so.
 func TestTopicsOfOtherKinds(t *testing.T) {
 	stack := newStack()
-	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	key := newKey(stack, "Key")
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
 		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)},
@@ -333,19 +332,13 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 }
 
 // F41: the reconciler runs once a minute, and the records it gives up go to a
-// queue.
+// queue. TestAlarmsAreGolden compares what else its rule has.
 func TestReconciler(t *testing.T) {
 	stack := newStack()
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
 	})
-	rule := resources(t, stack, "AWS::Events::Rule")[0]
-	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
-	target := rule.Properties["Targets"].([]any)[0].(map[string]any)
-	if target["DeadLetterConfig"] == nil || asJSON(t, target["RetryPolicy"]) != `{"MaximumRetryAttempts":0}` {
-		t.Errorf("the target is %v", target)
-	}
-	wantProperties(t, resources(t, stack, "AWS::Lambda::EventInvokeConfig")[0], `{"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}`)
+	wantProperties(t, resources(t, stack, "AWS::Events::Rule")[0], `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
 	for _, queue := range resources(t, stack, "AWS::SQS::Queue") {
 		wantProperties(t, queue, `{"MessageRetentionPeriod": 1209600, "SqsManagedSseEnabled": true}`)
 	}
