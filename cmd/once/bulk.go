@@ -244,22 +244,15 @@ func (t *task) result() result {
 
 // question returns how many records change. The answer is that number.
 func (c *bulk) question(o *opened, tasks []*task) question {
-	becomes := map[string]int{}
-	write, run := 0, 0
+	becomes, run := map[string]int{}, 0
 	for _, t := range tasks {
-		if !t.written {
-			becomes[t.line.Outcome]++
-			continue
-		}
-		write++
-		if t.ev.kind == kindNotExecuted {
+		becomes[t.line.Outcome]++
+		if t.written && t.ev.kind == kindNotExecuted {
 			run++
 		}
 	}
-	facts := [][2]string{
-		{"in", oneLine(o.name)},
-		{"write", count(write, "record")},
-	}
+	write := becomes[outcomeWritten]
+	facts := [][2]string{{"in", oneLine(o.name)}, {"write", count(write, "record")}}
 	for _, what := range []string{outcomeUnchanged, outcomeRefused, outcomeFailed} {
 		if n := becomes[what]; n > 0 {
 			facts = append(facts, [2]string{what, count(n, "record")})

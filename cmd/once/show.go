@@ -180,20 +180,17 @@ func meaning(r *driver.Record, now time.Time) string {
 	if r.Expired(now) {
 		return "It has expired and counts as missing."
 	}
-	switch r.State {
-	case driver.StateInProgress:
-		if r.Abandoned(now) {
-			return "Its owner never reported; the next request or reconciliation decides."
-		}
+	switch {
+	case r.Abandoned(now):
+		return "Its owner never reported; the next request or reconciliation decides."
+	case r.State == driver.StateInProgress:
 		return "A request is executing, or its process died; the lease is still live."
-	case driver.StateCompleted:
+	case r.State == driver.StateCompleted:
 		return "Retries get the stored outcome."
-	case driver.StateRetryable:
-		if r.Resumable() {
-			return "The next request continues it, or evidence settles it."
-		}
+	case r.Resumable():
+		return "The next request continues it, or evidence settles it."
+	case r.State == driver.StateRetryable:
 		return "The next request with this key runs."
-	case driver.StateUnknown:
 	}
 	return "It may have happened or not; nothing runs until evidence settles it."
 }

@@ -314,7 +314,7 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 		p.chunks, err = o.purgeChunks(ctx, before, c.operations, !c.yes)
 	}
 	if c.yes { // also after an interruption
-		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
+		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total, Outcome: "written"}))
 	}
 	return errors.Join(err, c.print(p))
 }
@@ -349,8 +349,9 @@ type purge struct {
 
 	mu      sync.Mutex
 	removed map[string]*purged // by operation
-	moved   int                // changed during the purge
-	chunks  int                // chunks of large results that no record refers to
+	total   int
+	moved   int // changed during the purge
+	chunks  int // chunks of large results that no record refers to
 	failed  error
 }
 
@@ -405,15 +406,8 @@ func (p *purge) count(r *driver.Record) {
 		of = &purged{Operation: operation}
 		p.removed[operation] = of
 	}
-	of.Records++
+	of.Records, p.total = of.Records+1, p.total+1
 	of.Bytes += view.ResultBytes(r)
-}
-
-func (p *purge) total() (n int) {
-	for _, of := range p.removed {
-		n += of.Records
-	}
-	return n
 }
 
 func (c *purgeCmd) print(p *purge) error {
@@ -422,7 +416,7 @@ func (c *purgeCmd) print(p *purge) error {
 		operations = append(operations, *p.removed[name])
 	}
 	if c.json {
-		return c.document(map[string]any{"removed": c.yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
+		return c.document(map[string]any{"removed": c.yes, "records": p.total, "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
 	}
 	t := c.table(0, "OPERATION", "RECORDS", "RESULTS")
 	for _, of := range operations {
@@ -431,9 +425,9 @@ func (c *purgeCmd) print(p *purge) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	text := count(p.total(), "record") + " removed"
+	text := count(p.total, "record") + " removed"
 	if !c.yes {
-		text = count(p.total(), "record") + " would be removed; --yes removes them"
+		text = count(p.total, "record") + " would be removed; --yes removes them"
 	}
 	if p.chunks > 0 {
 		text += fmt.Sprintf("; %s of large results without a record too", count(p.chunks, "piece"))
