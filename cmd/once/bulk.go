@@ -40,19 +40,6 @@ type bulkLine struct {
 	answer
 }
 
-// task is a line with its evidence and its record.
-type task struct {
-	piece
-	id     idempotent.RecordID
-	number int // of the line
-	reason string
-
-	// The last write or rehearsal.
-	written bool
-	err     error
-	line    auditLine
-}
-
 // bulk settles the records of a file.
 type bulk struct {
 	settler
@@ -234,12 +221,6 @@ func (c *bulk) try(ctx context.Context, o *opened, t *task) {
 		t.written, t.err = c.write(ctx, o, t.id, t.ev)
 	}
 	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
-}
-
-// result returns the result of the last write or rehearsal.
-func (t *task) result() result {
-	l := &t.line
-	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
 }
 
 // question returns how many records change. The answer is that number.

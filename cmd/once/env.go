@@ -63,18 +63,6 @@ func (e *env) command(f func(ctx context.Context, args []string) error) func(*co
 	}
 }
 
-// onStore is command for a function that uses the store.
-func (e *env) onStore(f func(ctx context.Context, o *opened) error) func(*cobra.Command, []string) error {
-	return e.command(func(ctx context.Context, _ []string) error {
-		o, err := e.open(ctx)
-		if err != nil {
-			return err
-		}
-		defer o.close()
-		return f(ctx, o)
-	})
-}
-
 // encoder returns an encoder of JSON for stdout.
 func (e *env) encoder() *json.Encoder {
 	out := json.NewEncoder(e.stdout)

@@ -9,10 +9,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -260,6 +262,67 @@ func (p piece) wrote(ctx context.Context, store driver.Store, action, reason str
 		line.To = p.ev.stateAfter(ctx, store, p.record).String()
 	}
 	return line.ended(written, err)
+}
+
+// task is one of the records that a command settles or requeues, such as the one of a
+// line of a file.
+type task struct {
+	piece
+	id     idempotent.RecordID
+	number int // of the line
+	reason string
+
+	// The last write or rehearsal.
+	written bool
+	err     error
+	line    auditLine
+}
+
+// result returns the result of the last write or rehearsal.
+func (t *task) result() result {
+	l := &t.line
+	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
+}
+
+// carryOut calls do for the tasks, some of them at the same time, writes their lines to
+// the audit, and adds their results, until a line cannot be written or ctx ends. It
+// returns the errors of the audit, which a dry run does not have.
+func (r *results) carryOut(ctx context.Context, tasks []*task, a *auditor, do func(*task)) (audit error) {
+	for len(tasks) > 0 && (a == nil || a.check() == nil) && ctx.Err() == nil {
+		batch := tasks[:min(writeParallel, len(tasks))]
+		tasks = tasks[len(batch):]
+		parallel(slices.All(batch), writeParallel, func(_ int, t *task) { do(t) })
+		for _, t := range batch {
+			if a != nil {
+				audit = errors.Join(audit, a.write(t.line))
+			}
+			r.add(t.result())
+		}
+	}
+	for _, t := range tasks {
+		one := t.result()
+		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
+		r.add(one)
+	}
+	return audit
+}
+
+// stale explains the error of a write with the token of an earlier attempt.
+func stale(id idempotent.RecordID, err error, then string) error {
+	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
+		return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again%s", short(id), stale.Attempt, then)
+	}
+	return err
+}
+
+// about returns the facts about a record before a write, and since when it is as it is.
+func about(o *opened, r *driver.Record, since string) [][2]string {
+	return [][2]string{
+		{"record", short(r.ID)},
+		{"in", oneLine(o.name)},
+		{"is", fmt.Sprintf("%s (%s), %s", r.State, oneLine(string(r.Reason)), since)},
+		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
+	}
 }
 
 // writing are the flags of commands that write.

@@ -3,13 +3,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/once-lambda/once/idempotent"
 )
@@ -72,29 +67,6 @@ func (e *env) results(lines, dry bool) *results {
 		titles = append([]string{"LINE"}, titles...)
 	}
 	return &results{env: e, table: e.table(1, titles...), dry: dry}
-}
-
-// carryOut calls do for the tasks, some of them at the same time, writes their lines to
-// the audit, and adds their results, until a line cannot be written or ctx ends. It
-// returns the errors of the audit, which a dry run does not have.
-func (r *results) carryOut(ctx context.Context, tasks []*task, a *auditor, do func(*task)) (audit error) {
-	for len(tasks) > 0 && (a == nil || a.check() == nil) && ctx.Err() == nil {
-		batch := tasks[:min(writeParallel, len(tasks))]
-		tasks = tasks[len(batch):]
-		parallel(slices.All(batch), writeParallel, func(_ int, t *task) { do(t) })
-		for _, t := range batch {
-			if a != nil {
-				audit = errors.Join(audit, a.write(t.line))
-			}
-			r.add(t.result())
-		}
-	}
-	for _, t := range tasks {
-		one := t.result()
-		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
-		r.add(one)
-	}
-	return audit
 }
 
 // add prints a result. Its error goes to standard error, so that the table stays
@@ -198,17 +170,3 @@ const maxShown = 20
 
 // writeParallel is how many records are written at the same time.
 const writeParallel = 8
-
-// parallel calls f for every task, some of them at the same time.
-func parallel[T any](tasks iter.Seq2[int, T], limit int, f func(i int, t T)) {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, limit)
-	for i, t := range tasks {
-		slots <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-slots }()
-			f(i, t)
-		})
-	}
-	workers.Wait()
-}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -52,16 +51,6 @@ func (c *settler) question(o *opened, p piece) question {
 	return q
 }
 
-// about returns the facts about a record before a write, and since when it is as it is.
-func about(o *opened, r *driver.Record, since string) [][2]string {
-	return [][2]string{
-		{"record", short(r.ID)},
-		{"in", oneLine(o.name)},
-		{"is", fmt.Sprintf("%s (%s), %s", r.State, oneLine(string(r.Reason)), since)},
-		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
-	}
-}
-
 // settle writes the evidence if the record has not changed since it was shown, and
 // writes the line that it returns to the audit.
 func (c *settler) settle(ctx context.Context, o *opened, shown piece, reason string, a *auditor) (auditLine, error) {
@@ -101,12 +90,4 @@ func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, 
 	}
 	err = stale(id, g.Resolve(ctx, id, ev.resolution), ", then ask the provider again")
 	return written, refusal(err) // for example of a result that is too large
-}
-
-// stale explains the error of a write with the token of an earlier attempt.
-func stale(id idempotent.RecordID, err error, then string) error {
-	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again%s", short(id), stale.Attempt, then)
-	}
-	return err
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -102,6 +103,18 @@ func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	return e.openTable(ctx, table)
 }
 
+// onStore is command for a function that uses the store.
+func (e *env) onStore(f func(ctx context.Context, o *opened) error) func(*cobra.Command, []string) error {
+	return e.command(func(ctx context.Context, _ []string) error {
+		o, err := e.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer o.close()
+		return f(ctx, o)
+	})
+}
+
 // guard returns a guard over the store, with options that are valid.
 func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	g, _ := e.newGuard(o, optFns...)
@@ -152,6 +165,20 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 
 // readParallel is how many records of a list are read at the same time.
 const readParallel = 16
+
+// parallel calls f for every task, some of them at the same time.
+func parallel[T any](tasks iter.Seq2[int, T], limit int, f func(i int, t T)) {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i, t := range tasks {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			f(i, t)
+		})
+	}
+	workers.Wait()
+}
 
 // selects reports whether id belongs to one of the operations. No operations select
 // every id.
