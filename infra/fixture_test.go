@@ -187,6 +187,7 @@ func wantWarnings(t *testing.T, stack awscdk.Stack, want ...string) {
 	wantMessages(t, "warnings", assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_AnyValue()), want)
 }
 
+//lint:ignore SA1019 what finds messages returns this type
 func wantMessages(t *testing.T, kind string, messages *[]*cxapi.SynthesisMessage, want []string) {
 	t.Helper()
 	var got []string
