@@ -72,12 +72,9 @@ func TestQueueSource(t *testing.T) {
 				row.queue.DeadLetterQueue = &awssqs.DeadLetterQueue{Queue: deadLetters(stack, row.dead, row.imported), MaxReceiveCount: jsii.Number(5)}
 			}
 			props := &infra.QueueSourceProps{
-				Function: newFunction(stack, "Function", row.timeout),
-				Queue:    awssqs.NewQueue(stack, jsii.String("Queue"), &row.queue),
-				Source:   &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(7), ReportBatchItemFailures: jsii.Bool(false)},
-			}
-			if row.noRedrive {
-				props.NoRedrive = jsii.Bool(true)
+				Function: newFunction(stack, "Function", row.timeout), NoRedrive: jsii.Bool(row.noRedrive),
+				Queue:  awssqs.NewQueue(stack, jsii.String("Queue"), &row.queue),
+				Source: &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(7), ReportBatchItemFailures: jsii.Bool(false)},
 			}
 			if row.kept != 0 {
 				props.Retention = seconds(row.kept)
@@ -148,8 +145,7 @@ func TestStreamSource(t *testing.T) {
 			p.MaxRecordAge = seconds(time.Hour)
 		}, want: []string{"may be delivered again for 1 day"}},
 		{name: "a retention that is a parameter", kept: time.Hour, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
-			hours := awscdk.NewCfnParameter(s, jsii.String("Hours"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber()
-			p.Stream = awskinesis.NewStream(s, jsii.String("Parameter"), &awskinesis.StreamProps{RetentionPeriod: awscdk.Duration_Hours(hours)})
+			p.Stream = awskinesis.NewStream(s, jsii.String("Parameter"), &awskinesis.StreamProps{RetentionPeriod: awscdk.Duration_Hours(parameter(s, "Hours"))})
 		}},
 		{name: "an imported stream", kept: day, props: imported(nil), warning: []string{"the stream is imported, so its retention is not known here and counts as 24 hours"}},
 		{name: "an imported stream with its retention", kept: 6 * day, props: imported(days(7)), want: []string{"may be delivered again for 7 days"}},
@@ -181,10 +177,7 @@ func TestStreamSource(t *testing.T) {
 			props := &infra.StreamSourceProps{Function: newFunction(stack, "Function", 30)}
 			failed := awslambdaeventsources.NewSqsDlq(awssqs.NewQueue(stack, jsii.String("Failed"), nil))
 			if row.table != nil {
-				props.Table = awsdynamodb.NewTableV2(stack, jsii.String("Table"), &awsdynamodb.TablePropsV2{
-					PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING},
-					DynamoStream: awsdynamodb.StreamViewType_NEW_IMAGE,
-				})
+				props.Table = newTable(stack, "Table", awsdynamodb.TablePropsV2{DynamoStream: awsdynamodb.StreamViewType_NEW_IMAGE})
 				props.DynamoDB = &awslambdaeventsources.DynamoEventSourceProps{
 					StartingPosition: awslambda.StartingPosition_TRIM_HORIZON, OnFailure: failed, RetryAttempts: jsii.Number(5),
 				}

@@ -10,43 +10,10 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
 )
-
-// G12: the table as declared, with its index, protected and retained.
-func TestTable(t *testing.T) {
-	stack := newStack()
-	infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
-	if len(tables) != 1 {
-		t.Fatalf("got %d tables, want 1", len(tables))
-	}
-	if tables[0].DeletionPolicy != "Retain" {
-		t.Errorf("its deletion policy is %q", tables[0].DeletionPolicy)
-	}
-	wantProperties(t, tables[0], `{
-		"BillingMode": "PAY_PER_REQUEST",
-		"KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
-		"TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true},
-		"AttributeDefinitions": [
-			{"AttributeName": "pk", "AttributeType": "S"},
-			{"AttributeName": "rk", "AttributeType": "S"},
-			{"AttributeName": "rat", "AttributeType": "N"}],
-		"GlobalSecondaryIndexes": [{
-			"IndexName": "recovery",
-			"KeySchema": [{"AttributeName": "rk", "KeyType": "HASH"}, {"AttributeName": "rat", "KeyType": "RANGE"}],
-			"Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["st", "dt", "lease"]}}],
-		"Replicas": [{
-			"Region": {"Ref": "AWS::Region"},
-			"DeletionProtectionEnabled": true,
-			"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
-			"GlobalSecondaryIndexes": [{"IndexName": "recovery"}]}]
-	}`)
-	wantRefusals(t, stack)
-}
 
 // The properties of a TableV2 are passed through, and the index keeps its own
 // capacity.
@@ -54,7 +21,7 @@ func TestTableProps(t *testing.T) {
 	stack := newStackIn("eu-central-1")
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
 		TableName:  jsii.String("records"),
-		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil), nil),
+		Encryption: with(newKey(stack, "Key")),
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
 			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(7),
 		},
@@ -73,8 +40,7 @@ func TestTableProps(t *testing.T) {
 			WarmThroughput: &awsdynamodb.WarmThroughput{WriteUnitsPerSecond: jsii.Number(5000)},
 		}},
 	})
-	wantRefusals(t, stack)
-	wantWarnings(t, stack)
+	wantNoMessages(t, stack)
 	table := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0]
 	if table.DeletionPolicy != "Delete" {
 		t.Errorf("its deletion policy is %q", table.DeletionPolicy)
@@ -116,7 +82,7 @@ func TestTableInOtherRegions(t *testing.T) {
 				"recovery": {ContributorInsightsSpecification: &awsdynamodb.ContributorInsightsSpecification{Enabled: jsii.Bool(true)}},
 			},
 		}},
-		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil),
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(newKey(stack, "Key"),
 			&map[string]*string{"eu-west-1": jsii.String(theirs)}),
 		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, DeletionProtection: jsii.Bool(false), Tags: tags,
 	}).KeepLargeResultsIn(nil)
@@ -145,48 +111,40 @@ func TestTableInOtherRegions(t *testing.T) {
 // table for large results.
 func TestExistingTablesThatAreRefused(t *testing.T) {
 	id := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_NUMBER}
-	pk := &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}
+	created := func(props awsdynamodb.TablePropsV2) func(awscdk.Stack) awsdynamodb.ITable {
+		return func(s awscdk.Stack) awsdynamodb.ITable { return newTable(s, "T", props) }
+	}
+	ttl := awsdynamodb.TablePropsV2{TimeToLiveAttribute: jsii.String("ttl")}
+	strong, both := *strong("eu-west-1", "eu-west-3"), *strong("eu-west-1", "eu-west-3")
+	both.TimeToLiveAttribute = ttl.TimeToLiveAttribute
 	for _, row := range []struct {
 		name   string
-		table  func(awscdk.Stack, *string) awsdynamodb.ITable
+		table  func(awscdk.Stack) awsdynamodb.ITable
 		layout *infra.TableLayout
 		want   []string
 		chunks []string // further refusals, as a table of large results
 	}{
-		{"keys", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: id, SortKey: pk, TimeToLiveAttribute: jsii.String("expires")})
-		}, nil, []string{`the partition key of Test/T is "id" (N), and the store uses "pk" (S)`, `the sort key of Test/T is "pk" (S), and the store uses none`, `the time to live of Test/T is "expires"`}, nil},
-		{"a table of the first version of the CDK", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTable(s, name, &awsdynamodb.TableProps{PartitionKey: id, TimeToLiveAttribute: jsii.String("ttl")})
+		{"keys", created(awsdynamodb.TablePropsV2{PartitionKey: id, SortKey: id, TimeToLiveAttribute: jsii.String("expires")}), nil,
+			[]string{`the partition key of Test/T is "id" (N), and the store uses "pk" (S)`, `the sort key of Test/T is "id" (N), and the store uses none`, `the time to live of Test/T is "expires"`}, nil},
+		{"a table of the first version of the CDK", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.NewTable(s, jsii.String("T"), &awsdynamodb.TableProps{PartitionKey: id, TimeToLiveAttribute: jsii.String("ttl")})
 		}, nil, []string{`the partition key of Test/T is "id" (N)`}, nil},
-		{"another layout", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
-		}, &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")}, []string{`the sort key of Test/T is none, and the store uses "SK" (S)`}, nil},
-		{"strong consistency and a time to live", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{
-				PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl"), MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG, WitnessRegion: jsii.String("eu-west-1"),
-				Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-3")}},
-			})
-		}, nil, []string{"Test/T has a time to live, which DynamoDB does not support"}, []string{"Test/T has strong consistency across regions"}},
-		{"strong consistency", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{
-				PartitionKey: pk, MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG, WitnessRegion: jsii.String("eu-west-1"),
-				Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-3")}},
-			})
-		}, nil, nil, []string{"Test/T has strong consistency across regions"}},
-		{"as it should be", func(s awscdk.Stack, name *string) awsdynamodb.ITable {
-			return awsdynamodb.NewTableV2(s, name, &awsdynamodb.TablePropsV2{PartitionKey: pk, TimeToLiveAttribute: jsii.String("ttl")})
-		}, nil, nil, nil},
+		{"another layout", created(ttl), &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")},
+			[]string{`the sort key of Test/T is none, and the store uses "SK" (S)`}, nil},
+		{"strong consistency and a time to live", created(both), nil,
+			[]string{"Test/T has a time to live, which DynamoDB does not support"}, []string{"Test/T has strong consistency across regions"}},
+		{"strong consistency", created(strong), nil, nil, []string{"Test/T has strong consistency across regions"}},
+		{"as it should be", created(ttl), nil, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
-			infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack, jsii.String("T")), row.layout).GrantReconciler(newRole(stack, "Role"))
+			infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack), row.layout).GrantReconciler(newRole(stack, "Role"))
 			wantRefusals(t, stack, row.want...)
 			wantWarnings(t, stack)
 
 			stack = newStackIn("eu-central-1")
 			imported := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("records"))
-			infra.IdempotencyTableFrom(stack, jsii.String("Records"), imported, row.layout).KeepLargeResultsIn(row.table(stack, jsii.String("T")))
+			infra.IdempotencyTableFrom(stack, jsii.String("Records"), imported, row.layout).KeepLargeResultsIn(row.table(stack))
 			wantRefusals(t, stack, slices.Concat(row.want, row.chunks)...)
 		})
 	}
@@ -195,67 +153,53 @@ func TestExistingTablesThatAreRefused(t *testing.T) {
 // Configurations that CloudFormation or the CDK would refuse later, or with
 // which the store could not work.
 func TestTablesThatAreRefused(t *testing.T) {
+	const here = "eu-central-1"
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
-	key := func(s awscdk.Stack) awsdynamodb.TableEncryptionV2 {
-		return awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(s, jsii.String("Key"), nil), nil)
+	keyed := func(replicas *[]*awsdynamodb.ReplicaTableProps) func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+		return func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{Encryption: with(newKey(s, "Key")), Replicas: replicas}
+		}
 	}
+	fixed := func(props *awsdynamodb.TablePropsV2) func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+		return func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return props }
+	}
+	other := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING}
+	live := strong("", "eu-west-1", "eu-west-3")
+	live.TimeToLiveAttribute = jsii.String("ttl")
 	for _, row := range []struct {
 		name, region string
 		props        func(awscdk.Stack) *awsdynamodb.TablePropsV2
 		want         []string
 	}{
-		{"replicas without a region", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return &awsdynamodb.TablePropsV2{Replicas: replicas}
-		}, []string{"Replicas are set and the stack names no region"}},
-		{"a key without a region", "", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return &awsdynamodb.TablePropsV2{Encryption: key(s)}
-		}, []string{"Encryption has a customer managed key and the stack names no region"}},
-		{"a replica without a key", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return &awsdynamodb.TablePropsV2{Encryption: key(s), Replicas: replicas}
-		}, []string{"Encryption has no key for the replica in eu-west-1"}},
-		{"a replica in a region that is a parameter", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+		{"replicas without a region", "", fixed(&awsdynamodb.TablePropsV2{Replicas: replicas}), []string{"Replicas are set and the stack names no region"}},
+		{"a key without a region", "", keyed(nil), []string{"Encryption has a customer managed key and the stack names no region"}},
+		{"a replica without a key", here, keyed(replicas), []string{"Encryption has no key for the replica in eu-west-1"}},
+		{"a replica in a region that is a parameter", here, func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
 			return &awsdynamodb.TablePropsV2{Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString()}}}
 		}, []string{"the region of a replica is not known at synthesis"}},
-		{"other keys", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			other := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING}
-			return &awsdynamodb.TablePropsV2{
-				PartitionKey: other, SortKey: other, TimeToLiveAttribute: jsii.String("expires"),
-				LocalSecondaryIndexes: &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
-			}
-		}, []string{
+		{"other keys", "", fixed(&awsdynamodb.TablePropsV2{
+			PartitionKey: other, SortKey: other, TimeToLiveAttribute: jsii.String("expires"),
+			LocalSecondaryIndexes: &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
+		}), []string{
 			`the partition key of the table is "id" (S), and the store uses "pk" (S)`, `the sort key of the table is "id" (S), and the store uses none`,
 			`the time to live of the table is "expires", and the store uses "ttl"`, "LocalSecondaryIndexes is set",
 		}},
-		{"a witness of eventual consistency", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return &awsdynamodb.TablePropsV2{WitnessRegion: jsii.String("eu-west-1")}
-		}, []string{"WitnessRegion is set, and only a table with strong consistency across regions has a witness"}},
-		{"strong consistency and a time to live", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			props := strong("", "eu-west-1", "eu-west-3")
-			props.TimeToLiveAttribute = jsii.String("ttl")
-			return props
-		}, []string{"the table has a time to live, which DynamoDB does not support with strong consistency across regions: remove TimeToLiveAttribute"}},
-		{"strong consistency in no region", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return strong("", "eu-west-1", "eu-west-3")
-		}, []string{"Replicas are set and the stack names no region"}},
-		{"strong consistency in a region that is a parameter", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+		{"a witness of eventual consistency", here, fixed(&awsdynamodb.TablePropsV2{WitnessRegion: jsii.String("eu-west-1")}),
+			[]string{"WitnessRegion is set, and only a table with strong consistency across regions has a witness"}},
+		{"strong consistency and a time to live", here, fixed(live),
+			[]string{"the table has a time to live, which DynamoDB does not support with strong consistency across regions: remove TimeToLiveAttribute"}},
+		{"strong consistency in no region", "", fixed(strong("", "eu-west-1", "eu-west-3")), []string{"Replicas are set and the stack names no region"}},
+		{"strong consistency in a region that is a parameter", here, func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
 			return strong(*awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString(), "eu-west-1")
 		}, []string{"WitnessRegion is not known at synthesis"}},
-		{"strong consistency in one region", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return strong("") },
+		{"strong consistency in one region", here, fixed(strong("")),
 			[]string{"MultiRegionConsistency is STRONG in the regions eu-central-1, the stack's own among them, and DynamoDB needs three different regions"}},
-		{"strong consistency in two regions", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 { return strong("", "eu-west-1") },
-			[]string{"in the regions eu-central-1, eu-west-1,"}},
-		{"strong consistency with four regions", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return strong("eu-west-2", "eu-west-1", "eu-west-3")
-		}, []string{"in the regions eu-central-1, eu-west-1, eu-west-3, eu-west-2,"}},
-		{"strong consistency with the region of the stack", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return strong("", "eu-central-1", "eu-west-1")
-		}, []string{"DynamoDB needs three different regions"}},
-		{"strong consistency with a witness beside a replica", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return strong("eu-west-1", "eu-west-1")
-		}, []string{"in the regions eu-central-1, eu-west-1, eu-west-1, the stack's own among them, and DynamoDB needs three different regions"}},
-		{"strong consistency with a witness beside one of two replicas", "eu-central-1", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
-			return strong("eu-west-1", "eu-west-1", "eu-west-3")
-		}, []string{"DynamoDB needs three different regions"}},
+		{"strong consistency in two regions", here, fixed(strong("", "eu-west-1")), []string{"in the regions eu-central-1, eu-west-1,"}},
+		{"strong consistency with four regions", here, fixed(strong("eu-west-2", "eu-west-1", "eu-west-3")), []string{"in the regions eu-central-1, eu-west-1, eu-west-3, eu-west-2,"}},
+		{"strong consistency with the region of the stack", here, fixed(strong("", "eu-central-1", "eu-west-1")), []string{"DynamoDB needs three different regions"}},
+		{"strong consistency with a witness beside a replica", here, fixed(strong("eu-west-1", "eu-west-1")),
+			[]string{"in the regions eu-central-1, eu-west-1, eu-west-1, the stack's own among them, and DynamoDB needs three different regions"}},
+		{"strong consistency with a witness beside one of two replicas", here, fixed(strong("eu-west-1", "eu-west-1", "eu-west-3")), []string{"DynamoDB needs three different regions"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()
@@ -363,9 +307,7 @@ func TestStrongConsistency_Refusals(t *testing.T) {
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Table: records, Function: newFunction(stack, "Reconcile", 60), Scan: &infra.ScanProps{Every: awscdk.Duration_Minutes(jsii.Number(0))},
 	})
-	weak := awsdynamodb.NewTableV2(stack, jsii.String("Weak"), &awsdynamodb.TablePropsV2{
-		PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}, TimeToLiveAttribute: jsii.String("ttl"),
-	})
+	weak := newTable(stack, "Weak", awsdynamodb.TablePropsV2{TimeToLiveAttribute: jsii.String("ttl")})
 	infra.IdempotencyTableFrom(stack, jsii.String("From"), weak, &infra.TableLayout{Consistency: awsdynamodb.MultiRegionConsistency_STRONG})
 	wantRefusals(t, stack, "KeepLargeResultsIn is called, and the table has strong consistency across regions",
 		"Scan.Every is zero, and the table has strong consistency across regions", "TableLayout.Consistency is STRONG, and Test/Weak has no strong consistency")
@@ -380,9 +322,8 @@ func TestLayout(t *testing.T) {
 	records.KeepLargeResultsIn(nil)
 	fn := newFunction(stack, "Function", 60)
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records, Scan: &infra.ScanProps{OtherBytes: jsii.Number(1 << 30)}})
-	wantRefusals(t, stack)
-	wantWarnings(t, stack)
-	variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	wantNoMessages(t, stack)
+	variables := variablesOf(t, stack)
 	for name, want := range map[string]any{
 		"ONCE_TABLE": "shop", "ONCE_PARTITION_KEY": "PK", "ONCE_SORT_KEY": "SK", "ONCE_PREFIX": "ONCE#", "ONCE_TTL_ATTRIBUTE": "expires_at",
 	} {

@@ -3,9 +3,6 @@
 package infra_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -78,19 +75,7 @@ func TestAlarmsTemplate(t *testing.T) {
 	made["Unknown"] = when("NotReconciled", without["Unknown"])
 	made["DeadLetters"] = when("HasDeadLetterQueue", without["DeadLetters0"])
 	out["Resources"] = made
-	want, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile("alarms.json", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile("alarms.json"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("alarms.json is out of date (%v): run go test ./infra -run %s -update", err, t.Name())
-	}
+	wantFile(t, "alarms.json", out)
 }
 
 func unset(parameter string) map[string]any {

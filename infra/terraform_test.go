@@ -492,15 +492,9 @@ func TestTerraformAccess(t *testing.T) {
 			policies[address] = statementTexts(t, document)
 		}
 	}
-	grants := map[string]func(*infra.IdempotencyTable, awsiam.IGrantable){
-		"handler":    func(t *infra.IdempotencyTable, to awsiam.IGrantable) { t.GrantHandler(to, jsii.String("charge")) },
-		"viewer":     func(t *infra.IdempotencyTable, to awsiam.IGrantable) { t.GrantViewer(to) },
-		"operator":   func(t *infra.IdempotencyTable, to awsiam.IGrantable) { t.GrantOperator(to) },
-		"reconciler": func(t *infra.IdempotencyTable, to awsiam.IGrantable) { t.GrantReconciler(to) },
-		"handler_of_operations": func(t *infra.IdempotencyTable, to awsiam.IGrantable) {
-			t.GrantHandler(to, jsii.String("charge"), jsii.String("GET /*"))
-		},
-	}
+	several := part{name: "handler_of_operations", grant: func(t *infra.IdempotencyTable, to awsiam.IGrantable) awsiam.Grant {
+		return t.GrantHandler(to, jsii.String("charge"), jsii.String("GET /*"))
+	}}
 	tables := map[string]func(awscdk.Stack) *infra.IdempotencyTable{
 		"": func(s awscdk.Stack) *infra.IdempotencyTable {
 			return infra.NewIdempotencyTable(s, jsii.String("Records"), nil)
@@ -519,29 +513,29 @@ func TestTerraformAccess(t *testing.T) {
 		},
 	}
 	for of, table := range tables {
-		for name, grant := range grants {
-			if of != "" && name == "handler_of_operations" {
+		for _, p := range append(slices.Clone(grantees), several) {
+			if of != "" && p.name == several.name {
 				continue
 			}
 			stack := newStackIn("eu-west-1")
-			grant(table(stack), newFunction(stack, "Function", 3))
+			p.grant(table(stack), newFunction(stack, "Function", 3))
 			var document any
 			plainNames(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"], &document)
 			want := statementTexts(t, document)
-			address := "module." + name + ".aws_iam_role_policy.access"
+			address := "module." + p.name + ".aws_iam_role_policy.access"
 			switch {
 			case of != "":
-				address = `module.` + of + `["` + name + `"].aws_iam_role_policy.access`
-			case name == "reconciler":
+				address = `module.` + of + `["` + p.name + `"].aws_iam_role_policy.access`
+			case p.name == "reconciler":
 				address = "module.reconciler.module.access.aws_iam_role_policy.access"
-			case name == "handler_of_operations":
+			case p.name == several.name:
 				want = append(want, `{"Action":["kms:Decrypt","kms:DescribeKey","kms:Encrypt","kms:GenerateDataKey","kms:GenerateDataKeyWithoutPlaintext","kms:ReEncryptFrom","kms:ReEncryptTo"],"Condition":{"StringEquals":{"kms:ViaService":"dynamodb.eu-west-1.amazonaws.com"}},"Effect":"Allow","Resource":"arn:aws:kms:eu-west-1:123456789012:key/1"}`)
 			}
 			got := policies[address]
 			slices.Sort(got)
 			slices.Sort(want)
 			if len(want) == 0 || !slices.Equal(got, want) {
-				t.Errorf("%s: a %s may\n%s\nand with the CDK\n%s", of, name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+				t.Errorf("%s: a %s may\n%s\nand with the CDK\n%s", of, p.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		}
 	}

@@ -3,18 +3,14 @@
 package infra_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -58,8 +54,7 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 // the alarms (tests/promised/alarms) evaluate, and so is who is notified.
 func TestAlarmsAreGolden(t *testing.T) {
 	stack, _ := watched()
-	wantRefusals(t, stack)
-	wantWarnings(t, stack)
+	wantNoMessages(t, stack)
 	golden := map[string]map[string]resource{}
 	for _, kind := range []string{"AWS::CloudWatch::Alarm", "AWS::SNS::TopicPolicy", "AWS::Events::Rule", "AWS::Lambda::EventInvokeConfig"} {
 		golden[kind] = map[string]resource{}
@@ -67,19 +62,7 @@ func TestAlarmsAreGolden(t *testing.T) {
 			golden[kind][r.id] = r
 		}
 	}
-	want, err := json.MarshalIndent(golden, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile("testdata/alarms.json", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile("testdata/alarms.json"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("testdata/alarms.json is out of date (%v); after reading the difference: go test ./infra -run %s -update", err, t.Name())
-	}
+	wantFile(t, "testdata/alarms.json", golden)
 }
 
 // Each alarm has a topic, for its start and its end, and the topic's policy lets
@@ -87,14 +70,6 @@ func TestAlarmsAreGolden(t *testing.T) {
 // place of the default policy, and no alarm would reach anyone.
 func TestAlarmsReachTheirTopics(t *testing.T) {
 	stack, _ := watched()
-	wantReachable(t, stack, map[string]int{"Pager": 20, "Tickets": 23, "Looks": 1}, 2)
-}
-
-// wantReachable walks from each alarm over its action and the topic to the
-// topic's policy, and counts the alarms by topic. silent is how many have no
-// action.
-func wantReachable(t *testing.T, stack awscdk.Stack, want map[string]int, silent int) {
-	t.Helper()
 	publish := map[string]bool{} // by topic: CloudWatch may publish
 	for _, policy := range resources(t, stack, "AWS::SNS::TopicPolicy") {
 		var p struct {
@@ -118,27 +93,23 @@ func wantReachable(t *testing.T, stack awscdk.Stack, want map[string]int, silent
 			}
 		}
 	}
-	topics := map[string]string{} // id without the hash, by id
-	for _, topic := range resources(t, stack, "AWS::SNS::Topic") {
-		topics[topic.id] = topic.id[:len(topic.id)-8]
-	}
-	got, without := map[string]int{}, 0
+	got := map[string]int{}
 	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
 		var a struct{ AlarmActions, OKActions []struct{ Ref string } }
 		decode(t, asJSON(t, alarm.Properties), &a)
 		switch {
 		case len(a.AlarmActions) == 0 && len(a.OKActions) == 0:
-			without++
+			got["none"]++
 		case len(a.AlarmActions) != 1 || len(a.OKActions) != 1 || a.AlarmActions[0] != a.OKActions[0]:
 			t.Errorf("%s has the actions %v", alarm.id, a)
 		case !publish[a.AlarmActions[0].Ref]:
 			t.Errorf("%s notifies %s, whose policy does not let CloudWatch publish", alarm.id, a.AlarmActions[0].Ref)
 		default:
-			got[topics[a.AlarmActions[0].Ref]]++
+			got[name(a.AlarmActions[0].Ref)]++
 		}
 	}
-	if !maps.Equal(got, want) || without != silent {
-		t.Errorf("alarms by topic: %v, and %d without one; want %v and %d", got, without, want, silent)
+	if want := map[string]int{"Pager": 20, "Tickets": 23, "Looks": 1, "none": 2}; !maps.Equal(got, want) {
+		t.Errorf("alarms by topic: %v, want %v", got, want)
 	}
 }
 
@@ -146,7 +117,7 @@ func wantReachable(t *testing.T, stack awscdk.Stack, want map[string]int, silent
 // left to its owner, and synthesis says so.
 func TestTopicsOfOtherKinds(t *testing.T) {
 	stack := newStack()
-	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	key := newKey(stack, "Key")
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
 		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)},
@@ -179,49 +150,67 @@ func TestSilentAlarmsAreWarnedAbout(t *testing.T) {
 // An application log level above INFO is warned about. Lambda filters only the format
 // JSON, and the CDK sets a level only with it.
 func TestLogFiltersAreWarnedAbout(t *testing.T) {
-	for _, row := range []struct {
-		level awslambda.ApplicationLogLevel
-		want  []string
-	}{
-		{"", nil}, {awslambda.ApplicationLogLevel_TRACE, nil}, {awslambda.ApplicationLogLevel_DEBUG, nil}, {awslambda.ApplicationLogLevel_INFO, nil},
-		{awslambda.ApplicationLogLevel_WARN, []string{"the function Test/Charge has the application log level WARN"}},
-		{awslambda.ApplicationLogLevel_ERROR, []string{"the function Test/Charge has the application log level ERROR"}},
-		{awslambda.ApplicationLogLevel_FATAL, []string{"the function Test/Charge has the application log level FATAL"}},
+	for level, want := range map[awslambda.ApplicationLogLevel][]string{
+		"": nil, awslambda.ApplicationLogLevel_TRACE: nil, awslambda.ApplicationLogLevel_DEBUG: nil, awslambda.ApplicationLogLevel_INFO: nil,
+		awslambda.ApplicationLogLevel_WARN:  {"the function Test/Charge has the application log level WARN"},
+		awslambda.ApplicationLogLevel_ERROR: {"the function Test/Charge has the application log level ERROR"},
+		awslambda.ApplicationLogLevel_FATAL: {"the function Test/Charge has the application log level FATAL"},
 	} {
 		stack := newStack()
 		topic := awssns.NewTopic(stack, jsii.String("Topic"), nil)
 		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 			Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Page: topic, Ticket: topic,
-			Functions: &[]awslambda.IFunction{awslambda.NewFunction(stack, jsii.String("Charge"), &awslambda.FunctionProps{
-				Runtime: awslambda.Runtime_PROVIDED_AL2023(), Handler: jsii.String("bootstrap"),
-				Code:          awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
-				LoggingFormat: awslambda.LoggingFormat_JSON, ApplicationLogLevelV2: row.level,
+			Functions: &[]awslambda.IFunction{newFunctionOf(stack, "Charge", awslambda.FunctionProps{
+				LoggingFormat: awslambda.LoggingFormat_JSON, ApplicationLogLevelV2: level,
 			})},
 		})
 		wantRefusals(t, stack)
-		wantWarnings(t, stack, row.want...)
+		wantWarnings(t, stack, want...)
 	}
 }
 
-// A function whose time-out is not below ten minutes, or not known, has the alarm that
-// looks back for two hours, and not the one that looks back for a quarter of an hour.
-func TestAlarmsOfSlowFunctions(t *testing.T) {
-	for seconds, want := range map[float64]int{3: 2, 300: 2, 599: 2, 600: 1, 900: 1, 0: 1} {
-		stack := newStackIn("eu-central-1")
-		fn := anImportedFunction(stack)
-		if seconds > 0 {
-			fn = newFunction(stack, "Function", seconds)
+// Some alarms are made only for what they watch: FunctionFails, which looks back for a
+// quarter of an hour, for a time-out that is known and below ten minutes, beside
+// FunctionFailsLong; ScanLate for a reconciler that scans.
+func TestAlarmsThatAreConditional(t *testing.T) {
+	function := func(seconds float64) func(awscdk.Stack, *infra.IdempotencyAlarmsProps) {
+		return func(s awscdk.Stack, p *infra.IdempotencyAlarmsProps) {
+			p.Functions = &[]awslambda.IFunction{newFunction(s, "Function", seconds)}
 		}
-		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-			Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Functions: &[]awslambda.IFunction{fn},
-		})
-		wantRefusals(t, stack)
+	}
+	reconciler := func(props infra.ReconcilerProps) func(awscdk.Stack, *infra.IdempotencyAlarmsProps) {
+		return func(s awscdk.Stack, p *infra.IdempotencyAlarmsProps) {
+			props.Function, props.Table = newFunction(s, "Reconcile", 60), p.Table
+			p.Reconciler = infra.NewReconciler(s, jsii.String("Reconciler"), &props)
+		}
+	}
+	for _, row := range []struct {
+		name, alarm string
+		watch       func(awscdk.Stack, *infra.IdempotencyAlarmsProps)
+		want        int
+	}{
+		{"3 s", "FunctionFails", function(3), 2},
+		{"300 s", "FunctionFails", function(300), 2},
+		{"599 s", "FunctionFails", function(599), 2},
+		{"600 s", "FunctionFails", function(600), 1},
+		{"900 s", "FunctionFails", function(900), 1},
+		{"not known", "FunctionFails", func(s awscdk.Stack, p *infra.IdempotencyAlarmsProps) {
+			p.Functions = &[]awslambda.IFunction{anImportedFunction(s)}
+		}, 1},
+		{"scans", "ScanLate", reconciler(infra.ReconcilerProps{}), 1},
+		{"no scans", "ScanLate", reconciler(infra.ReconcilerProps{Scan: &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(0))}}), 0},
+		{"a reconciler that is refused", "ScanLate", reconciler(infra.ReconcilerProps{Every: awscdk.Duration_Seconds(jsii.Number(90))}), 0},
+	} {
+		stack := newStackIn("eu-central-1")
+		props := &infra.IdempotencyAlarmsProps{Namespace: jsii.String("Charges"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)}
+		row.watch(stack, props)
+		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), props)
 		got := 0
 		for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
-			got += strings.Count(alarm.id, "FunctionFails")
+			got += strings.Count(alarm.id, row.alarm)
 		}
-		if got != want {
-			t.Errorf("a time-out of %v s (0: not known): %d alarms, want %d", seconds, got, want)
+		if got != row.want {
+			t.Errorf("%s: %d alarms %s, want %d", row.name, got, row.alarm, row.want)
 		}
 	}
 }
@@ -231,11 +220,7 @@ func TestFunctionsGetTheNamespace(t *testing.T) {
 	stack, _ := watched()
 	got := map[string]string{}
 	for _, fn := range resources(t, stack, "AWS::Lambda::Function") {
-		var f struct {
-			Environment struct{ Variables map[string]any }
-		}
-		decode(t, asJSON(t, fn.Properties), &f)
-		got[fn.id[:len(fn.id)-8]] = fmt.Sprint(f.Environment.Variables["ONCE_METRICS_NAMESPACE"])
+		got[name(fn.id)] = fmt.Sprint(fn.Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["ONCE_METRICS_NAMESPACE"])
 	}
 	if want := map[string]string{"ChargeFunction": "Charges", "Reconcile": "Charges", "OrderFunction": "Orders"}; !maps.Equal(got, want) {
 		t.Errorf("the namespaces are %v, want %v", got, want)
@@ -255,49 +240,16 @@ func TestAlarmsOfARareReconciler(t *testing.T) {
 		StoreErrorRate: jsii.Number(2), MisuseRate: jsii.Number(3),
 	})
 	wantRefusals(t, stack)
-	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
-		switch id := alarm.id; {
-		case strings.Contains(id, "OldestUnknown"):
-			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 10800, "EvaluationPeriods": 3}`)
-		case strings.Contains(id, "ScanLate"):
-			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 172800, "EvaluationPeriods": 3}`)
-		case strings.Contains(id, "ReconcilerErrors"), strings.Contains(id, "ReconcilerThrottled"):
-			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`)
-		case strings.Contains(id, "ReconcilerSilent"):
-			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 1, "EvaluationPeriods": 3, "ComparisonOperator": "LessThanThreshold"}`)
-		case strings.Contains(id, "StoreErrors") && !strings.Contains(id, "Long"):
-			wantProperties(t, alarm, `{"Threshold": 2}`)
-		case strings.Contains(id, "Misuse"):
-			wantProperties(t, alarm, `{"Threshold": 3}`)
-		}
-	}
-	rule := resources(t, stack, "AWS::Events::Rule")[0]
-	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 hour)"}`)
-}
-
-// ScanLate watches scans, so it needs a reconciler that scans.
-func TestScanLateNeedsScans(t *testing.T) {
-	for name, row := range map[string]struct {
-		props infra.ReconcilerProps
-		want  int
-	}{
-		"scans":      {infra.ReconcilerProps{}, 1},
-		"no scans":   {infra.ReconcilerProps{Scan: &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(0))}}, 0},
-		"is refused": {infra.ReconcilerProps{Every: awscdk.Duration_Seconds(jsii.Number(90))}, 0},
-	} {
-		stack := newStack()
-		row.props.Function, row.props.Table = newFunction(stack, "Reconcile", 60), infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-			Namespace: jsii.String("Charges"), Table: row.props.Table, Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &row.props),
-		})
-		got := 0
-		for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
-			got += strings.Count(alarm.id, "ScanLate")
-		}
-		if got != row.want {
-			t.Errorf("%s: %d alarms, want %d", name, got, row.want)
-		}
-	}
+	wantAlarms(t, stack, map[string]string{
+		"OldestUnknown":       `{"Period": 3600, "Threshold": 10800, "EvaluationPeriods": 3}`,
+		"ScanLate":            `{"Period": 3600, "Threshold": 172800, "EvaluationPeriods": 3}`,
+		"ReconcilerErrors":    `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`,
+		"ReconcilerThrottled": `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`,
+		"ReconcilerSilent":    `{"Period": 3600, "Threshold": 1, "EvaluationPeriods": 3, "ComparisonOperator": "LessThanThreshold"}`,
+		"StoreErrorscharge":   `{"Threshold": 2}`,
+		"Misuse":              `{"Threshold": 3}`,
+	})
+	wantProperties(t, resources(t, stack, "AWS::Events::Rule")[0], `{"ScheduleExpression": "rate(1 hour)"}`)
 }
 
 // G12: every metric of the alarms and the dashboard is one that the functions
@@ -380,25 +332,18 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 }
 
 // F41: the reconciler runs once a minute, and the records it gives up go to a
-// queue.
+// queue. TestAlarmsAreGolden compares what else its rule has.
 func TestReconciler(t *testing.T) {
 	stack := newStack()
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
 	})
-	rule := resources(t, stack, "AWS::Events::Rule")[0]
-	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
-	target := rule.Properties["Targets"].([]any)[0].(map[string]any)
-	if target["DeadLetterConfig"] == nil || asJSON(t, target["RetryPolicy"]) != `{"MaximumRetryAttempts":0}` {
-		t.Errorf("the target is %v", target)
-	}
-	wantProperties(t, resources(t, stack, "AWS::Lambda::EventInvokeConfig")[0], `{"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}`)
+	wantProperties(t, resources(t, stack, "AWS::Events::Rule")[0], `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
 	for _, queue := range resources(t, stack, "AWS::SQS::Queue") {
 		wantProperties(t, queue, `{"MessageRetentionPeriod": 1209600, "SqsManagedSseEnabled": true}`)
 	}
-	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
-	if !strings.Contains(variables, "ONCE_EXHAUSTED_QUEUE_URL") || !strings.Contains(variables, "ONCE_TABLE") {
-		t.Errorf("the function's environment is %s", variables)
+	if variables := variablesOf(t, stack); variables["ONCE_EXHAUSTED_QUEUE_URL"] == nil || variables["ONCE_TABLE"] == nil {
+		t.Errorf("the function's environment is %v", variables)
 	}
 	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")); !strings.Contains(policy, "sqs:SendMessage") || strings.Contains(policy, `"*"`) {
 		t.Errorf("the policies are %s", policy)

@@ -39,13 +39,13 @@ func (s *site) routes(d *door) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"/":                   page.Handler(own).ServeHTTP,
 		"POST " + sessionPath: d.session,
-		"GET /api/overview":   s.overview,
-		"GET /api/list":       s.list,
-		"GET /api/record":     s.record,
-		"POST /api/find":      s.find,
-		"POST /api/search":    s.searchFor,
-		"GET /api/price":      s.price,
-		"POST /api/count":     s.count,
+		"GET /api/overview":   answered(s.overview),
+		"GET /api/list":       answered(s.list),
+		"GET /api/record":     answered(s.record),
+		"POST /api/find":      answered(s.find),
+		"POST /api/search":    answered(s.searchFor),
+		"GET /api/price":      answered(s.price),
+		"POST /api/count":     answered(s.count),
 		"POST /api/resolve":   s.change(s.resolve),
 		"POST /api/settle":    s.change(s.settle),
 		"POST /api/requeue":   s.change(s.requeue),
@@ -53,19 +53,18 @@ func (s *site) routes(d *door) map[string]http.HandlerFunc {
 	}
 }
 
-// overview answers with the first screen.
-func (s *site) overview(w http.ResponseWriter, r *http.Request) {
+// overview returns the first screen.
+func (s *site) overview(r *http.Request) (any, error) {
 	seen, err := s.look(r.Context())
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, err
 	}
-	reply(w, http.StatusOK, struct {
+	return struct {
 		Store        string `json:"store"`
 		AllowResolve bool   `json:"allow_resolve"`
 		Operator     string `json:"operator"`
 		*counts
-	}{s.store.name, s.audit != nil, s.operator(), seen.counts()})
+	}{s.store.name, s.audit != nil, s.operator(), seen.counts()}, nil
 }
 
 // operator returns who is in the lines of the audit.
@@ -77,18 +76,13 @@ func (s *site) operator() string {
 	return name
 }
 
-// list answers with a page of a list.
-func (s *site) list(w http.ResponseWriter, r *http.Request) {
+// list returns a page of a list.
+func (s *site) list(r *http.Request) (any, error) {
 	q, err := parseListQuery(r.URL.Query())
-	var p listPage
-	if err == nil {
-		p, err = s.page(r.Context(), q)
-	}
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, err
 	}
-	reply(w, http.StatusOK, p)
+	return s.page(r.Context(), q)
 }
 
 // parseListQuery returns the part of a list that a request asks for.
@@ -118,32 +112,27 @@ type shownRecord struct {
 	Now     view.Time    `json:"now"`
 }
 
-// record answers with one record, and with its results if they are asked for.
-func (s *site) record(w http.ResponseWriter, r *http.Request) {
+// record returns one record, and its results if they are asked for.
+func (s *site) record(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	id, err := idempotent.ParseRecordID(q.Get("id"))
 	if err != nil {
-		fail(w, usage("%v", err))
-		return
+		return nil, usage("%v", err)
 	}
 	found, err := s.store.Get(r.Context(), id)
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, err
 	}
 	v := view.Of(found, q["step"]...)
 	if q.Get("results") == "true" {
-		if err := (&showCmd{env: s.env}).addResults(r.Context(), s.store, found, v); err != nil {
-			fail(w, err)
-			return
-		}
+		err = (&showCmd{env: s.env}).addResults(r.Context(), s.store, found, v)
 	}
-	reply(w, http.StatusOK, shownRecord{v, versionOf(found), s.links.of(v), view.Time{Time: s.now()}})
+	return shownRecord{v, versionOf(found), s.links.of(v), view.Time{Time: s.now()}}, err
 }
 
-// find answers with the id of a record. A client's key is in the body of the
-// request, so that it is in no address, and it is not in the answer.
-func (s *site) find(w http.ResponseWriter, r *http.Request) {
+// find returns the id of a record. A client's key is in the body of the request, so
+// that it is in no address, and it is not in the answer.
+func (s *site) find(r *http.Request) (any, error) {
 	var in struct {
 		Record string `json:"record"` // or the operation, with the other members
 		Scope  string `json:"scope"`
@@ -151,49 +140,37 @@ func (s *site) find(w http.ResponseWriter, r *http.Request) {
 		Key    string `json:"key"`
 		Path   string `json:"path"`
 	}
-	if !readJSON(w, r, &in) {
-		return
+	if err := readJSON(r, &in); err != nil {
+		return nil, err
 	}
 	t := &target{scope: in.Scope, global: in.Global, key: in.Key, path: in.Path}
 	found, err := t.find(r.Context(), s.env, s.store, in.Record)
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, err
 	}
-	reply(w, http.StatusOK, map[string]idempotent.RecordID{"record": found.ID})
+	return map[string]idempotent.RecordID{"record": found.ID}, nil
 }
 
-// price answers with what a count of all records costs.
-func (s *site) price(w http.ResponseWriter, r *http.Request) {
+// price returns what a count of all records costs.
+func (s *site) price(r *http.Request) (any, error) {
 	bytes := s.store.bytes(r.Context())
 	units := scanUnits(float64(bytes))
-	reply(w, http.StatusOK, map[string]any{"items": s.store.items(r.Context()), "bytes": bytes, "read_units": units, "usd": units * readUnitUSD})
+	return map[string]any{"items": s.store.items(r.Context()), "bytes": bytes, "read_units": units, "usd": units * readUnitUSD}, nil
 }
 
-// count reads the whole store and answers as once stats does.
-func (s *site) count(w http.ResponseWriter, r *http.Request) {
-	counted, err := s.wholeStore(r.Context(), func(*driver.Record) {})
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	reply(w, http.StatusOK, counted)
+// count reads the whole store and returns what once stats prints.
+func (s *site) count(r *http.Request) (any, error) {
+	return s.wholeStore(r.Context(), func(*driver.Record) {})
 }
 
-// searchFor answers with how many records were found, which become a list.
-func (s *site) searchFor(w http.ResponseWriter, r *http.Request) {
+// searchFor returns how many records were found, which become a list.
+func (s *site) searchFor(r *http.Request) (any, error) {
 	var in search
-	if !readJSON(w, r, &in) {
-		return
+	if err := readJSON(r, &in); err != nil {
+		return nil, err
 	}
-	var found *searched
-	err := usage("enter a reference")
-	if in.Ref != "" || in.Reason != "" {
-		found, err = s.search(r.Context(), in)
+	if in.Ref == "" && in.Reason == "" {
+		return nil, usage("enter a reference")
 	}
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	reply(w, http.StatusOK, found)
+	return s.search(r.Context(), in)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -39,19 +40,6 @@ type bulkLine struct {
 	answer
 }
 
-// task is a line with its evidence and its record.
-type task struct {
-	piece
-	id     idempotent.RecordID
-	number int // of the line
-	reason string
-
-	// The last write or rehearsal.
-	written bool
-	err     error
-	line    auditLine
-}
-
 // bulk settles the records of a file.
 type bulk struct {
 	settler
@@ -79,21 +67,22 @@ func (c *bulk) run(ctx context.Context) error {
 		return err
 	}
 	if c.dryRun {
-		return c.rehearsed(tasks)
+		all := c.results(true, true)
+		for _, t := range tasks {
+			all.add(t.result())
+		}
+		return all.end()
 	}
-	a, err := c.openAudit(ctx, c.audit, o)
+	q := c.question(o, tasks)
+	q.facts = append([][2]string{{"file", oneLine(c.from)}}, q.facts...)
+	q.warning += "\nTo see each line, use --dry-run."
+	a, err := c.begin(ctx, c.env, o, q)
 	if err != nil {
 		return err
 	}
-	if !c.yes {
-		q := c.question(o, tasks)
-		q.facts = append([][2]string{{"file", oneLine(c.from)}}, q.facts...)
-		q.warning += "\nTo see each line, use --dry-run."
-		if err := c.ask(ctx, q); err != nil {
-			return err
-		}
-	}
-	return c.writeAll(ctx, o, tasks, a)
+	all := c.results(true, false)
+	audit := all.carryOut(ctx, tasks, a, func(t *task) { c.try(ctx, o, t) })
+	return errors.Join(audit, all.end())
 }
 
 // tasks reads the file. It returns an error that names every malformed line.
@@ -194,7 +183,7 @@ func (w *wrongLines) text(what string) string {
 // that the file as a whole is wrong, or that the store could not be read.
 func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	dry := o.rehearse()
-	parallel(tasks, readParallel, func(_ int, t *task) {
+	parallel(slices.All(tasks), readParallel, func(_ int, t *task) {
 		if t.record, t.err = o.Get(ctx, t.id); t.err == nil {
 			t.err = t.ev.fit(t.record)
 		}
@@ -222,7 +211,7 @@ func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	if err := c.compare(ctx, o, fit...); err != nil {
 		return err
 	}
-	parallel(tasks, readParallel, func(_ int, t *task) { c.try(ctx, dry, t) })
+	parallel(slices.All(tasks), readParallel, func(_ int, t *task) { c.try(ctx, dry, t) })
 	return ctx.Err()
 }
 
@@ -234,43 +223,17 @@ func (c *bulk) try(ctx context.Context, o *opened, t *task) {
 	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
 }
 
-// result returns the result of the last write or rehearsal.
-func (t *task) result() result {
-	l := &t.line
-	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
-}
-
-// rehearsed prints what would be written.
-func (c *bulk) rehearsed(tasks []*task) error {
-	all := c.results(true)
-	for _, t := range tasks {
-		one := t.result()
-		if t.written {
-			one.Outcome = outcomeWouldWrite
-		}
-		all.add(one)
-	}
-	return all.end()
-}
-
 // question returns how many records change. The answer is that number.
 func (c *bulk) question(o *opened, tasks []*task) question {
-	becomes := map[string]int{}
-	write, run := 0, 0
+	becomes, run := map[string]int{}, 0
 	for _, t := range tasks {
-		if !t.written {
-			becomes[t.line.Outcome]++
-			continue
-		}
-		write++
-		if t.ev.kind == kindNotExecuted {
+		becomes[t.line.Outcome]++
+		if t.written && t.ev.kind == kindNotExecuted {
 			run++
 		}
 	}
-	facts := [][2]string{
-		{"in", oneLine(o.name)},
-		{"write", count(write, "record")},
-	}
+	write := becomes[outcomeWritten]
+	facts := [][2]string{{"in", oneLine(o.name)}, {"write", count(write, "record")}}
 	for _, what := range []string{outcomeUnchanged, outcomeRefused, outcomeFailed} {
 		if n := becomes[what]; n > 0 {
 			facts = append(facts, [2]string{what, count(n, "record")})
@@ -281,25 +244,4 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}
 	return question{facts, warning, fmt.Sprint(write)}
-}
-
-// writeAll writes the evidence of all tasks, and prints each result.
-func (c *bulk) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
-	all := c.results(true)
-	var audit error
-	for len(tasks) > 0 && audit == nil && ctx.Err() == nil {
-		batch := tasks[:min(writeParallel, len(tasks))]
-		tasks = tasks[len(batch):]
-		parallel(batch, writeParallel, func(_ int, t *task) { c.try(ctx, o, t) })
-		for _, t := range batch {
-			audit = errors.Join(audit, a.write(t.line))
-			all.add(t.result())
-		}
-	}
-	for _, t := range tasks {
-		one := t.result()
-		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
-		all.add(one)
-	}
-	return errors.Join(audit, all.end())
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/page"
 )
 
 // order is a request for a change. Without a confirmation, nothing is written, and
@@ -79,30 +81,22 @@ func (l *auditLine) carriedOut(notes []string) *carriedOut {
 
 // change returns the handler of a kind of change.
 func (s *site) change(carryOut func(context.Context, *order) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if s.audit == nil {
-			reply(w, http.StatusForbidden, failure{Error: "the console is read-only: run once console with --allow-resolve"})
-			return
+	if s.audit == nil {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			page.Reply(w, http.StatusForbidden, failure{Error: "the console is read-only: run once console with --allow-resolve"})
 		}
-		var in order
-		if !readJSON(w, r, &in) {
-			return
-		}
-		err := s.audit.check()
-		if err == nil {
-			err = (&writing{reason: in.Reason, yes: true}).ready(s.env)
-		}
-		var done any
-		if err == nil {
-			done, err = carryOut(s.ctx, &in) // not the context of r: the write and its audit line belong together
-		}
-		s.outdate()
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		reply(w, http.StatusOK, done)
 	}
+	return answered(func(r *http.Request) (any, error) {
+		var in order
+		if err := readJSON(r, &in); err != nil {
+			return nil, err
+		}
+		defer s.outdate()
+		if err := cmp.Or(s.audit.check(), (&writing{reason: in.Reason, yes: true}).ready(s.env)); err != nil {
+			return nil, err
+		}
+		return carryOut(s.ctx, &in) // not the context of r: the write and its audit line belong together
+	})
 }
 
 // shown returns the record of an order, if it is as the operator has seen it.
@@ -182,45 +176,29 @@ func (s *site) settle(ctx context.Context, in *order) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.Confirm == nil {
-		dry := s.store.rehearse()
-		parallel(tasks, writeParallel, func(_ int, t *task) { c.attempt(ctx, dry, t) })
-		q := c.question(s.store, tasks)
-		a := q.asked(outcomeWouldWrite, notes())
-		for _, t := range tasks {
-			one := t.shown()
-			if t.written {
-				one.Outcome = outcomeWouldWrite
-			}
-			a.Results = append(a.Results, one)
-		}
-		return a, nil
-	}
-	q := question{word: strconv.Itoa(len(tasks))}
-	if err := q.check(*in.Confirm); err != nil {
+	dry, said := in.Confirm == nil, notes()
+	all, store, audit := e.results(false, dry), s.store, s.audit
+	if dry {
+		store, audit = store.rehearse(), nil
+	} else if err := (&question{word: strconv.Itoa(len(tasks))}).check(*in.Confirm); err != nil {
 		return nil, err
 	}
-	all := &carriedOut{Outcome: outcomeWritten, Notes: notes()}
-	sum := e.results(false)
-	for batch := range slices.Chunk(tasks, writeParallel) {
-		stopped := s.audit.check() != nil || ctx.Err() != nil
-		if !stopped {
-			parallel(batch, writeParallel, func(_ int, t *task) { c.attempt(ctx, s.store, t) })
-		}
-		for _, t := range batch {
-			one := t.shown()
-			if stopped {
-				one.Outcome = outcomeNotTried
-			} else if err := s.audit.write(t.line); err != nil {
-				all.Notes = append(all.Notes, err.Error())
-			}
-			all.Results = append(all.Results, one)
-			sum.add(one)
-		}
+	failed := all.carryOut(ctx, tasks, audit, func(t *task) { c.attempt(ctx, store, t) })
+	for i := range all.list {
+		all.list[i].Error = onPage.Replace(all.list[i].Error)
 	}
-	total := sum.summary()
-	all.Summary = &total
-	return all, nil
+	if dry {
+		q := c.question(s.store, tasks)
+		a := q.asked(outcomeWouldWrite, said)
+		a.Results = all.list
+		return a, nil
+	}
+	sum := all.summary()
+	out := &carriedOut{Outcome: outcomeWritten, Notes: said, Summary: &sum, Results: all.list}
+	if failed != nil {
+		out.Notes = append(out.Notes, failed.Error())
+	}
+	return out, nil
 }
 
 // tasks reads the records of an order about many, and checks each piece of evidence as
@@ -242,7 +220,7 @@ func (s *site) tasks(ctx context.Context, c *bulk, in *order) (tasks []*task, er
 		}
 		tasks = append(tasks, &task{id: id, reason: in.Reason, piece: piece{ev: ev}})
 	}
-	parallel(tasks, readParallel, func(i int, t *task) {
+	parallel(slices.All(tasks), readParallel, func(i int, t *task) {
 		item := in.Items[i]
 		if t.record, t.err = s.shown(ctx, &item); t.record == nil {
 			t.record = &driver.Record{ID: t.id}
@@ -277,13 +255,6 @@ func (c *bulk) attempt(ctx context.Context, o *opened, t *task) {
 	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
 }
 
-// shown returns the result of the last write or rehearsal in the words of the page.
-func (t *task) shown() result {
-	one := t.result()
-	one.Error = onPage.Replace(one.Error)
-	return one
-}
-
 // forget discards a stored outcome.
 func (s *site) forget(ctx context.Context, in *order) (any, error) {
 	r, err := s.shown(ctx, in)
@@ -297,11 +268,7 @@ func (s *site) forget(ctx context.Context, in *order) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		outcome := outcomeUnchanged
-		if written {
-			outcome = outcomeWouldWrite
-		}
-		return q.asked(outcome, nil), nil
+		return q.asked(rehearsed(outcomeOf(written, nil)), nil), nil
 	}
 	if err := q.check(*in.Confirm); err != nil {
 		return nil, err
@@ -340,11 +307,11 @@ func (s *site) requeue(ctx context.Context, in *order) (any, error) {
 	if err := q.check(*in.Confirm); err != nil {
 		return nil, err
 	}
-	all := e.results(false)
+	all := e.results(false, false)
 	c.requeue(ctx, s.store, list, s.audit, all) // its error is in the summary, or is that of the audit
 	if err := s.audit.check(); err != nil {
 		return nil, err
 	}
 	sum := all.summary()
-	return &carriedOut{Outcome: outcomeWritten, Summary: &sum, Problems: all.problems}, nil
+	return &carriedOut{Outcome: outcomeWritten, Summary: &sum, Problems: all.problems()}, nil
 }

@@ -50,7 +50,6 @@ A file can be open in one process at a time: the console holds it until it ends.
 		Example: `  once console --table once-records
   once console --file once.db --allow-resolve --audit audit.jsonl
   once console --link 'provider=https://dashboard.example/search?q={ref}'`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()

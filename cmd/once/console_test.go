@@ -415,7 +415,7 @@ func TestConsole_Moment(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[time.Duration]bool{-1: true, 0: true, 1: false} {
 		at := view.Time{Time: night.Add(left)}
-		r := row{State: "in_progress", LeaseEnd: at, Due: at}
+		r := row{viewed: viewed{State: "in_progress", LeaseEnd: at, Due: at}}
 		if ended, due := r.in(listEnded, night), r.in(listDue, night); ended != want || due != want {
 			t.Errorf("%d ns before: ended %t, due %t", left, ended, due)
 		}
@@ -427,7 +427,7 @@ func TestConsole_Moment(t *testing.T) {
 func TestConsole_Hours(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]int{-2 * time.Hour: 23, 0: 23, time.Hour - 1: 23, time.Hour: 22, 24*time.Hour - 1: 0, 24 * time.Hour: -1} {
-		w := waiting{at: night, rows: []row{{State: "unknown", Since: view.Time{Time: night.Add(-age)}}}}
+		w := waiting{at: night, rows: []row{{viewed: viewed{State: "unknown", Since: view.Time{Time: night.Add(-age)}}}}}
 		if c := w.counts(); want >= 0 && c.Hours[want] != 1 || want < 0 && c.Earlier != 1 {
 			t.Errorf("unknown for %s: %v, earlier %d", age, c.Hours, c.Earlier)
 		}
@@ -546,6 +546,11 @@ func TestConsole_Million(t *testing.T) {
 		page := newSite(t.Context(), &env{environment: nightEnvironment()}, &opened{records: s, whole: s, name: "table once"}, nil, nil)
 		var first counts
 		browse(t, page, "/api/overview", &first)
+		type listPage struct {
+			Rows     []json.RawMessage
+			Total    int
+			Complete bool
+		}
 		var p listPage
 		browse(t, page, "/api/list?list=unknown&offset=0", &p)
 		if first.Unknown != row.unknown || first.Complete != row.complete || p.Total != row.unknown || p.Complete != row.complete || len(p.Rows) != min(row.unknown, 20) {

@@ -43,7 +43,6 @@ table class. Lambda, CloudWatch, keys of KMS, backups and replicas are not
 included: see docs/cost.md.`,
 		Example: `  once cost --requests 100e6
   once cost --requests 100e6 --retries 0.1 --retention 48h --result 2000`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}, exitOK, exitFailure, exitUsage)
 	f := cmd.Flags()
@@ -75,11 +74,11 @@ func (c *costCmd) run(context.Context, []string) error {
 			USD       float64    `json:"usd"`
 		}{bill, total})
 	}
-	t := table{w: c.stdout, width: c.width, titles: []string{"IN A MONTH", "WRITE UNITS", "READ UNITS", "$"}}
+	t := c.table(0, "IN A MONTH", "WRITE UNITS", "READ UNITS", "$")
 	for _, p := range bill {
-		t.add(p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD))
+		t.add(nil, p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD))
 	}
-	t.add("total", "", "", fmt.Sprintf("%.2f", total))
+	t.add(nil, "total", "", "", fmt.Sprintf("%.2f", total))
 	return t.flush()
 }
 

@@ -6,8 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -113,9 +113,10 @@ const (
 func (d *door) guard(next http.Handler) http.Handler {
 	return page.Secure(page.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if status, why := d.refuses(r); status != 0 {
-			reply(w, status, failure{Error: why})
+			page.Reply(w, status, failure{Error: why})
 			return
 		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxAnswer)
 		next.ServeHTTP(w, r)
 	}), d.host))
 }
@@ -125,16 +126,17 @@ func (d *door) session(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Ticket string `json:"ticket"`
 	}
-	if !readJSON(w, r, &in) {
+	if err := readJSON(r, &in); err != nil {
+		fail(w, err)
 		return
 	}
 	cookie, header, ok := d.enter(in.Ticket)
 	if !ok {
-		reply(w, http.StatusUnauthorized, failure{Error: "this address was used before, or is not complete: run once console again"})
+		page.Reply(w, http.StatusUnauthorized, failure{Error: "this address was used before, or is not complete: run once console again"})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: d.cookieName(), Value: cookie, Path: apiPath, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	reply(w, http.StatusOK, map[string]string{"session": header})
+	page.Reply(w, http.StatusOK, map[string]string{"session": header})
 }
 
 // failure is the answer about an error.
@@ -147,10 +149,13 @@ type failure struct {
 // what the operator entered.
 func fail(w http.ResponseWriter, err error) {
 	status := map[int]int{exitUsage: http.StatusBadRequest, exitNotFound: http.StatusNotFound, exitRefused: http.StatusConflict}[exitCode(err)]
-	if status == 0 {
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		status = http.StatusRequestEntityTooLarge
+	case status == 0:
 		status = http.StatusBadGateway // the store failed
 	}
-	reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(advice(err))})
+	page.Reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(advice(err))})
 }
 
 // onPage replaces the words of the command line, which texts share, by those of the
@@ -181,27 +186,29 @@ var onPage = strings.NewReplacer(
 	"log in again, or use --profile", "log in again, and start the console again",
 )
 
-// reply answers with JSON.
-func reply(w http.ResponseWriter, status int, v any) {
-	data, _ := json.Marshal(v) // the types of the answers can be encoded
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(data) // an error means that the browser is gone
+// answered returns the handler that answers with what f returns.
+func answered(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		page.Reply(w, http.StatusOK, v)
+	}
 }
 
-// readJSON reads the body of a request, or answers that it is malformed.
-func readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAnswer))
+// readJSON reads the body of a request. The error says that it is malformed.
+func readJSON(r *http.Request, v any) error {
+	data, err := io.ReadAll(r.Body)
 	if errors.As(err, new(*http.MaxBytesError)) {
-		reply(w, http.StatusRequestEntityTooLarge, failure{Error: "the request is larger than " + size(maxAnswer)})
-		return false
+		return fmt.Errorf("the request is larger than %s: %w", size(maxAnswer), err)
 	}
 	if err == nil {
 		err = decodeOne(data, v)
 	}
 	if err != nil {
-		fail(w, usage("invalid request: %v", err))
-		return false
+		return usage("invalid request: %v", err)
 	}
-	return true
+	return nil
 }

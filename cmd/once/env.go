@@ -123,8 +123,11 @@ const exitCodes = `Exit codes:
     8  once lookup: resumable`
 
 // exits documents the exit codes of a command, in its help and for the table in
-// docs/operate.md.
+// docs/operate.md. A command has no arguments unless it says so.
 func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
 	text := strings.Trim(fmt.Sprint(codes), "[]")
 	cmd.Annotations = map[string]string{exitsNote: text}
 	cmd.Long = strings.TrimSpace(cmd.Short+".\n\n"+cmd.Long) + "\n\nExit codes: " + strings.ReplaceAll(text, " ", ", ") + " (once --help explains them)."

@@ -9,10 +9,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -256,14 +258,71 @@ func (p piece) auditLine(action, reason string) auditLine {
 // wrote returns the line about a write of the evidence.
 func (p piece) wrote(ctx context.Context, store driver.Store, action, reason string, written bool, err error) auditLine {
 	line := p.auditLine(action, reason)
-	line.Outcome = outcomeOf(written, err)
 	if written {
 		line.To = p.ev.stateAfter(ctx, store, p.record).String()
 	}
-	if err != nil {
-		line.Error = err.Error()
+	return line.ended(written, err)
+}
+
+// task is one of the records that a command settles or requeues, such as the one of a
+// line of a file.
+type task struct {
+	piece
+	id     idempotent.RecordID
+	number int // of the line
+	reason string
+
+	// The last write or rehearsal.
+	written bool
+	err     error
+	line    auditLine
+}
+
+// result returns the result of the last write or rehearsal.
+func (t *task) result() result {
+	l := &t.line
+	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
+}
+
+// carryOut calls do for the tasks, some of them at the same time, writes their lines to
+// the audit, and adds their results, until a line cannot be written or ctx ends. It
+// returns the errors of the audit, which a dry run does not have.
+func (r *results) carryOut(ctx context.Context, tasks []*task, a *auditor, do func(*task)) (audit error) {
+	for len(tasks) > 0 && (a == nil || a.check() == nil) && ctx.Err() == nil {
+		batch := tasks[:min(writeParallel, len(tasks))]
+		tasks = tasks[len(batch):]
+		parallel(slices.All(batch), writeParallel, func(_ int, t *task) { do(t) })
+		for _, t := range batch {
+			if a != nil {
+				audit = errors.Join(audit, a.write(t.line))
+			}
+			r.add(t.result())
+		}
 	}
-	return line
+	for _, t := range tasks {
+		one := t.result()
+		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
+		r.add(one)
+	}
+	return audit
+}
+
+// stale explains the error of a write with the token of an earlier attempt.
+func stale(id idempotent.RecordID, err error, then string) error {
+	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
+		return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again%s", short(id), stale.Attempt, then)
+	}
+	return err
+}
+
+// about returns the facts about a record before a write, and since when it is as it is.
+func about(o *opened, r *driver.Record, since string) [][2]string {
+	return [][2]string{
+		{"record", short(r.ID)},
+		{"in", oneLine(o.name)},
+		{"is", fmt.Sprintf("%s (%s), %s", r.State, oneLine(string(r.Reason)), since)},
+		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
+	}
 }
 
 // writing are the flags of commands that write.
@@ -274,6 +333,19 @@ type writing struct {
 	audit  string
 }
 
+// flags adds the flags. The reason is required.
+func (w *writing) flags(cmd *cobra.Command, dryRun, reason, yes string) {
+	f := cmd.Flags()
+	f.BoolVar(&w.dryRun, "dry-run", false, dryRun)
+	f.StringVar(&w.reason, "reason", "", reason)
+	f.BoolVar(&w.yes, "yes", false, yes)
+	auditFlag(cmd, &w.audit)
+	cmd.MarkFlagRequired("reason")
+}
+
+// checkAndWrite is the help of --dry-run.
+const checkAndWrite = "check everything, print what would be written,\nand write nothing"
+
 // ready returns an error if the command must not begin to write.
 func (w *writing) ready(e *env) error {
 	switch {
@@ -283,6 +355,15 @@ func (w *writing) ready(e *env) error {
 		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
 	}
 	return nil
+}
+
+// begin opens the audit, and asks for the confirmation.
+func (w *writing) begin(ctx context.Context, e *env, o *opened, q question) (*auditor, error) {
+	a, err := e.openAudit(ctx, w.audit, o)
+	if err != nil || w.yes {
+		return a, err
+	}
+	return a, e.ask(ctx, q)
 }
 
 // question is what an operator confirms before a write.
@@ -333,6 +414,14 @@ type auditLine struct {
 	Reason   string              `json:"reason,omitempty"`
 	Outcome  string              `json:"outcome"` // written, unchanged, refused or failed
 	Error    string              `json:"error,omitempty"`
+}
+
+// ended returns the line with the outcome of a write.
+func (l auditLine) ended(written bool, err error) auditLine {
+	if l.Outcome = outcomeOf(written, err); err != nil {
+		l.Error = err.Error()
+	}
+	return l
 }
 
 // auditor writes audit lines.

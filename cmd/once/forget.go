@@ -46,18 +46,11 @@ Every write, and every refusal by the record, adds a line to the audit.`,
     --reason 'settled by mistake: ch_5 belongs to another key' --dry-run
   once forget transfer --scope acme --key t-17 --token TOKEN --yes \
     --reason 'tr_17 was refused by the bank a day later'`,
-		Args:              oneRecord,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	c.target.flags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&c.token, "token", "", "the `TOKEN` of the attempt, as once show printed\nit; required with --yes")
-	f.BoolVar(&c.dryRun, "dry-run", false, "check everything, print what would be written,\nand write nothing")
-	f.StringVar(&c.reason, "reason", "", "how you know that the outcome is wrong; the\naudit contains this `TEXT`")
-	f.BoolVar(&c.yes, "yes", false, "write without asking")
-	auditFlag(cmd, &c.audit)
-	cmd.MarkFlagRequired("reason")
+	cmd.Flags().StringVar(&c.token, "token", "", "the `TOKEN` of the attempt, as once show printed\nit; required with --yes")
+	c.writing.flags(cmd, checkAndWrite, "how you know that the outcome is wrong; the\naudit contains this `TEXT`", "write without asking")
 	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
 }
 
@@ -73,22 +66,14 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer o.close()
-	token := r.Token()
-	if c.token != "" {
-		token = c.token
-	}
+	token := cmp.Or(c.token, r.Token())
 	written, err := c.forget(ctx, o.rehearse(), r, token)
 	if c.dryRun || !c.yes && !written {
 		return c.print(r, written, err, "would be discarded; nothing was written", outcomeWouldWrite)
 	}
-	a, err := c.openAudit(ctx, c.audit, o)
+	a, err := c.begin(ctx, c.env, o, c.question(o, r))
 	if err != nil {
 		return err
-	}
-	if !c.yes {
-		if err := c.ask(ctx, c.question(o, r)); err != nil {
-			return err
-		}
 	}
 	line, err := c.audited(ctx, o, r, token)
 	return errors.Join(c.print(r, line.Outcome == outcomeWritten, err, "is discarded; the next request runs", outcomeWritten), a.write(line))
@@ -97,14 +82,11 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 // audited discards the outcome, and returns the line for the audit.
 func (c *forgetCmd) audited(ctx context.Context, o *opened, r *driver.Record, token string) (auditLine, error) {
 	written, err := c.forget(ctx, o, r, token)
-	line := auditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: c.reason, Outcome: outcomeOf(written, err)}
+	line := auditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: c.reason}
 	if written {
 		line.To = driver.StateRetryable.String()
 	}
-	if err != nil {
-		line.Error = err.Error()
-	}
-	return line, err
+	return line.ended(written, err), err
 }
 
 // forget lets the guard check and discard the outcome, and reports whether it did.
@@ -113,23 +95,13 @@ func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, tok
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
 	})
 	err = g.Forget(ctx, r.ID, idempotent.ForgetRequest{Token: token, Actor: cmp.Or(c.user, "unknown") + "@" + c.host, Reason: c.reason})
-	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again", short(r.ID), stale.Attempt)
-	}
-	return written, refusal(err)
+	return written, refusal(stale(r.ID, err, ""))
 }
 
 // question returns what will be discarded. The answer is the hash of the record.
 func (c *forgetCmd) question(o *opened, r *driver.Record) question {
-	v := view.Of(r)
-	facts := [][2]string{
-		{"record", short(r.ID)},
-		{"in", oneLine(o.name)},
-		{"is", fmt.Sprintf("%s (%s), since %s", r.State, oneLine(string(r.Reason)), when(r.Since, c.now()))},
-		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
-		{"result", describeResult(v)},
-		{"becomes", "retryable: the outcome is discarded"},
-	}
+	facts := append(about(o, r, "since "+when(r.Since, c.now())),
+		[2]string{"result", describeResult(view.Of(r))}, [2]string{"becomes", "retryable: the outcome is discarded"})
 	return question{facts, "The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.", r.ID.KeyHash()}
 }
 

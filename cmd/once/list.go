@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -53,7 +52,6 @@ To print a record, run once show with the text of the column RECORD.`,
 		Example: `  once list --state unknown
   once list --state in_progress --operation 'POST /charges' --limit 20
   once list --limit 0 --json`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()
@@ -84,20 +82,20 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	p := c.printer()
+	t := c.table()
 	oldest := &oldest{limit: c.limit}
 	found, unreadable := 0, 0
 	for r, err := range c.candidates(ctx, o) {
 		switch {
 		case r.ID == "":
-			return errors.Join(err, p.flush())
+			return errors.Join(err, t.flush())
 		case err != nil:
 			fmt.Fprintf(c.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))
 			unreadable++
 		case !c.matches(&r):
 		case c.limit == 0:
 			found++
-			if err := p.print(view.Of(&r)); err != nil {
+			if err := c.print(t, view.Of(&r)); err != nil {
 				return err
 			}
 		default:
@@ -106,11 +104,11 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	for _, v := range oldest.sorted() {
-		if err := p.print(v); err != nil {
+		if err := c.print(t, v); err != nil {
 			return err
 		}
 	}
-	if err := p.flush(); err != nil {
+	if err := t.flush(); err != nil {
 		return err
 	}
 	switch {
@@ -188,36 +186,23 @@ func (o *oldest) sorted() []*view.Record {
 	return o.views[:min(o.limit, len(o.views))]
 }
 
-// printer prints records, one per line.
-type printer struct {
-	list    *listCmd
-	now     time.Time
-	encoder *json.Encoder
-	table   table
-}
-
-func (c *listCmd) printer() *printer {
-	p := &printer{list: c, now: c.now(), encoder: c.encoder()}
-	p.table = table{w: c.stdout, width: c.width, titles: []string{"RECORD", "STATE", "AGE", "NEXT", "REASON", "TRY", "REF"}, spare: 3}
+// table returns the table of the list.
+func (c *listCmd) table() *table {
+	t := c.env.table(3, "RECORD", "STATE", "AGE", "NEXT", "REASON", "TRY", "REF")
 	if c.full {
-		p.table.width = 0
+		t.width = 0
 	}
-	return p
+	return t
 }
 
-func (p *printer) print(v *view.Record) error {
-	if p.list.json {
-		return p.encoder.Encode(v)
-	}
-	id := short(v.Record)
-	if p.list.full {
+// print prints a record in a line.
+func (c *listCmd) print(t *table, v *view.Record) error {
+	id, now := short(v.Record), c.now()
+	if c.full {
 		id = oneLine(string(v.Record))
 	}
-	p.table.add(id, v.StateName(), span(p.now.Sub(stateSince(v))), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
-	return p.table.err
+	return t.add(v, id, v.StateName(), span(now.Sub(stateSince(v))), next(v, now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
 }
-
-func (p *printer) flush() error { return p.table.flush() }
 
 // next returns what will end the state of a record by itself, and when.
 func next(v *view.Record, now time.Time) string {

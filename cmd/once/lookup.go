@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -33,9 +32,7 @@ With --json, it prints the document of once show. It reads one record and
 changes nothing.`,
 		Example: `  once lookup 'POST /charges' --scope acme --key KEY
   once lookup transfer --scope acme --key t-17 >/dev/null && echo completed`,
-		Args:              oneRecord,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	c.target.flags(cmd)
 	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitInProgress, exitUnknown, exitRetryable, exitResumable)
@@ -57,22 +54,12 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
 	}
 	if err == nil {
-		err = &coded{errors.New(""), stateExit(r)}
+		err = &coded{errors.New(""), stateExits[view.StateOf(r)]}
 	}
 	return err
 }
 
-// stateExit returns the exit code for the state of r.
-func stateExit(r *driver.Record) int {
-	switch {
-	case r.Resumable():
-		return exitResumable
-	case r.State == driver.StateInProgress:
-		return exitInProgress
-	case r.State == driver.StateUnknown:
-		return exitUnknown
-	case r.State == driver.StateRetryable:
-		return exitRetryable
-	}
-	return exitOK
+// stateExits are the exit codes of states.
+var stateExits = map[string]int{
+	"in_progress": exitInProgress, "unknown": exitUnknown, "retryable": exitRetryable, view.StateResumable: exitResumable, "completed": exitOK,
 }

@@ -94,7 +94,6 @@ func versionCommand(e *env) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  once version\n  once version --json",
-		Args:    cobra.NoArgs,
 		RunE: e.command(func(context.Context, []string) error {
 			if e.json {
 				return e.document(map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -22,19 +23,32 @@ type table struct {
 	w      io.Writer
 	width  int // of a line; 0: unlimited
 	titles []string
-	spare  int // how many of the last columns are omitted before lines get too long
+	spare  int           // how many of the last columns are omitted before lines get too long
+	json   *json.Encoder // prints documents in place of the rows; nil: without --json
 
 	page    [][]string
 	printed int   // columns of the last page
 	err     error // the first of a write
 }
 
+// table returns a table on stdout.
+func (e *env) table(spare int, titles ...string) *table {
+	t := &table{w: e.stdout, width: e.width, titles: titles, spare: spare}
+	if e.json {
+		t.json = e.encoder()
+	}
+	return t
+}
+
 // pageRows is the number of rows that are aligned with each other.
 const pageRows = 100
 
-// add adds a row. Each cell is one line of plain text. flush returns the error of a
-// write.
-func (t *table) add(cells ...string) {
+// add adds a row, or prints the document in its place. Each cell is one line of plain
+// text. It returns the first error of a write.
+func (t *table) add(document any, cells ...string) error {
+	if t.json != nil {
+		return t.json.Encode(document)
+	}
 	for i, cell := range cells {
 		if cell == "" {
 			cells[i] = "-"
@@ -43,6 +57,7 @@ func (t *table) add(cells ...string) {
 	if t.page = append(t.page, cells); len(t.page) == pageRows {
 		t.flush()
 	}
+	return t.err
 }
 
 // flush prints the rows that were added since the last flush. It returns the first

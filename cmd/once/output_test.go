@@ -52,7 +52,7 @@ func TestTable_Fits(t *testing.T) {
 		var b strings.Builder
 		table := &table{w: &b, width: width, titles: []string{"RECORD", "N", "NOTE"}, spare: 1}
 		for _, row := range [][]string{{"operation#abc", "1", "ünïcödé"}, {"op#abc", "100", ""}} {
-			table.add(row...)
+			table.add(nil, row...)
 		}
 		if err := table.flush(); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestTable_Pages(t *testing.T) {
 		if i >= 2*pageRows {
 			note = "a long note"
 		}
-		table.add("a", note)
+		table.add(nil, "a", note)
 	}
 	want := "A  B\n" + strings.Repeat("a  short\n", 2*pageRows) + "A\n" + strings.Repeat("a\n", pageRows)
 	if got := b.String(); got != want {

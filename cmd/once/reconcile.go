@@ -59,7 +59,6 @@ The whole table is read to find abandoned runs: about $0.02 for each GB.
 --no-scan leaves them to the scheduled reconciler and reads the index.`,
 		Example: `  once reconcile --dry-run
   once reconcile --operation 'POST /charges' --exec ./ask-provider`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()

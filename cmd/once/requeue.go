@@ -54,18 +54,13 @@ if a record was refused.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.exhausted, "exhausted", false, "all records that reconciliation has given up")
 	f.StringArrayVar(&c.operations, "operation", nil, "with --exhausted: only records of this\n`OPERATION` (repeatable)")
 	c.target.flags(cmd)
-	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be requeued, and write nothing")
-	f.StringVar(&c.reason, "reason", "", "why; the audit contains this `TEXT`")
-	f.BoolVar(&c.yes, "yes", false, "with --exhausted: write without asking")
-	auditFlag(cmd, &c.audit)
-	cmd.MarkFlagRequired("reason")
+	c.writing.flags(cmd, "print what would be requeued, and write nothing", "why; the audit contains this `TEXT`", "with --exhausted: write without asking")
 	for _, one := range []string{"key", "scope", "global", "path", "scan"} {
 		cmd.MarkFlagsMutuallyExclusive("exhausted", one)
 	}
@@ -85,30 +80,24 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer o.close()
-	var list []*driver.Record
+	list := make([]*driver.Record, 1)
 	if c.exhausted {
 		list, err = c.given(ctx, o)
 	} else {
-		var r *driver.Record
-		r, err = c.find(ctx, c.env, o, args[0])
-		list = []*driver.Record{r}
+		list[0], err = c.find(ctx, c.env, o, args[0])
 	}
 	if err != nil {
 		return err
 	}
 	if c.dryRun {
-		return c.requeue(ctx, o.rehearse(), list, nil, c.results(false))
+		return c.requeue(ctx, o.rehearse(), list, nil, c.results(false, true))
 	}
-	a, err := c.openAudit(ctx, c.audit, o)
+	c.yes = c.yes || len(list) == 0
+	a, err := c.begin(ctx, c.env, o, c.question(o, list))
 	if err != nil {
 		return err
 	}
-	if !c.yes && len(list) > 0 {
-		if err := c.ask(ctx, c.question(o, list)); err != nil {
-			return err
-		}
-	}
-	return c.requeue(ctx, o, list, a, c.results(false))
+	return c.requeue(ctx, o, list, a, c.results(false, false))
 }
 
 // given returns the records that reconciliation has given up.
@@ -141,25 +130,11 @@ func (c *requeueCmd) question(o *opened, list []*driver.Record) question {
 // requeue requeues the records and adds up the results. Without an auditor it is a
 // dry run.
 func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor, all *results) error {
-	var audit error
-	for len(list) > 0 && audit == nil && ctx.Err() == nil {
-		batch := list[:min(writeParallel, len(list))]
-		list = list[len(batch):]
-		lines := make([]auditLine, len(batch))
-		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i], _ = c.requeueOne(ctx, o, r) })
-		for _, line := range lines {
-			one := result{Record: line.Record, From: line.From, To: line.To, Outcome: line.Outcome, Error: line.Error}
-			if a != nil {
-				audit = errors.Join(audit, a.write(line))
-			} else if one.Outcome == outcomeWritten {
-				one.Outcome = outcomeWouldWrite
-			}
-			all.add(one)
-		}
-	}
+	var tasks []*task
 	for _, r := range list {
-		all.add(result{Record: r.ID, From: r.State.String(), To: r.State.String(), Outcome: outcomeNotTried})
+		tasks = append(tasks, &task{id: r.ID, piece: piece{record: r}, line: auditLine{From: r.State.String()}})
 	}
+	audit := all.carryOut(ctx, tasks, a, func(t *task) { t.line, _ = c.requeueOne(ctx, o, t.record) })
 	return errors.Join(audit, all.end())
 }
 
@@ -180,9 +155,5 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 		})
 	})
 	err := refusal(g.Requeue(ctx, r.ID))
-	line.Outcome = outcomeOf(written, err)
-	if err != nil {
-		line.Error = err.Error()
-	}
-	return line, err
+	return line.ended(written, err), err
 }

@@ -81,8 +81,7 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	c.target.flags(cmd)
 	c.set = cmd.Flags().Changed
@@ -99,12 +98,8 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 	f.StringArrayVar(&c.header, "header", nil, "with --status: a header `'NAME: VALUE'` of the\nresponse (repeatable); a JSON body gets its\nContent-Type")
 	f.StringVar(&c.resultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
 	f.StringVar(&c.from, "from", "", "settle the records in this `FILE`, or - for\nstandard input: one JSON document per line")
-	f.BoolVar(&c.dryRun, "dry-run", false, "check everything, print what would be written,\nand write nothing")
 	f.BoolVar(&c.force, "force", false, "store a result whose shape differs from stored\nones; nothing is read to compare it")
-	f.StringVar(&c.reason, "reason", "", "how you know; the audit contains this `TEXT`")
-	f.BoolVar(&c.yes, "yes", false, "write without asking")
-	auditFlag(cmd, &c.audit)
-	cmd.MarkFlagRequired("reason")
+	c.writing.flags(cmd, checkAndWrite, "how you know; the audit contains this `TEXT`", "write without asking")
 	cmd.MarkFlagsRequiredTogether("final", "message")
 	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed", "from")
 	for _, one := range []string{"status", "header", "token", "key", "scope", "global", "path", "scan"} {
@@ -140,14 +135,9 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 		}
 		return c.printResolved(line)
 	}
-	a, err := c.openAudit(ctx, c.audit, o)
+	a, err := c.begin(ctx, c.env, o, c.question(o, p))
 	if err != nil {
 		return err
-	}
-	if !c.yes {
-		if err := c.ask(ctx, c.question(o, p)); err != nil {
-			return err
-		}
 	}
 	line, err := c.settle(ctx, o, p, c.reason, a)
 	if err != nil {

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/once-lambda/once/idempotent"
 )
@@ -34,6 +32,14 @@ func outcomeOf(written bool, err error) string {
 	return outcomeFailed
 }
 
+// rehearsed returns the outcome of a dry run.
+func rehearsed(outcome string) string {
+	if outcome == outcomeWritten {
+		return outcomeWouldWrite
+	}
+	return outcome
+}
+
 // result is what a command did with one record, in the form of --json.
 type result struct {
 	Line     int                 `json:"line,omitempty"` // of the file
@@ -48,37 +54,29 @@ type result struct {
 
 // results prints the results of a command about many records, and counts them.
 type results struct {
-	env     *env
-	encoder *json.Encoder
-	table   table
-	counts  map[string]int
-	all     int
-	// problems are the first results with an error.
-	problems []result
+	env   *env
+	table *table
+	dry   bool // nothing is written
+	list  []result
 }
 
 // results returns a printer of results. With lines they are those of a file.
-func (e *env) results(lines bool) *results {
+func (e *env) results(lines, dry bool) *results {
 	titles := []string{"RECORD", "OUTCOME", "STATE"}
 	if lines {
 		titles = append([]string{"LINE"}, titles...)
 	}
-	return &results{env: e, encoder: e.encoder(), counts: map[string]int{}, table: table{w: e.stdout, width: e.width, titles: titles, spare: 1}}
+	return &results{env: e, table: e.table(1, titles...), dry: dry}
 }
 
 // add prints a result. Its error goes to standard error, so that the table stays
 // narrow. end returns the error of a write.
 func (r *results) add(one result) {
-	r.all++
-	r.counts[one.Outcome]++
-	if one.Error != "" && len(r.problems) < maxShown {
-		r.problems = append(r.problems, one)
+	if r.dry {
+		one.Outcome = rehearsed(one.Outcome)
 	}
-	if r.env.json {
-		r.encoder.Encode(one) // the encoder repeats its first error in end
-		return
-	}
-	if one.Error != "" {
+	r.list = append(r.list, one)
+	if one.Error != "" && !r.env.json {
 		text := strings.TrimPrefix(one.Error, "idempotent: ")
 		if !strings.HasPrefix(text, short(one.Record)) {
 			text = short(one.Record) + ": " + text
@@ -96,7 +94,17 @@ func (r *results) add(one result) {
 	if one.Line > 0 {
 		cells = append([]string{fmt.Sprint(one.Line)}, cells...)
 	}
-	r.table.add(cells...)
+	r.table.add(one, cells...) // the table repeats its first error in end
+}
+
+// problems returns the first results with an error.
+func (r *results) problems() (list []result) {
+	for _, one := range r.list {
+		if one.Error != "" && len(list) < maxShown {
+			list = append(list, one)
+		}
+	}
+	return list
 }
 
 // summary is the last document of --json.
@@ -112,8 +120,11 @@ type summary struct {
 
 // summary returns the counts.
 func (r *results) summary() summary {
-	n := r.counts
-	return summary{r.all, n[outcomeWritten], n[outcomeWouldWrite], n[outcomeUnchanged], n[outcomeRefused], n[outcomeFailed], n[outcomeNotTried]}
+	n := map[string]int{}
+	for _, one := range r.list {
+		n[one.Outcome]++
+	}
+	return summary{len(r.list), n[outcomeWritten], n[outcomeWouldWrite], n[outcomeUnchanged], n[outcomeRefused], n[outcomeFailed], n[outcomeNotTried]}
 }
 
 // end prints the summary and returns the error of the whole command.
@@ -121,7 +132,7 @@ func (r *results) end() error {
 	s := r.summary()
 	var err error
 	if r.env.json {
-		err = r.encoder.Encode(map[string]summary{"summary": s})
+		err = r.table.json.Encode(map[string]summary{"summary": s})
 	} else if err = r.table.flush(); err == nil {
 		_, err = fmt.Fprintln(r.env.stdout, s.text())
 	}
@@ -159,17 +170,3 @@ const maxShown = 20
 
 // writeParallel is how many records are written at the same time.
 const writeParallel = 8
-
-// parallel calls f for every task, some of them at the same time.
-func parallel[T any](tasks []T, limit int, f func(i int, t T)) {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, limit)
-	for i, t := range tasks {
-		slots <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-slots }()
-			f(i, t)
-		})
-	}
-	workers.Wait()
-}

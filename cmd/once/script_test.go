@@ -82,14 +82,12 @@ const (
 
 var update = flag.Bool("update", false, "rewrite the expected output in testdata/script")
 
-func TestLookup(t *testing.T)    { script(t, "lookup", onFile, onTable) }
 func TestList(t *testing.T)      { script(t, "list", onFile) }
 func TestShow(t *testing.T)      { script(t, "show", onFile, onTable) }
 func TestTarget(t *testing.T)    { script(t, "target", onFile, onTable) }
 func TestResolve(t *testing.T)   { script(t, "resolve", onFile, onTable) }
 func TestEvidence(t *testing.T)  { script(t, "evidence", onFile, onTable) }
 func TestShapes(t *testing.T)    { script(t, "shapes", onFile, onTable) }
-func TestSealed(t *testing.T)    { script(t, "sealed", onFile, onTable) }
 func TestBulk(t *testing.T)      { script(t, "bulk", onFile, onTable) }
 func TestAudit(t *testing.T)     { script(t, "audit", onFile, onTable) }
 func TestRequeue(t *testing.T)   { script(t, "requeue", onFile, onTable) }
@@ -102,7 +100,6 @@ func TestTables(t *testing.T)    { script(t, "tables", onTable) }
 func TestFiles(t *testing.T)     { script(t, "files", onFile) }
 func TestAWS(t *testing.T)       { script(t, "aws", onTable) }
 func TestUsage(t *testing.T)     { script(t, "usage", onFile) }
-func TestCost(t *testing.T)      { script(t, "cost", onFile) }
 func TestGuides(t *testing.T)    { script(t, "guides", onTable) }
 func TestConsole(t *testing.T)   { script(t, "console", onTable) }
 func TestDoor(t *testing.T)      { script(t, "door", onTable) }

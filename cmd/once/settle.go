@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -36,12 +35,7 @@ func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason strin
 // if an effect may happen again.
 func (c *settler) question(o *opened, p piece) question {
 	r, ev := p.record, p.ev
-	q := question{word: "yes", warning: "Every retry gets this. Only once forget discards it later.", facts: [][2]string{
-		{"record", short(r.ID)},
-		{"in", oneLine(o.name)},
-		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
-		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
-	}}
+	q := question{about(o, r, "created "+when(r.Created, c.now())), "Every retry gets this. Only once forget discards it later.", "yes"}
 	if s, recorded := r.Step(ev.step); recorded {
 		v := view.StepOf(r.ID, s)
 		q.facts = append(q.facts, [2]string{"step", describeStep(&v)})
@@ -94,14 +88,6 @@ func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, 
 	if err != nil {
 		return false, usage("%v", err) // the version of the result is invalid
 	}
-	err = g.Resolve(ctx, id, ev.resolution)
-	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		err = staleToken(id, stale)
-	}
+	err = stale(id, g.Resolve(ctx, id, ev.resolution), ", then ask the provider again")
 	return written, refusal(err) // for example of a result that is too large
-}
-
-// staleToken refuses evidence about an earlier attempt.
-func staleToken(id idempotent.RecordID, stale *idempotent.StaleEvidenceError) error {
-	return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again, then ask the provider again", short(id), stale.Attempt)
 }

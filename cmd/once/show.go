@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -40,9 +41,7 @@ the key. Declared steps are always shown.`,
 		Example: `  once show 'POST /charges' --global --key b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613
   once show '#4RexMqXSY3Lf'
   once show transfer --scope acme --key t-17 --step pay --result`,
-		Args:              oneRecord,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              e.command(c.run),
+		RunE: e.command(c.run),
 	}
 	c.target.flags(cmd)
 	f := cmd.Flags()
@@ -103,30 +102,16 @@ func whatToDo(r *driver.Record) string {
 	if !r.Waits() {
 		return ""
 	}
-	codec, seals := r.DeclaredCodec()
-	if seals {
-		return fmt.Sprintf(`
-WHAT TO DO
-Look the effect up at the provider by the keys above. Then settle the record:
-  once resolve %s
-with one of these (see once resolve --help):
-  --without-result, if it was done
-  --not-executed --token %s,
-    if nothing happened and this attempt is dead, not merely late
-Results of this operation are sealed. Only a program that has its key, such as
-the operation's reconciler, can give one.
-`, shell(string(r.ID)), r.Token())
+	result, step, note := "--completed, --final or --without-result", "", ""
+	switch codec, seals := r.DeclaredCodec(); {
+	case seals:
+		result, note = "--without-result", "Results of this operation are sealed. Only a program that has its key, such as\nthe operation's reconciler, can give one.\n"
+	case codec == lambdahttp.Encoding:
+		result = "--status and " + result
+	case codec != driver.DefaultCodec:
+		result = "--completed @FILE, --final or --without-result"
 	}
-	result := "--completed"
-	switch codec {
-	case driver.DefaultCodec:
-	case lambdahttp.Encoding:
-		result = "--status and --completed"
-	default:
-		result = "--completed @FILE"
-	}
-	step := ""
-	if len(r.Steps) > 0 || len(r.StepNames) > 0 {
+	if note == "" && (len(r.Steps) > 0 || len(r.StepNames) > 0) {
 		step = "  --step, if one step was done\n"
 	}
 	return fmt.Sprintf(`
@@ -134,10 +119,10 @@ WHAT TO DO
 Look the effect up at the provider by the keys above. Then settle the record:
   once resolve %s
 with one of these (see once resolve --help):
-  %s, --final or --without-result, if it was done
+  %s, if it was done
 %s  --not-executed --token %s,
     if nothing happened and this attempt is dead, not merely late
-`, shell(string(r.ID)), result, step, r.Token())
+%s`, shell(string(r.ID)), result, step, r.Token(), note)
 }
 
 // facts returns the facts of a record, without its steps and keys.
@@ -149,19 +134,24 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 		{"declared", declared(v)},
 		{"created", when(r.Created, now)},
 	}
-	add := func(label, text string) { facts = append(facts, [2]string{label, text}) }
-	if !r.Since.IsZero() {
-		add("since", when(r.Since, now))
+	add := func(label, text string) {
+		if text != "" {
+			facts = append(facts, [2]string{label, text})
+		}
 	}
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return when(t, now)
+	}
+	add("since", at(r.Since))
 	add("attempt", fmt.Sprintf("%d\ntoken %s", r.Attempt, v.Token))
-	if !r.LeaseEnd.IsZero() {
-		add("lease end", when(r.LeaseEnd, now))
-	}
-	switch {
-	case r.Exhausted:
+	add("lease end", at(r.LeaseEnd))
+	if r.Exhausted {
 		add("given up", fmt.Sprintf("%s, after %s to reconcile it", when(r.Due, now), count(r.ReconcileAttempts, "attempt")))
-	case !r.Due.IsZero():
-		add("due", when(r.Due, now))
+	} else {
+		add("due", at(r.Due))
 	}
 	if !r.OpenSince.IsZero() {
 		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
@@ -175,20 +165,10 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 	if r.ReconcileAttempts > 0 && !r.Exhausted {
 		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
 	}
-	if r.Expires.IsZero() {
-		add("expires", "never")
-	} else {
-		add("expires", when(r.Expires, now))
-	}
-	if r.Ref != "" {
-		add("ref", oneLine(r.Ref))
-	}
-	if r.RequestID != "" {
-		add("request id", oneLine(r.RequestID))
-	}
-	if r.TraceParent != "" {
-		add("trace", oneLine(r.TraceParent))
-	}
+	add("expires", cmp.Or(at(r.Expires), "never"))
+	add("ref", oneLine(r.Ref))
+	add("request id", oneLine(r.RequestID))
+	add("trace", oneLine(r.TraceParent))
 	if r.State == driver.StateCompleted {
 		add("result", describeResult(v))
 	}
@@ -200,20 +180,17 @@ func meaning(r *driver.Record, now time.Time) string {
 	if r.Expired(now) {
 		return "It has expired and counts as missing."
 	}
-	switch r.State {
-	case driver.StateInProgress:
-		if r.Abandoned(now) {
-			return "Its owner never reported; the next request or reconciliation decides."
-		}
+	switch {
+	case r.Abandoned(now):
+		return "Its owner never reported; the next request or reconciliation decides."
+	case r.State == driver.StateInProgress:
 		return "A request is executing, or its process died; the lease is still live."
-	case driver.StateCompleted:
+	case r.State == driver.StateCompleted:
 		return "Retries get the stored outcome."
-	case driver.StateRetryable:
-		if r.Resumable() {
-			return "The next request continues it, or evidence settles it."
-		}
+	case r.Resumable():
+		return "The next request continues it, or evidence settles it."
+	case r.State == driver.StateRetryable:
 		return "The next request with this key runs."
-	case driver.StateUnknown:
 	}
 	return "It may have happened or not; nothing runs until evidence settles it."
 }

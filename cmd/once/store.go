@@ -103,6 +103,18 @@ func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	return e.openTable(ctx, table)
 }
 
+// onStore is command for a function that uses the store.
+func (e *env) onStore(f func(ctx context.Context, o *opened) error) func(*cobra.Command, []string) error {
+	return e.command(func(ctx context.Context, _ []string) error {
+		o, err := e.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer o.close()
+		return f(ctx, o)
+	})
+}
+
 // guard returns a guard over the store, with options that are valid.
 func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	g, _ := e.newGuard(o, optFns...)
@@ -154,6 +166,20 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // readParallel is how many records of a list are read at the same time.
 const readParallel = 16
 
+// parallel calls f for every task, some of them at the same time.
+func parallel[T any](tasks iter.Seq2[int, T], limit int, f func(i int, t T)) {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i, t := range tasks {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			f(i, t)
+		})
+	}
+	workers.Wait()
+}
+
 // selects reports whether id belongs to one of the operations. No operations select
 // every id.
 func selects(operations []string, id idempotent.RecordID) bool {
@@ -174,11 +200,7 @@ func (o *opened) read(
 		var batch []driver.Listed
 		flush := func() bool {
 			records, errs := make([]*driver.Record, len(batch)), make([]error, len(batch))
-			var reads sync.WaitGroup
-			for i, e := range batch {
-				reads.Go(func() { records[i], errs[i] = o.Get(ctx, e.ID) })
-			}
-			reads.Wait()
+			parallel(slices.All(batch), readParallel, func(i int, e driver.Listed) { records[i], errs[i] = o.Get(ctx, e.ID) })
 			for i, e := range batch {
 				switch {
 				case errors.Is(errs[i], idempotent.ErrNoRecord):
@@ -419,7 +441,12 @@ func oneRecord(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// flags adds the flags of a command about one record, if it does not check its arguments.
 func (t *target) flags(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = oneRecord
+	}
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	f := cmd.Flags()
 	f.StringVar(&t.scope, "scope", "", "with an operation: the `SCOPE` of the key, a\ntenant or principal")
 	f.BoolVar(&t.global, "global", false, "with an operation: its scope is\nidempotent.Global (lambdahttp.SingleTenant)")

@@ -34,8 +34,7 @@ cost. To count only unknown or due records, use once list with --state unknown
 or --due, which costs 64 queries.`,
 		Example: `  once stats
   once stats --json`,
-		Args: cobra.NoArgs,
-		RunE: e.command((&statsCmd{e}).run),
+		RunE: e.onStore((&statsCmd{e}).run),
 	}, exitOK, exitFailure, exitUsage)
 }
 
@@ -74,12 +73,7 @@ type group struct {
 	Oldest    view.Time `json:"oldest_created"`
 }
 
-func (c *statsCmd) run(ctx context.Context, _ []string) error {
-	o, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.close()
+func (c *statsCmd) run(ctx context.Context, o *opened) error {
 	s, err := c.count(ctx, o, func(*driver.Record) {})
 	if err != nil {
 		return err
@@ -173,9 +167,9 @@ func (s *stats) cost(read dynamostore.ScanProgress) {
 func (c *statsCmd) print(s *stats, scans bool) error {
 	now := c.now()
 	if len(s.Groups) > 0 {
-		t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS"}}
+		t := c.table(0, "OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS")
 		for _, g := range s.Groups {
-			t.add(oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes))
+			t.add(nil, oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes))
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -229,13 +223,7 @@ warning, and reads the whole table. A run that was killed at its deadline is
 found without a scan. Use it after processes ended without a warning, for
 example for lack of memory. It needs a reconciler whose scans are not off.`,
 		Example: `  once scan`,
-		Args:    cobra.NoArgs,
-		RunE: e.command(func(ctx context.Context, _ []string) error {
-			o, err := e.open(ctx)
-			if err != nil {
-				return err
-			}
-			defer o.close()
+		RunE: e.onStore(func(ctx context.Context, o *opened) error {
 			if o.scans == nil {
 				return usage("%s needs no scans: its list of due records shows abandoned runs", o.name)
 			}
@@ -281,7 +269,6 @@ does the same within days and at no cost. Use purge for a table without time to
 live, or to remove records earlier.`,
 		Example: `  once purge --before 720h
   once purge --before 720h --yes`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.run),
 	}
 	f := cmd.Flags()
@@ -327,7 +314,7 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 		p.chunks, err = o.purgeChunks(ctx, before, c.operations, !c.yes)
 	}
 	if c.yes { // also after an interruption
-		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
+		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total, Outcome: "written"}))
 	}
 	return errors.Join(err, c.print(p))
 }
@@ -362,8 +349,9 @@ type purge struct {
 
 	mu      sync.Mutex
 	removed map[string]*purged // by operation
-	moved   int                // changed during the purge
-	chunks  int                // chunks of large results that no record refers to
+	total   int
+	moved   int // changed during the purge
+	chunks  int // chunks of large results that no record refers to
 	failed  error
 }
 
@@ -374,26 +362,23 @@ type purged struct {
 	Bytes     int    `json:"result_bytes"`
 }
 
-func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) bool), match func(*driver.Record) bool) error {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, purgeParallel)
-	var failure error
-	for r, err := range list {
-		switch {
-		case r.ID == "":
-			failure = err
-		case !match(&r): // an unreadable record has no state, and stays
-		case p.from != nil:
-			slots <- struct{}{}
-			workers.Go(func() {
-				defer func() { <-slots }()
-				p.remove(ctx, &r)
-			})
-		default:
-			p.count(&r)
+func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) bool), match func(*driver.Record) bool) (failure error) {
+	matching := func(yield func(int, driver.Record) bool) {
+		for r, err := range list {
+			if r.ID == "" {
+				failure = err
+			} else if match(&r) && !yield(0, r) { // an unreadable record has no state, and stays
+				return
+			}
 		}
 	}
-	workers.Wait()
+	parallel(matching, purgeParallel, func(_ int, r driver.Record) {
+		if p.from != nil {
+			p.remove(ctx, &r)
+		} else {
+			p.count(&r)
+		}
+	})
 	return errors.Join(failure, p.failed)
 }
 
@@ -421,34 +406,28 @@ func (p *purge) count(r *driver.Record) {
 		of = &purged{Operation: operation}
 		p.removed[operation] = of
 	}
-	of.Records++
+	of.Records, p.total = of.Records+1, p.total+1
 	of.Bytes += view.ResultBytes(r)
-}
-
-func (p *purge) total() (n int) {
-	for _, of := range p.removed {
-		n += of.Records
-	}
-	return n
 }
 
 func (c *purgeCmd) print(p *purge) error {
 	operations := []purged{}
-	t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "RECORDS", "RESULTS"}}
 	for _, name := range slices.Sorted(maps.Keys(p.removed)) {
-		of := p.removed[name]
-		operations = append(operations, *of)
-		t.add(oneLine(name), grouped(of.Records), size(of.Bytes))
+		operations = append(operations, *p.removed[name])
 	}
 	if c.json {
-		return c.document(map[string]any{"removed": c.yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
+		return c.document(map[string]any{"removed": c.yes, "records": p.total, "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
+	}
+	t := c.table(0, "OPERATION", "RECORDS", "RESULTS")
+	for _, of := range operations {
+		t.add(nil, oneLine(of.Operation), grouped(of.Records), size(of.Bytes))
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	text := count(p.total(), "record") + " removed"
+	text := count(p.total, "record") + " removed"
 	if !c.yes {
-		text = count(p.total(), "record") + " would be removed; --yes removes them"
+		text = count(p.total, "record") + " would be removed; --yes removes them"
 	}
 	if p.chunks > 0 {
 		text += fmt.Sprintf("; %s of large results without a record too", count(p.chunks, "piece"))
@@ -495,7 +474,6 @@ decided.`,
 		Example: `  once table create --table once-records --endpoint http://127.0.0.1:4566
   once table create --table once-records --region eu-central-1 \
     --consistency strong --replica eu-west-1 --replica eu-west-3`,
-		Args: cobra.NoArgs,
 		RunE: e.command(c.create),
 	}, exitOK, exitFailure, exitUsage)
 	create.Flags().StringArrayVar(&c.replicas, "replica", nil, "another `REGION` of a table with --consistency strong\n(repeatable)")
@@ -509,8 +487,7 @@ the index. Set the variables of your functions (ONCE_TABLE and the others), so
 that it uses their table. Without permission to write, the claim is denied, and
 the rest is checked.`,
 		Example: "  once table check --table once-records",
-		Args:    cobra.NoArgs,
-		RunE:    e.command(c.check),
+		RunE:    e.onStore(c.check),
 	}, exitOK, exitFailure, exitUsage))
 	return cmd
 }
@@ -553,12 +530,7 @@ func (c *tableCmd) checkRegions(isTable bool) error {
 	return nil
 }
 
-func (c *tableCmd) check(ctx context.Context, _ []string) error {
-	o, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.close()
+func (c *tableCmd) check(ctx context.Context, o *opened) error {
 	return c.verdict(o, o.check(ctx), "can be used as a store")
 }
 

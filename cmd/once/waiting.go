@@ -57,51 +57,30 @@ type waiting struct {
 
 // row is an entry of the index, as the page gets it.
 type row struct {
-	Record    idempotent.RecordID `json:"record"`
-	Operation string              `json:"operation"`
-	KeyHash   string              `json:"key_hash"`
-	State     string              `json:"state"`
-	Exhausted bool                `json:"exhausted,omitempty"`
-	Since     view.Time           `json:"since,omitzero"`
-	Due       view.Time           `json:"due,omitzero"`
-	LeaseEnd  view.Time           `json:"lease_end,omitzero"`
-	details
+	viewed
+	Version string   `json:"version,omitempty"` // a change names it
+	Links   []anchor `json:"links,omitempty"`
+	Problem string   `json:"problem,omitempty"` // why the record was not read
 }
 
-// details are what a row has besides its entry of the index, after its record was
-// read.
-type details struct {
-	Reason        driver.Reason `json:"reason,omitempty"`
-	Ref           string        `json:"ref,omitempty"`
-	Attempt       int           `json:"attempt,omitempty"`
-	Version       string        `json:"version,omitempty"` // a change names it
-	Token         string        `json:"token,omitempty"`
-	Codec         string        `json:"codec,omitempty"`
-	Seals         bool          `json:"seals,omitempty"`
-	DownstreamKey string        `json:"downstream_key,omitempty"`
-	Links         []anchor      `json:"links,omitempty"`
-	Problem       string        `json:"problem,omitempty"` // why the record was not read
-}
+// viewed is the record of a row. Before it was read, it has what the index shows. Its
+// state is resumable if it is.
+type viewed = view.Record
 
 // entryOf returns the row of an entry of the index.
 func entryOf(e driver.Listed, exhausted bool) row {
 	r := driver.Record{State: e.State, Due: e.Due}
-	return row{
+	return row{viewed: viewed{
 		Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r), Exhausted: exhausted,
 		Since: view.Time{Time: cmp.Or(e.Since, e.LeaseEnd)}, Due: view.Time{Time: e.Due}, LeaseEnd: view.Time{Time: e.LeaseEnd},
-	}
+	}}
 }
 
 // rowOf returns the row of a record that was read.
 func (s *site) rowOf(r *driver.Record) row {
 	v := view.Of(r)
-	out := entryOf(r.Listed(), r.Exhausted)
-	out.Since = view.Time{Time: r.StateSince()}
-	out.details = details{
-		Reason: r.Reason, Ref: r.Ref, Attempt: r.Attempt, Version: versionOf(r), Token: v.Token,
-		Codec: v.Codec, Seals: v.Seals, DownstreamKey: v.DownstreamKey, Links: s.links.of(v),
-	}
-	return out
+	v.State, v.Since = v.StateName(), view.Time{Time: r.StateSince()}
+	return row{viewed: *v, Version: versionOf(r), Links: s.links.of(v)}
 }
 
 // versionOf names the state of a record that a page shows.
@@ -184,11 +163,14 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 		return cmp.Or(cmp.Compare(a.Record, b.Record), b.Due.Compare(a.Due.Time))
 	})
 	next.rows = slices.CompactFunc(next.rows, func(a, b row) bool { return a.Record == b.Record })
-	slices.SortFunc(next.rows, func(a, b row) int {
-		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
-	})
+	slices.SortFunc(next.rows, older)
 	s.last = next
 	return next, nil
+}
+
+// older orders rows from the oldest to the newest.
+func older(a, b row) int {
+	return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
 }
 
 // read adds the entries of a list.
@@ -297,17 +279,18 @@ func (s *site) page(ctx context.Context, q listQuery) (listPage, error) {
 
 // fill reads the records of rows. A row whose record cannot be read has the problem.
 func (s *site) fill(ctx context.Context, rows []row) {
-	parallel(rows, readParallel, func(i int, was row) {
+	parallel(slices.All(rows), readParallel, func(i int, was row) {
 		r, err := s.store.Get(ctx, was.Record)
+		gone := errors.Is(err, idempotent.ErrNoRecord)
 		switch {
-		case errors.Is(err, idempotent.ErrNoRecord):
-			rows[i].details = details{Problem: "the record is gone"}
+		case gone:
+			rows[i] = row{viewed: was.viewed, Problem: "the record is gone"}
 		case err != nil:
-			rows[i].details = details{Problem: err.Error()}
+			rows[i] = row{viewed: was.viewed, Problem: err.Error()}
 		default:
 			rows[i] = s.rowOf(r)
 		}
-		if err == nil && !r.Abandoned(s.now()) || errors.Is(err, idempotent.ErrNoRecord) {
+		if gone || err == nil && !r.Abandoned(s.now()) {
 			s.settled(was.Record)
 		}
 	})
@@ -376,7 +359,7 @@ func (s *site) search(ctx context.Context, in search) (*searched, error) {
 		}
 		out.Complete = w.complete
 		records, errs := make([]*driver.Record, len(w.rows)), make([]error, len(w.rows))
-		parallel(w.rows, readParallel, func(i int, r row) { records[i], errs[i] = s.store.Get(ctx, r.Record) })
+		parallel(slices.All(w.rows), readParallel, func(i int, r row) { records[i], errs[i] = s.store.Get(ctx, r.Record) })
 		for i, err := range errs {
 			switch {
 			case err == nil:
@@ -390,9 +373,7 @@ func (s *site) search(ctx context.Context, in search) (*searched, error) {
 	if out.Exact = len(exact) > 0; out.Exact {
 		found = exact
 	}
-	slices.SortFunc(found, func(a, b row) int {
-		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
-	})
+	slices.SortFunc(found, older)
 	if out.Found = len(found); out.Found == 1 {
 		out.Record = found[0].Record
 	}

@@ -128,7 +128,7 @@ const (
 // watch sends a snapshot at once, and after each change.
 func (p *Playground) watch(w http.ResponseWriter, r *http.Request) {
 	if _, err := readBody(w, r); err != nil {
-		reply(w, http.StatusBadRequest, map[string]any{"detail": fmt.Sprintf("The body has to be at most %d bytes.", maxText)})
+		page.Reply(w, http.StatusBadRequest, map[string]any{"detail": fmt.Sprintf("The body has to be at most %d bytes.", maxText)})
 		return
 	}
 	key := r.URL.Query().Get("idempotency_key")
@@ -190,7 +190,7 @@ func (p *Playground) kill(h *Half) http.HandlerFunc {
 			Key string `json:"idempotency_key"`
 		}
 		if data, err := readBody(w, r); err != nil || json.Unmarshal(data, &body) != nil || body.Key == "" {
-			reply(w, http.StatusBadRequest, map[string]any{"detail": `The body has to be JSON like {"idempotency_key":"KEY"}.`})
+			page.Reply(w, http.StatusBadRequest, map[string]any{"detail": `The body has to be JSON like {"idempotency_key":"KEY"}.`})
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), killPatience)
@@ -204,14 +204,14 @@ func (p *Playground) kill(h *Half) http.HandlerFunc {
 					if h == &p.With {
 						p.History.killed(charge.RecordIDOf(body.Key), found.PID)
 					}
-					reply(w, http.StatusOK, map[string]any{"killed": found.PID, "signal": "SIGKILL"})
+					page.Reply(w, http.StatusOK, map[string]any{"killed": found.PID, "signal": "SIGKILL"})
 					return
 				}
 			}
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
-				reply(w, http.StatusNotFound, map[string]any{"detail": "No worker is charging for this key. Send the request first, to a slow provider."})
+				page.Reply(w, http.StatusNotFound, map[string]any{"detail": "No worker is charging for this key. Send the request first, to a slow provider."})
 				return
 			}
 		}
@@ -222,10 +222,4 @@ func (p *Playground) kill(h *Half) http.HandlerFunc {
 // connection only once the whole body was read.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxText))
-}
-
-func reply(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }

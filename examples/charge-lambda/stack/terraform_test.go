@@ -65,7 +65,7 @@ func TestTerraform(t *testing.T) {
 		if program := filepath.Base(got["filename"].(string)); program != map[string]string{"Charges": "charge", "Orders": "orders", "Reconciler": "reconciler"}[name]+"-arm64.zip" {
 			t.Errorf("%s runs %s", function, program)
 		}
-		var allowed, needed []string
+		var allowed []string
 		for address, r := range applied.Resources {
 			if policy, ok := r["policy"].(string); ok && r["role"] == function {
 				var document any
@@ -75,13 +75,8 @@ func TestTerraform(t *testing.T) {
 				allowed = append(allowed, permissions(document)...)
 			}
 		}
-		for _, r := range synthesised().Resources {
-			if r.Type == "AWS::IAM::Policy" && slices.Contains(words(r.Properties["Roles"]), words(want["Role"])[0]) {
-				needed = append(needed, permissions(r.Properties["PolicyDocument"])...)
-			}
-		}
 		observed := func(p string) bool { return strings.HasPrefix(p, "Allow logs:") || strings.HasPrefix(p, "Allow xray:") }
-		allowed, needed = slices.DeleteFunc(allowed, observed), slices.DeleteFunc(needed, observed)
+		allowed, needed := slices.DeleteFunc(allowed, observed), slices.DeleteFunc(needed(want), observed)
 		slices.Sort(allowed)
 		slices.Sort(needed)
 		if len(needed) < 4 || !slices.Equal(allowed, needed) {
@@ -91,15 +86,19 @@ func TestTerraform(t *testing.T) {
 }
 
 // The snippets of the pages are parts of the examples, which other tests build and
-// compare.
+// compare, or of what OpenTofu applies.
 func TestSnippetsOfThePages(t *testing.T) {
+	const watched = "../../../infra/terraform/testdata/watched/main.tf"
 	for _, page := range []struct {
 		file, language, source string
-		least                  int // snippets
+		modules                string // of Terraform, from the source
+		least                  int    // snippets
 	}{
-		{"docs/deploy-terraform.md", "hcl", "terraform/main.tf", 7},
-		{"infra/terraform/README.md", "hcl", "terraform/main.tf", 1},
-		{"docs/deploy-sam.md", "yaml", "sam.yaml", 7},
+		{"docs/deploy-terraform.md", "hcl", "terraform/main.tf", "../../../../infra/terraform/", 7},
+		{"infra/terraform/README.md", "hcl", "terraform/main.tf", "../../../../infra/terraform/", 1},
+		{"docs/deploy-company.md", "hcl", watched, "../../", 1},
+		{"docs/regions.md", "hcl", watched, "../../", 1},
+		{"docs/deploy-sam.md", "yaml", "sam.yaml", "", 7},
 	} {
 		text, err := os.ReadFile("../../../" + page.file)
 		if err != nil {
@@ -111,7 +110,7 @@ func TestSnippetsOfThePages(t *testing.T) {
 		}
 		snippets := regexp.MustCompile("(?ms)^```"+page.language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
 		for _, snippet := range snippets {
-			local := regexp.MustCompile(`"github\.com/once-lambda/once//(infra/terraform/\w+)\?ref=v[\d.]+"`).ReplaceAllString(snippet[1], `"../../../../$1"`)
+			local := regexp.MustCompile(`"github\.com/once-lambda/once//infra/terraform/(\w+)\?ref=v[\d.]+"`).ReplaceAllString(snippet[1], `"`+page.modules+`$1"`)
 			if !strings.Contains(string(source), local) {
 				t.Errorf("%s: not in %s:\n%s", page.file, page.source, local)
 			}

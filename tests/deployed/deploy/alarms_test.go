@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -138,9 +139,7 @@ var functionCauses = []cause{
 	}},
 	{"FunctionFails", "an error of the handler", deployed, func(p *procedure) {
 		fn := reconciling(p.t, "mistyped", nil)
-		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure == "" {
-			p.t.Error("the function returned no error")
-		}
+		p.failing(fn)
 		p.logHas(fn, "ResourceNotFound")
 		p.nothing(logs(p.t, fn))
 	}},
@@ -153,12 +152,10 @@ var functionCauses = []cause{
 	{"NoOutcome", "the run before was killed", deployed, func(p *procedure) {
 		p.query(afterKill(p.t), "event=in_progress operation=POST /charges")
 	}},
-	{"NoOutcome", "the result has another type", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, p.readsAnotherType), "event=replay_failed")
-	}},
+	played("NoOutcome", "the result has another type", "event=replay_failed", readsAnotherType),
 	{"NoOutcome", "no time is left", memory, func(p *procedure) {
-		lines := logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			ctx := (&idempotenttest.Clock{}).Invocation(p.t.Context(), 0)
+		lines := logged(p.t, func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+			ctx = (&idempotenttest.Clock{}).Invocation(ctx, 0)
 			if _, err := idempotent.Do(ctx, g, key, text("done")); !errors.As(err, new(*idempotent.NoTimeError)) {
 				p.t.Errorf("got %v, want NoTimeError", err)
 			}
@@ -166,36 +163,21 @@ var functionCauses = []cause{
 		p.nothing(lines)
 	}},
 	{"Unknown", "killed", deployed, func(p *procedure) { p.query(afterKill(p.t), "reason=lease_ended") }},
-	{"Unknown", "an error of the handler", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no") })
-		}), "reason=handler_error")
-	}},
-	{"Unknown", "a panic", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			defer func() { recover() }()
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { panic("no") })
-		}), "reason=panic")
-	}},
-	{"Unknown", "the provider did not answer", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { return "", idempotent.Unknown(errors.New("no")) })
-		}), "reason=unknown")
-	}},
-	{"Unknown", "an interrupted step", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, func(ctx context.Context) (string, error) {
-				return idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "", errors.New("no") },
-					func(o *idempotent.StepOptions) { o.AtMostOnce = true })
-			}, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay"} })
-		}), "reason=interrupted")
-	}},
+	played("Unknown", "an error of the handler", "reason=handler_error", once(fails(errors.New("no")))),
+	played("Unknown", "a panic", "reason=panic", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		defer func() { recover() }()
+		idempotent.Do(ctx, g, key, func(context.Context) (string, error) { panic("no") })
+	}),
+	played("Unknown", "the provider did not answer", "reason=unknown", once(fails(idempotent.Unknown(errors.New("no"))))),
+	played("Unknown", "an interrupted step", "reason=interrupted", once(func(ctx context.Context) (string, error) {
+		return idempotent.Step(ctx, "pay", fails(errors.New("no")), func(o *idempotent.StepOptions) { o.AtMostOnce = true })
+	}), func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"pay"} }),
 	{"Unknown", "the provider may have forgotten the key of a step", memory, func(p *procedure) {
 		clock := &idempotenttest.Clock{}
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+		p.queryLines(logged(p.t, func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
 			for range 2 {
-				idempotent.Do(clock.Invocation(p.t.Context(), time.Minute), g, key, func(ctx context.Context) (string, error) {
-					return idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return "", errors.New("no") })
+				idempotent.Do(clock.Invocation(ctx, time.Minute), g, key, func(ctx context.Context) (string, error) {
+					return idempotent.Step(ctx, "pay", fails(errors.New("no")))
 				})
 				clock.Advance(24 * time.Hour) // DownstreamRetention
 			}
@@ -203,37 +185,29 @@ var functionCauses = []cause{
 			o.Now, o.Recovery, o.Steps = clock.Now, idempotent.Resume, []string{"pay"}
 		}), "reason=keys_forgotten")
 	}},
-	{"Unknown", "the predecessor does not know", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-		}, func(o *idempotent.Options) {
-			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
-				return nil, false, idempotent.Unknown(errors.New("killed"))
-			}
-		}), "reason=predecessor")
-	}},
-	{"Throttles", "a hot key", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			for range 5 {
-				idempotent.Do(p.t.Context(), g, key, text("done"))
-			}
-		}), "4 operation=op key_hash=")
-	}},
+	played("Unknown", "the predecessor does not know", "reason=predecessor", once(text("done")), func(o *idempotent.Options) {
+		o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
+			return nil, false, idempotent.Unknown(errors.New("killed"))
+		}
+	}),
+	played("Throttles", "a hot key", "4 operation=op key_hash=", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		for range 5 {
+			idempotent.Do(ctx, g, key, text("done"))
+		}
+	}),
 	{"IndexThrottles", "many records become unknown", memory, func(p *procedure) {
 		q := &procedure{p.t, sections(p.t)["Unknown"]}
-		q.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
+		q.queryLines(logged(p.t, func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
 			for _, key.ID = range []string{"1", "2", "3"} {
-				idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no") })
+				idempotent.Do(ctx, g, key, fails(errors.New("no")))
 			}
 		}), "3 operation=op reason=handler_error")
 	}},
-	{"Misuse", "another payload", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-		}), "operation=op")
-	}},
+	played("Misuse", "another payload", "operation=op", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, text("done"))
+		key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
+		idempotent.Do(ctx, g, key, text("done"))
+	}),
 }
 
 var reconcilerCauses = []cause{
@@ -273,9 +247,7 @@ var reconcilerCauses = []cause{
 			p.t.Fatal(err)
 		}
 		fn, env := reconciling(p.t, name, nil), []string{"ONCE_TABLE=" + name}
-		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure == "" {
-			p.t.Error("the reconciler returned no error")
-		}
+		p.failing(fn)
 		p.query(fn, "DynamoDB: Query")
 		p.once(env, 1, `it has no index "recovery"`, "table check")
 		p.once(env, 1, "index", "reconcile --dry-run")
@@ -283,9 +255,7 @@ var reconcilerCauses = []cause{
 	{"ReconcilerErrors", "the role may not list", proxied, func(p *procedure) {
 		name := newTable(p.t)
 		fn := reconciling(p.t, name, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": refuse(p.t, "Query", "AccessDeniedException")})
-		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure == "" {
-			p.t.Error("the reconciler returned no error")
-		}
+		p.failing(fn)
 		p.query(fn, "allow dynamodb:Query")
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
 	}},
@@ -293,17 +263,15 @@ var reconcilerCauses = []cause{
 		name := newTable(p.t)
 		insertDue(p.t, name, charge.Operation)
 		fn := reconciling(p.t, name, map[string]string{"PROVIDER_URL": "http://127.0.0.1:9"})
-		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure == "" {
-			p.t.Error("the reconciler returned no error")
-		}
+		p.failing(fn)
 		p.query(fn, "event=reconcile_failed operation=POST /charges")
 		insertDue(p.t, name, charge.Operation)
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
 	}},
 	{"ReconcilerErrors", "no time for a record", memory, func(p *procedure) {
 		var err error
-		p.nothing(logged(p.t, func(g *idempotent.Guard, _ idempotent.Key) {
-			_, err = idempotent.ReconcileDue((&idempotenttest.Clock{}).Invocation(p.t.Context(), time.Second), g, nil)
+		p.nothing(logged(p.t, func(ctx context.Context, g *idempotent.Guard, _ idempotent.Key) {
+			_, err = idempotent.ReconcileDue((&idempotenttest.Clock{}).Invocation(ctx, time.Second), g, nil)
 		}))
 		if err == nil {
 			p.t.Error("the reconciler returned no error")
@@ -341,41 +309,31 @@ var recordCauses = []cause{
 	{"Contradicted", "evidence of another outcome", table, func(p *procedure) {
 		name := newTable(p.t)
 		var id idempotent.RecordID
-		p.queryLines(loggedOn(p.t, storeOf(p.t, name), func(g *idempotent.Guard, key idempotent.Key) {
+		p.queryLines(loggedOn(p.t, storeOf(p.t, name), func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
 			id = key.RecordID()
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			g.Resolve(p.t.Context(), id, idempotent.Resolved("other"))
+			idempotent.Do(ctx, g, key, text("done"))
+			g.Resolve(ctx, id, idempotent.Resolved("other"))
 		}), "key_hash="+id.KeyHash())
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "completed", "show", "#"+id.KeyHash(), "--scan")
 	}},
-	{"ContradictedOften", "a wrong resolver", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			g.Resolve(p.t.Context(), key.RecordID(), idempotent.ResolvedFinal("failed", "No."))
-		}), "operation=op")
-	}},
-	{"ReplayFailed", "the type changed", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, p.readsAnotherType), "does not decode into")
-	}},
-	{"ReplayFailed", "the version changed", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-			idempotent.Do(p.t.Context(), g, key, text("done"), func(o *idempotent.Options) { o.ResultVersion = "2" })
-		}), "version")
-	}},
-	{"ReplayFailed", "another key of the Sealer", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, text("done"), kit.NewSealer().Option)
-			idempotent.Do(p.t.Context(), g, key, text("done"), kit.NewSealer().Option)
-		}), "seal")
-	}},
-	{"ReplayFailed", "the result was not stored", memory, func(p *procedure) {
-		p.queryLines(logged(p.t, func(g *idempotent.Guard, key idempotent.Key) {
-			idempotent.Do(p.t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no") })
-			g.Resolve(p.t.Context(), key.RecordID(), idempotent.ResolvedWithoutResult())
-			idempotent.Do(p.t.Context(), g, key, text("done"))
-		}), "result")
-	}},
+	played("ContradictedOften", "a wrong resolver", "operation=op", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, text("done"))
+		g.Resolve(ctx, key.RecordID(), idempotent.ResolvedFinal("failed", "No."))
+	}),
+	played("ReplayFailed", "the type changed", "does not decode into", readsAnotherType),
+	played("ReplayFailed", "the version changed", "version", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, text("done"))
+		idempotent.Do(ctx, g, key, text("done"), func(o *idempotent.Options) { o.ResultVersion = "2" })
+	}),
+	played("ReplayFailed", "another key of the Sealer", "seal", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, text("done"), kit.NewSealer().Option)
+		idempotent.Do(ctx, g, key, text("done"), kit.NewSealer().Option)
+	}),
+	played("ReplayFailed", "the result was not stored", "result", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, fails(errors.New("no")))
+		g.Resolve(ctx, key.RecordID(), idempotent.ResolvedWithoutResult())
+		idempotent.Do(ctx, g, key, text("done"))
+	}),
 	{"NotStored", "the store fails", memory, func(p *procedure) { p.queryLines(notStored(p.t, "InternalServerError", "down"), "InternalServerError") }},
 	{"NotStored", "the result is too large", memory, func(p *procedure) {
 		p.queryLines(notStored(p.t, "ValidationException", "Item size to update has exceeded the maximum allowed size"), "larger than the store can hold")
@@ -386,19 +344,38 @@ var recordCauses = []cause{
 	{"Late", "another run took over", memory, func(p *procedure) { p.queryLines(late(p.t, idempotent.Rerun), "event=lease_lost") }},
 }
 
+// play makes requests to a guard.
+type play func(context.Context, *idempotent.Guard, idempotent.Key)
+
+// played is a cause that is produced in this process. The query has to find want.
+func played(alarm, why, want string, do play, optFns ...func(*idempotent.Options)) cause {
+	return cause{alarm, why, memory, func(p *procedure) { p.t.Helper(); p.queryLines(logged(p.t, do, optFns...), want) }}
+}
+
+// once makes one request.
+func once(handler func(context.Context) (string, error)) play {
+	return func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(ctx, g, key, handler)
+	}
+}
+
+func fails(err error) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return "", err }
+}
+
 func text(s string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return s, nil }
 }
 
 // readsAnotherType stores a result, and repeats the request with a handler of another
 // type.
-func (p *procedure) readsAnotherType(g *idempotent.Guard, key idempotent.Key) {
-	idempotent.Do(p.t.Context(), g, key, text("done"))
-	idempotent.Do(p.t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
+func readsAnotherType(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+	idempotent.Do(ctx, g, key, text("done"))
+	idempotent.Do(ctx, g, key, func(context.Context) (int, error) { return 1, nil })
 }
 
 // logged returns what a guard logs in a function.
-func logged(t *testing.T, do func(*idempotent.Guard, idempotent.Key), optFns ...func(*idempotent.Options)) []string {
+func logged(t *testing.T, do play, optFns ...func(*idempotent.Options)) []string {
 	t.Helper()
 	store, err := dynamostore.New(dynamotest.New("once"), "once")
 	if err != nil {
@@ -407,7 +384,7 @@ func logged(t *testing.T, do func(*idempotent.Guard, idempotent.Key), optFns ...
 	return loggedOn(t, store, do, optFns...)
 }
 
-func loggedOn(t *testing.T, store driver.Store, do func(*idempotent.Guard, idempotent.Key), optFns ...func(*idempotent.Options)) []string {
+func loggedOn(t *testing.T, store driver.Store, do play, optFns ...func(*idempotent.Options)) []string {
 	t.Helper()
 	var out bytes.Buffer
 	logger := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -415,7 +392,7 @@ func loggedOn(t *testing.T, store driver.Store, do func(*idempotent.Guard, idemp
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(guard, idempotent.Key{Operation: "op", Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)})
+	do(t.Context(), guard, idempotent.Key{Operation: "op", Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)})
 	return strings.Split(out.String(), "\n")
 }
 
@@ -437,9 +414,7 @@ func notStored(t *testing.T, code, message string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return loggedOn(t, store, func(g *idempotent.Guard, key idempotent.Key) {
-		idempotent.Do(t.Context(), g, key, text("done"))
-	})
+	return loggedOn(t, store, once(text("done")))
 }
 
 // late returns what is logged if a handler outlives its lease, and a second request
@@ -447,10 +422,10 @@ func notStored(t *testing.T, code, message string) []string {
 func late(t *testing.T, recovery idempotent.Recovery) []string {
 	t.Helper()
 	clock := &idempotenttest.Clock{}
-	return logged(t, func(g *idempotent.Guard, key idempotent.Key) {
-		idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), g, key, func(context.Context) (string, error) {
+	return logged(t, func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+		idempotent.Do(clock.Invocation(ctx, 10*time.Second), g, key, func(context.Context) (string, error) {
 			clock.Advance(time.Minute)
-			idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), g, key, text("done"))
+			idempotent.Do(clock.Invocation(ctx, 10*time.Second), g, key, text("done"))
 			return "done", nil
 		})
 	}, func(o *idempotent.Options) { o.Now, o.Recovery = clock.Now, recovery })
@@ -460,9 +435,7 @@ func late(t *testing.T, recovery idempotent.Recovery) []string {
 // set.
 func inJSON(env map[string]string) map[string]string {
 	all := map[string]string{"AWS_LAMBDA_LOG_FORMAT": "JSON", "AWS_LAMBDA_LOG_LEVEL": "DEBUG"}
-	for name, value := range env {
-		all[name] = value
-	}
+	maps.Copy(all, env)
 	return all
 }
 
@@ -483,6 +456,14 @@ func failing(t *testing.T, env map[string]string) string {
 		t.Errorf("got %v, want 503", r)
 	}
 	return s.name
+}
+
+// failing invokes a reconciler, which has to return an error.
+func (p *procedure) failing(function string) {
+	p.t.Helper()
+	if _, failure := stack.invoke(p.t, function, []byte("{}")); failure == "" {
+		p.t.Error("the reconciler returned no error")
+	}
 }
 
 // reconciling creates a reconciler as the stack's, on another table.

@@ -45,14 +45,15 @@ func build(ctx context.Context, scratch string) (err error) {
 			return err
 		}
 	}
-	if reconcilerArchive, err = os.ReadFile(filepath.Join(engine.Root(), ".cache/bundles/reconciler-"+runtime.GOARCH+".zip")); err != nil {
-		return err
+	bundles := filepath.Join(engine.Root(), ".cache/bundles")
+	for path, into := range map[string]*[]byte{
+		filepath.Join(bundles, "charge"): &chargeArchive, filepath.Join(bundles, "reconciler"): &reconcilerArchive, filepath.Join(scratch, "stubborn"): &stubbornArchive,
+	} {
+		if *into, err = os.ReadFile(path + "-" + runtime.GOARCH + ".zip"); err != nil {
+			return err
+		}
 	}
-	if stubbornArchive, err = os.ReadFile(filepath.Join(scratch, "stubborn-"+runtime.GOARCH+".zip")); err != nil {
-		return err
-	}
-	chargeArchive, err = os.ReadFile(filepath.Join(engine.Root(), ".cache/bundles/charge-"+runtime.GOARCH+".zip"))
-	return err
+	return nil
 }
 
 // Programs in the folder of the tests.
@@ -116,12 +117,18 @@ func (c *cdk) template() string {
 // deploy deploys the stack, whose functions charge at the provider's address, and
 // returns its outputs.
 func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[string]string, err error) {
-	file := filepath.Join(c.scratch, "outputs.json")
-	err = command(ctx, stackDir, c.env, c.program, "deploy", "--no-notices", "--require-approval", "never",
-		"--output", filepath.Join(c.scratch, "cdk.out"), "--outputs-file", file,
-		"-c", "stack="+stackName, "-c", "arch="+runtime.GOARCH, "-c", "providerUrl="+providerURL,
-		"-c", fmt.Sprintf("orderTimeout=%d", orderTimeout))
-	if err != nil {
+	return c.deployApp(ctx, stackDir, c.scratch, stackName, "-c", "providerUrl="+providerURL, "-c", fmt.Sprintf("orderTimeout=%d", orderTimeout))
+}
+
+// deployApp deploys the app of a folder as a stack, with its template and outputs in
+// another folder, and returns the outputs.
+func (c *cdk) deployApp(ctx context.Context, dir, out, name string, args ...string) (outputs map[string]string, err error) {
+	file := filepath.Join(out, "outputs.json")
+	args = append([]string{
+		"deploy", "--no-notices", "--require-approval", "never", "--output", filepath.Join(out, "cdk.out"), "--outputs-file", file,
+		"-c", "stack=" + name, "-c", "arch=" + runtime.GOARCH,
+	}, args...)
+	if err := command(ctx, dir, c.env, c.program, args...); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(file)
@@ -129,10 +136,8 @@ func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[strin
 		return nil, err
 	}
 	var stacks map[string]map[string]string
-	if err := json.Unmarshal(text, &stacks); err != nil {
-		return nil, err
-	}
-	return stacks[stackName], nil
+	err = json.Unmarshal(text, &stacks)
+	return stacks[name], err
 }
 
 // command runs a program in a folder, relative to the repository's root. All

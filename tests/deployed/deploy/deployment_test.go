@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -211,29 +210,26 @@ func (d *deployment) reconcile(t *testing.T) {
 	}
 }
 
-// resource is a resource of the deployed template.
-type resource struct {
-	Type           string
-	DeletionPolicy string
-	Properties     json.RawMessage
-}
-
-// resources returns the resources of a type, by their names in the template.
-func (d *deployment) resources(t *testing.T, kind string) map[string]resource {
-	t.Helper()
-	return resourcesIn(t, d.cdk.template(), kind)
-}
-
-func resourcesIn(t *testing.T, file, kind string) map[string]resource {
+// resourcesIn returns the resources of a type in a template.
+func resourcesIn(t *testing.T, file, kind string) (list []json.RawMessage) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var template struct{ Resources map[string]resource }
+	var template struct {
+		Resources map[string]struct {
+			Type       string
+			Properties json.RawMessage
+		}
+	}
 	if err := json.Unmarshal(text, &template); err != nil {
 		t.Fatal(err)
 	}
-	maps.DeleteFunc(template.Resources, func(_ string, r resource) bool { return r.Type != kind })
-	return template.Resources
+	for _, r := range template.Resources {
+		if r.Type == kind {
+			list = append(list, r.Properties)
+		}
+	}
+	return list
 }

@@ -8,11 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -169,19 +166,12 @@ type documents struct {
 func deployDocumented(t *testing.T, providerURL string) *documents {
 	t.Helper()
 	d := &documents{dir: t.TempDir(), name: "Documented" + rand.Text()[:8]}
-	file := filepath.Join(d.dir, "outputs.json")
-	err := command(t.Context(), d.dir, stack.cdk.env, stack.cdk.program, "deploy", "--no-notices", "--require-approval", "never",
-		"--app", filepath.Join(stack.cdk.scratch, documentedApp), "--output", filepath.Join(d.dir, "cdk.out"), "--outputs-file", file,
-		"-c", "stack="+d.name, "-c", "arch="+runtime.GOARCH, "-c", "bundles="+stack.cdk.scratch, "-c", "providerUrl="+providerURL)
+	var err error
+	d.outputs, err = stack.cdk.deployApp(t.Context(), d.dir, d.dir, d.name, "--app", filepath.Join(stack.cdk.scratch, documentedApp),
+		"-c", "bundles="+stack.cdk.scratch, "-c", "providerUrl="+providerURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	var stacks map[string]map[string]string
-	if err != nil || json.Unmarshal(text, &stacks) != nil {
-		t.Fatalf("the outputs are %s (%v)", text, err)
-	}
-	d.outputs = stacks[d.name]
 	return d
 }
 
@@ -189,9 +179,8 @@ func deployDocumented(t *testing.T, providerURL string) *documents {
 // does not have. The answer of a killed function is the API's 500.
 func (d *documents) post(t *testing.T, key, body string) (r events.APIGatewayV2HTTPResponse) {
 	t.Helper()
-	e := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "POST /charges", RawPath: "/charges", Body: body,
-		Headers: map[string]string{"content-type": "application/json", "idempotency-key": strconv.Quote(key)}}
-	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.Path = http.MethodPost, "/charges"
+	e := anEvent(key, body)
+	e.RouteKey = "POST /charges"
 	e.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
 		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "merchant-1"}},
 	}

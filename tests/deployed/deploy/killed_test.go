@@ -48,10 +48,7 @@ func newStubborn(t *testing.T, ending string, env map[string]string) stubborn {
 // there is no answer.
 func (s stubborn) post(t *testing.T, key, body string) (r reply, killed bool) {
 	t.Helper()
-	event := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "$default", RawPath: "/charges", Body: body,
-		Headers: map[string]string{"content-type": "application/json", "idempotency-key": strconv.Quote(key)}}
-	event.RequestContext.HTTP.Method, event.RequestContext.HTTP.Path = http.MethodPost, "/charges"
-	payload, err := json.Marshal(event)
+	payload, err := json.Marshal(anEvent(key, body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +61,16 @@ func (s stubborn) post(t *testing.T, key, body string) (r reply, killed bool) {
 		t.Fatalf("got %q %s, want an answer or %s", failure, answer, told[s.ending])
 	}
 	return reply{response.StatusCode, nil, response.Body}, false
+}
+
+// anEvent is the event of a request for a charge by a function URL.
+func anEvent(key, body string) events.APIGatewayV2HTTPRequest {
+	e := events.APIGatewayV2HTTPRequest{
+		Version: "2.0", RouteKey: "$default", RawPath: "/charges", Body: body,
+		Headers: map[string]string{"content-type": "application/json", "idempotency-key": strconv.Quote(key)},
+	}
+	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.Path = http.MethodPost, "/charges"
+	return e
 }
 
 // wantKilled sends a request whose run Lambda has to end. A slow start may leave

@@ -127,12 +127,12 @@ func alarms(t *testing.T, template string) map[watched]map[string]bool {
 		}
 	}
 	about := map[watched]map[string]bool{}
-	for _, r := range resourcesIn(t, template, "AWS::CloudWatch::Alarm") {
+	for _, properties := range resourcesIn(t, template, "AWS::CloudWatch::Alarm") {
 		var alarm struct {
 			metric
 			Metrics []struct{ MetricStat struct{ Metric metric } }
 		}
-		if err := json.Unmarshal(r.Properties, &alarm); err != nil {
+		if err := json.Unmarshal(properties, &alarm); err != nil {
 			t.Fatal(err)
 		}
 		list := []metric{alarm.metric}

@@ -197,19 +197,20 @@ func depth(t *testing.T, queue string) (n int) {
 	return n
 }
 
+// arnOf returns the ARN of a queue.
+func arnOf(t *testing.T, queue string) *string {
+	t.Helper()
+	out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return aws.String(out.Attributes[string(types.QueueAttributeNameQueueArn)])
+}
+
 // redrive moves all messages of the dead-letter queue back.
 func (s *shift) redrive(t *testing.T) {
 	t.Helper()
-	arn := func(queue string) *string {
-		out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
-			QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return aws.String(out.Attributes[string(types.QueueAttributeNameQueueArn)])
-	}
-	if _, err := stack.sqs.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: arn(stack.deadOrders), DestinationArn: arn(stack.orders)}); err != nil {
+	if _, err := stack.sqs.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: arnOf(t, stack.deadOrders), DestinationArn: arnOf(t, stack.orders)}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, time.Minute, "the dead-letter queue is empty", func() bool { return depth(t, stack.deadOrders) == 0 })

@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/tests/documents/modules"
@@ -49,20 +48,15 @@ func TestAnAppOutside(t *testing.T) {
 	}
 
 	delete(context, "ecs")
-	args := []string{"deploy", "--no-notices", "--require-approval", "never", "--app", app,
-		"--output", filepath.Join(dir, "cdk.out"), "--outputs-file", filepath.Join(dir, "outputs.json")}
+	var args []string
 	for name, value := range context {
 		args = append(args, "-c", name+"="+value)
 	}
-	if err := command(t.Context(), dir, stack.cdk.env, stack.cdk.program, args...); err != nil {
+	outputs, err := stack.cdk.deployApp(t.Context(), dir, dir, context["stack"], append(args, "--app", app)...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	outputs, err := os.ReadFile(filepath.Join(dir, "outputs.json"))
-	var stacks map[string]struct{ Live string }
-	if err != nil || json.Unmarshal(outputs, &stacks) != nil {
-		t.Fatalf("the outputs are %s (%v)", outputs, err)
-	}
-	alias := stubborn{name: stacks[context["stack"]].Live, ending: sleep}
+	alias := stubborn{name: outputs["Live"], ending: sleep}
 	customer, key := newCustomer(), rand.Text()
 	first, _ := alias.post(t, key, aCharge(customer))
 	if again, _ := alias.post(t, key, aCharge(customer)); first.status != http.StatusCreated || again.status != first.status || again.body != first.body {
@@ -117,17 +111,11 @@ func outsideContext(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attributes, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
-		QueueUrl: queue.QueueUrl, AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNameQueueArn},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	orders := stack.configuration(t, stack.ordersFunction)
 	return map[string]string{
 		"stack": "Outside" + rand.Text()[:8], "account": account, "region": region, "arch": runtime.GOARCH,
 		"bundle":      filepath.Join(engine.Root(), ".cache/bundles/charge-"+runtime.GOARCH+".zip"),
-		"providerUrl": pay.address("v1"), "table": stack.records, "queue": attributes.Attributes["QueueArn"],
+		"providerUrl": pay.address("v1"), "table": stack.records, "queue": *arnOf(t, *queue.QueueUrl),
 		"function": *orders.FunctionArn, "role": *orders.Role,
 	}
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package house checks the rules of the repository that no compiler checks.
 package house
 
 import (
@@ -192,31 +193,40 @@ func numbersReplaced(t *testing.T, name string) (numbers []string) {
 	return numbers
 }
 
-// No unfinished code is committed, and no test is skipped.
-func TestNothingIsLeftUndone(t *testing.T) {
+const header = "// SPDX-License-Identifier: Apache-2.0\n\n"
+
+// Every file keeps the rules that a look at its text shows.
+func TestFiles(t *testing.T) {
 	t.Parallel()
 	undone := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b|not imple` + `mented|\bt\.Sk` + `ip`)
-	for _, name := range tracked(t, ".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md") {
-		text := read(t, name)
-		if strings.HasPrefix(name, "oncevet/") {
-			text = strings.ReplaceAll(text, "context.TO"+"DO", "") // it reports calls of it
-		}
-		if found := undone.FindString(text); found != "" {
-			t.Errorf("%s has %q", name, found)
-		}
-	}
-}
-
-// Tests outside this module use a clock or a signal, not Sleep. In a synctest
-// bubble Sleep takes no time.
-func TestNoSleepOutsideTests(t *testing.T) {
-	t.Parallel()
-	for _, name := range tracked(t, "_test.go") {
-		if strings.HasPrefix(name, "tests/") {
-			continue
-		}
-		if code := read(t, name); strings.Contains(code, "time.Sleep(") && !strings.Contains(code, `"testing/synctest"`) {
-			t.Errorf("%s sleeps", name)
+	marks := regexp.MustCompile(`(?m)^(<<<<<<<|>>>>>>>) `)
+	for _, rule := range []struct {
+		says    string // if a file breaks it
+		endings []string
+		broken  func(name, text string) bool
+	}{
+		{"lacks the licence (make fmt)", []string{".go"}, func(_, text string) bool { return !strings.HasPrefix(text, header) }},
+		{"is another licence than the header's", []string{"LICENSE"}, func(_, text string) bool { return !strings.Contains(text, "Apache License") }},
+		{"has the marks of a merge", []string{""}, func(_, text string) bool { return marks.MatchString(text) }},
+		// A built program, for example. A picture is smaller, because each version of it stays in the history.
+		{"is large: make it smaller, remove it, or add it to .gitignore", []string{""}, func(name, text string) bool {
+			return len(text) > 512<<10 || strings.HasSuffix(name, ".png") && len(text) > 200<<10
+		}},
+		{"is unfinished, or skips a test", []string{".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md"}, func(name, text string) bool {
+			if strings.HasPrefix(name, "oncevet/") {
+				text = strings.ReplaceAll(text, "context.TO"+"DO", "") // it reports calls of it
+			}
+			return undone.MatchString(text)
+		}},
+		// Tests outside this module use a clock or a signal, not Sleep. In a synctest bubble Sleep takes no time.
+		{"sleeps", []string{"_test.go"}, func(name, text string) bool {
+			return !strings.HasPrefix(name, "tests/") && strings.Contains(text, "time.Sleep(") && !strings.Contains(text, `"testing/synctest"`)
+		}},
+	} {
+		for _, name := range tracked(t, rule.endings...) {
+			if rule.broken(name, read(t, name)) {
+				t.Errorf("%s %s", name, rule.says)
+			}
 		}
 	}
 }

@@ -3,6 +3,8 @@
 package alarms
 
 import (
+	"cmp"
+	"go/token"
 	"strings"
 	"time"
 )
@@ -24,14 +26,12 @@ type Evaluator struct {
 	Extra int
 	// Delay is how late the values of a metric arrive.
 	Delay time.Duration
-
-	parsed map[*Alarm]expression
 }
 
 // Evaluate returns the state of an alarm at the end of a minute, after the state
 // before.
 func (e *Evaluator) Evaluate(c *Cloud, a *Alarm, now time.Time, before State) State {
-	x := e.expression(a)
+	x := a.expression()
 	values := make(map[string]value, len(a.Queries))
 	points := make([]byte, a.N+e.Extra) // the newest last
 	for i := range points {
@@ -45,25 +45,18 @@ func (e *Evaluator) Evaluate(c *Cloud, a *Alarm, now time.Time, before State) St
 }
 
 // expression returns what the alarm compares.
-func (e *Evaluator) expression(a *Alarm) expression {
-	if e.parsed == nil {
-		e.parsed = map[*Alarm]expression{}
-	}
-	x, ok := e.parsed[a]
-	if !ok {
+func (a *Alarm) expression() expression {
+	if a.parsed == nil {
 		text := a.Expression
 		for id := range a.Queries {
-			if text == "" { // the only one
-				text = id
-			}
+			text = cmp.Or(text, id) // the only one
 		}
 		var err error
-		if x, err = parse(text); err != nil {
+		if a.parsed, err = parse(text); err != nil {
 			panic(err)
 		}
-		e.parsed[a] = x
 	}
-	return x
+	return a.parsed
 }
 
 // A period is breaching, not breaching, or has no data, as in the tables of the
@@ -75,23 +68,17 @@ const (
 )
 
 func (a *Alarm) breaches(v value) byte {
-	above := false
-	switch a.Operator {
-	case "GreaterThanThreshold":
-		above = v.number > a.Threshold
-	case "GreaterThanOrEqualToThreshold":
-		above = v.number >= a.Threshold
-	case "LessThanThreshold":
-		above = v.number < a.Threshold
-	case "LessThanOrEqualToThreshold":
-		above = v.number <= a.Threshold
-	default:
+	compare := operators[map[string]token.Token{
+		"GreaterThanThreshold": token.GTR, "GreaterThanOrEqualToThreshold": token.GEQ,
+		"LessThanThreshold": token.LSS, "LessThanOrEqualToThreshold": token.LEQ,
+	}[a.Operator]]
+	if compare == nil {
 		panic("alarms: operator " + a.Operator + " is unknown")
 	}
 	switch {
 	case v.missing:
 		return missing
-	case above:
+	case compare(v.number, a.Threshold) == 1:
 		return breaching
 	default:
 		return good

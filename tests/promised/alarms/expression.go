@@ -4,8 +4,9 @@ package alarms
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"strconv"
 )
 
@@ -22,151 +23,80 @@ func series(v float64, ok bool) value { return value{number: v, missing: !ok, se
 // expression is a parsed math expression: a function of the values of a period.
 type expression func(values map[string]value) value
 
-var token = regexp.MustCompile(`\s*([A-Za-z_]\w*|\d+(?:\.\d+)?|>=|<=|==|!=|[-+*/(),<>])`)
-
 // parse parses the part of CloudWatch's language that the alarms use: numbers,
-// ids, + - * /, comparisons, FILL with a number, and IF.
+// ids, + - * /, comparisons, FILL with a number, and IF. Go has the same syntax.
 func parse(text string) (e expression, err error) {
-	p := &parser{}
-	for rest := text; rest != ""; {
-		m := token.FindStringSubmatchIndex(rest)
-		if m == nil || m[0] != 0 {
-			return nil, fmt.Errorf("alarms: cannot read %q in the expression %q", rest, text)
-		}
-		p.tokens, rest = append(p.tokens, rest[m[2]:m[3]]), rest[m[1]:]
+	tree, err := parser.ParseExpr(text)
+	if err != nil {
+		return nil, fmt.Errorf("alarms: the expression %q: %w", text, err)
 	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("alarms: %v in the expression %q", r, text)
 		}
 	}()
-	e = p.comparison()
-	if len(p.tokens) > 0 {
-		panic("more after the end")
-	}
-	return e, nil
+	return compile(tree), nil
 }
 
-// parser reads tokens from left to right. It panics if the next one is not
-// allowed.
-type parser struct{ tokens []string }
-
-func (p *parser) next() string {
-	if len(p.tokens) == 0 {
-		panic("unexpected end")
-	}
-	t := p.tokens[0]
-	p.tokens = p.tokens[1:]
-	return t
-}
-
-func (p *parser) accept(any ...string) (string, bool) {
-	if len(p.tokens) == 0 || !slices.Contains(any, p.tokens[0]) {
-		return "", false
-	}
-	return p.next(), true
-}
-
-func (p *parser) expect(t string) {
-	if _, ok := p.accept(t); !ok {
-		panic("no " + t)
-	}
-}
-
-func (p *parser) comparison() expression {
-	return p.binary(p.sum, map[string]func(a, b float64) float64{
-		">": func(a, b float64) float64 { return truth(a > b) }, "<": func(a, b float64) float64 { return truth(a < b) },
-		">=": func(a, b float64) float64 { return truth(a >= b) }, "<=": func(a, b float64) float64 { return truth(a <= b) },
-		"==": func(a, b float64) float64 { return truth(a == b) }, "!=": func(a, b float64) float64 { return truth(a != b) },
-	})
-}
-
-func (p *parser) sum() expression {
-	return p.binary(p.product, map[string]func(a, b float64) float64{
-		"+": func(a, b float64) float64 { return a + b }, "-": func(a, b float64) float64 { return a - b },
-	})
-}
-
-func (p *parser) product() expression {
-	return p.binary(p.operand, map[string]func(a, b float64) float64{
-		"*": func(a, b float64) float64 { return a * b }, "/": func(a, b float64) float64 { return a / b },
-	})
-}
-
-// binary parses operands with operators of one precedence between them. If one of
-// two series has no value, it counts as 0; if neither has one, or after a division
-// by zero, there is no value.
-func (p *parser) binary(operand func() expression, operators map[string]func(a, b float64) float64) expression {
-	left := operand()
-	for len(p.tokens) > 0 && operators[p.tokens[0]] != nil {
-		name := p.next()
-		l, op, right := left, operators[name], operand()
-		left = func(values map[string]value) value {
-			a, b := l(values), right(values)
-			v := value{series: a.series || b.series}
-			v.missing = (a.missing || !a.series) && (b.missing || !b.series) && v.series || name == "/" && b.number == 0
-			if !v.missing {
-				v.number = op(a.number, b.number)
-			}
-			return v
+// compile panics at what is not of that part.
+func compile(tree ast.Expr) expression {
+	switch x := tree.(type) {
+	case *ast.ParenExpr:
+		return compile(x.X)
+	case *ast.BinaryExpr:
+		return binary(x.Op, compile(x.X), compile(x.Y))
+	case *ast.CallExpr:
+		var args []expression
+		for _, arg := range x.Args {
+			args = append(args, compile(arg))
 		}
-	}
-	return left
-}
-
-func (p *parser) operand() expression {
-	switch t := p.next(); {
-	case t == "(":
-		e := p.comparison()
-		p.expect(")")
-		return e
-	case t == "FILL":
-		args := p.arguments(2)
-		return func(values map[string]value) value {
-			if v := args[0](values); !v.missing {
-				return v
-			}
-			return series(args[1](values).number, true)
-		}
-	case t == "IF":
-		args := p.arguments(3)
-		return func(values map[string]value) value {
-			c := args[0](values)
-			v := args[2](values)
-			if c.number != 0 {
-				v = args[1](values)
-			}
-			return value{number: v.number, missing: v.missing || c.missing, series: true}
-		}
-	case t[0] >= '0' && t[0] <= '9':
-		n, err := strconv.ParseFloat(t, 64)
+		return call(x.Fun.(*ast.Ident).Name, args)
+	case *ast.BasicLit:
+		n, err := strconv.ParseFloat(x.Value, 64)
 		if err != nil {
 			panic(err)
 		}
 		return func(map[string]value) value { return value{number: n} }
-	case t[0] >= 'a' && t[0] <= 'z':
+	case *ast.Ident:
 		return func(values map[string]value) value {
-			v, ok := values[t]
+			v, ok := values[x.Name]
 			if !ok {
-				panic("unknown id " + t)
+				panic("unknown id " + x.Name)
 			}
 			return v
 		}
-	default:
-		panic("unexpected " + t)
+	}
+	panic(fmt.Sprintf("unexpected %T", tree))
+}
+
+// binary applies an operator. If one of two series has no value, it counts as 0; if
+// neither has one, or after a division by zero, there is no value.
+func binary(operator token.Token, left, right expression) expression {
+	op := operators[operator]
+	if op == nil {
+		panic("unexpected " + operator.String())
+	}
+	return func(values map[string]value) value {
+		a, b := left(values), right(values)
+		v := value{series: a.series || b.series}
+		v.missing = (a.missing || !a.series) && (b.missing || !b.series) && v.series || operator == token.QUO && b.number == 0
+		if !v.missing {
+			v.number = op(a.number, b.number)
+		}
+		return v
 	}
 }
 
-func (p *parser) arguments(n int) (list []expression) {
-	p.expect("(")
-	for i := range n {
-		if i > 0 {
-			p.expect(",")
-		}
-		list = append(list, p.comparison())
-	}
-	p.expect(")")
-	return list
+var operators = map[token.Token]func(a, b float64) float64{
+	token.ADD: func(a, b float64) float64 { return a + b },
+	token.SUB: func(a, b float64) float64 { return a - b },
+	token.MUL: func(a, b float64) float64 { return a * b },
+	token.QUO: func(a, b float64) float64 { return a / b },
+	token.GTR: func(a, b float64) float64 { return truth(a > b) },
+	token.LSS: func(a, b float64) float64 { return truth(a < b) },
+	token.GEQ: func(a, b float64) float64 { return truth(a >= b) },
+	token.LEQ: func(a, b float64) float64 { return truth(a <= b) },
+	token.EQL: func(a, b float64) float64 { return truth(a == b) },
 }
 
 func truth(b bool) float64 {
@@ -174,4 +104,25 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+func call(name string, args []expression) expression {
+	switch {
+	case name == "FILL" && len(args) == 2:
+		return func(values map[string]value) value {
+			if v := args[0](values); !v.missing {
+				return v
+			}
+			return series(args[1](values).number, true)
+		}
+	case name == "IF" && len(args) == 3:
+		return func(values map[string]value) value {
+			c, v := args[0](values), args[2](values)
+			if c.number != 0 {
+				v = args[1](values)
+			}
+			return value{number: v.number, missing: v.missing || c.missing, series: true}
+		}
+	}
+	panic(fmt.Sprintf("unexpected %s with %d arguments", name, len(args)))
 }

@@ -197,15 +197,11 @@ func failures() []failure {
 			_ = s.ask(s.guard, key, nil)
 		}, []string{"NoOutcome"}, upTo5Minutes},
 		{"finds an unknown outcome", short, func(s *service) {
-			s.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-				return idempotent.Later(0), nil
-			}
+			s.resolve = answers(idempotent.Later(0), nil)
 			_ = s.ask(s.guard, one, errors.New("no answer"))
 		}, again, []string{"NoOutcome"}, upTo5Minutes},
 		{"fails at the provider, which is down", short, nil, func(s *service) {
-			s.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-				return idempotent.Resolution{}, errors.New("the provider is down")
-			}
+			s.resolve = answers(idempotent.Resolution{}, errors.New("the provider is down"))
 			_ = s.ask(s.guard, s.fresh(), errors.New("no answer"))
 		}, []string{"OldestUnknown"}, upTo5Minutes},
 	}
@@ -277,9 +273,7 @@ func TestQuietWeeks(t *testing.T) {
 			t.Run(fmt.Sprintf("one in %d min, time-out %s", rate, timeout), func(t *testing.T) {
 				t.Parallel()
 				s := newService(t, timeout, "a minute late")
-				s.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-					return idempotent.Resolved(1), nil
-				}
+				s.resolve = answers(idempotent.Resolved(1), nil)
 				s.run(130, rate, s.works, nil) // the alarms on silence end with the reconciler's first runs
 				var stuck idempotent.Key
 				const day = 24 * 60
@@ -323,9 +317,7 @@ func TestQuietWeeks(t *testing.T) {
 func TestOneStuckKeyPages(t *testing.T) {
 	t.Parallel()
 	s := newService(t, 10*time.Second, "a minute late")
-	s.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		return idempotent.Later(0), nil
-	}
+	s.resolve = answers(idempotent.Later(0), nil)
 	s.alarms = slices.DeleteFunc(s.alarms, func(a *Alarm) bool { return !strings.Contains(a.ID, "NoOutcome") })
 	s.run(130, 30, s.works, nil)
 	key := s.fresh()

@@ -176,9 +176,7 @@ func newFixture(t *testing.T, e *Evaluator) *fixture {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		return idempotent.ResolvedWithoutResult(), nil
-	}
+	w.resolve = answers(idempotent.ResolvedWithoutResult(), nil)
 	resolve := func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return w.resolve(ctx, r)
 	}
@@ -186,6 +184,11 @@ func newFixture(t *testing.T, e *Evaluator) *fixture {
 		o.Concurrency = 1
 	})
 	return w
+}
+
+// answers returns a resolver with one answer.
+func answers(r idempotent.Resolution, err error) idempotent.ResolveFunc {
+	return func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return r, err }
 }
 
 // unless is an observer that receives no reports while the mode is silent.
@@ -277,14 +280,14 @@ func (w *fixture) first(name string, limit int) int {
 	return limit
 }
 
-// quiet runs healthy minutes after which nothing rings.
-func (w *fixture) quiet(minutes int) {
+// quiet runs minutes after which nothing rings. what says what was before.
+func (w *fixture) quiet(minutes int, what string, args ...any) {
 	w.t.Helper()
 	for range minutes {
 		w.minute()
 	}
 	if names := w.ringing(); len(names) != 0 {
-		w.t.Fatalf("at the start these ring: %v", names)
+		w.t.Fatalf(what+": these ring: %v", append(args, names)...)
 	}
 }
 
@@ -303,15 +306,7 @@ var evaluators = map[string]func() *Evaluator{
 // they are not settled.
 func TestOldestUnknownRings(t *testing.T) {
 	t.Parallel()
-	outage := errors.New("the provider is down")
-	down := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		return idempotent.Resolution{}, outage
-	}
-	later := func(pause time.Duration) idempotent.ResolveFunc {
-		return func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-			return idempotent.Later(pause), nil
-		}
-	}
+	down := answers(idempotent.Resolution{}, errors.New("the provider is down"))
 	for _, c := range []struct {
 		name    string
 		records int
@@ -322,12 +317,12 @@ func TestOldestUnknownRings(t *testing.T) {
 		{"down", 1, "at once", down, time.Hour}, {"down", 1, "a minute late", down, time.Hour},
 		{"down", 1, "two minutes late", down, time.Hour}, {"down", 1, "no further values", down, time.Hour},
 		{"down", 2, "a minute late", down, time.Hour}, {"down", 5, "a minute late", down, time.Hour}, {"down", 50, "a minute late", down, time.Hour},
-		{"says later", 5, "a minute late", later(0), time.Hour},
-		{"says tomorrow", 5, "a minute late", later(24 * time.Hour), 24 * time.Hour},
+		{"says later", 5, "a minute late", answers(idempotent.Later(0), nil), time.Hour},
+		{"says tomorrow", 5, "a minute late", answers(idempotent.Later(24*time.Hour), nil), 24 * time.Hour},
 	} {
 		name := fmt.Sprintf("%d records, the provider %s, data %s", c.records, c.name, c.setting)
 		w := newFixture(t, evaluators[c.setting]())
-		w.quiet(10)
+		w.quiet(10, "at the start")
 		settled := w.resolve
 		w.resolve = c.resolve
 		w.unknown(c.records)
@@ -340,12 +335,7 @@ func TestOldestUnknownRings(t *testing.T) {
 			}
 		}
 		w.resolve = settled
-		for end := w.now.Add(c.pause + 10*time.Minute); w.now.Before(end); {
-			w.minute()
-		}
-		if names := w.ringing(); len(names) != 0 {
-			t.Errorf("%s: after they were settled these ring: %v", name, names)
-		}
+		w.quiet(int(c.pause/time.Minute)+10, "%s: after they were settled", name)
 	}
 }
 
@@ -381,7 +371,7 @@ func newOutage(t *testing.T, length time.Duration, records int) *outage {
 	t.Helper()
 	o := &outage{fixture: newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute}), length: length, records: records}
 	o.fixture.every = func() { o.fixture.event(event.RequestEnded, 6000) }
-	o.quiet(70)
+	o.quiet(70, "at the start")
 	o.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		o.now = o.now.Add(perRecord)
 		if o.now.Before(o.ends) {
@@ -477,7 +467,7 @@ func TestBrokenReconcilerRings(t *testing.T) {
 				{"it reports no ages", func(w *fixture) { w.mode = silent }, []string{"OldestUnknown"}, 10},
 			} {
 				w := newFixture(t, e())
-				w.quiet(10)
+				w.quiet(10, "at the start")
 				w.unknown(records)
 				c.harm(w)
 				for _, name := range c.want {
@@ -487,12 +477,7 @@ func TestBrokenReconcilerRings(t *testing.T) {
 					t.Errorf("%s, %d records, data %s: these ring: %v, want %v", c.name, records, setting, got, c.want)
 				}
 				w.mode, w.store.err = healthy, nil
-				for range 70 {
-					w.minute()
-				}
-				if names := w.ringing(); len(names) != 0 {
-					t.Errorf("%s, %d records, data %s: an hour after it was mended these ring: %v", c.name, records, setting, names)
-				}
+				w.quiet(70, "%s, %d records, data %s: an hour after it was mended", c.name, records, setting)
 			}
 		}
 	}
@@ -503,7 +488,7 @@ func TestBrokenReconcilerRings(t *testing.T) {
 func TestBrokenResolverRings(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
-	w.quiet(10)
+	w.quiet(10, "at the start")
 	w.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { panic("a bug") }
 	w.unknown(3)
 	w.first("OldestUnknown", 21)
@@ -545,7 +530,7 @@ func TestShares(t *testing.T) {
 		for _, setting := range []string{"at once", "two minutes late"} {
 			w := newFixture(t, evaluators[setting]())
 			w.every = func() { w.event(event.RequestEnded, c.requests) }
-			w.quiet(70)
+			w.quiet(70, "at the start")
 			w.every = func() {
 				w.event(event.RequestEnded, c.requests)
 				w.event(c.kind, c.events)
@@ -559,12 +544,7 @@ func TestShares(t *testing.T) {
 				t.Errorf("%v %s of %v requests a minute, data %s: %s rings is %v", c.events, c.kind, c.requests, setting, c.alarm, rang)
 			}
 			w.every = func() { w.event(event.RequestEnded, c.requests) }
-			for range 130 {
-				w.minute()
-			}
-			if names := w.ringing(); len(names) != 0 {
-				t.Errorf("%v %s of %v requests a minute, data %s: two hours later these ring: %v", c.events, c.kind, c.requests, setting, names)
-			}
+			w.quiet(130, "%v %s of %v requests a minute, data %s: two hours later", c.events, c.kind, c.requests, setting)
 		}
 	}
 }
@@ -587,7 +567,7 @@ func TestQuietWeek(t *testing.T) {
 		timeouts += n
 		w.unknown(n)
 	}
-	w.quiet(10)
+	w.quiet(10, "at the start")
 	for minutes < 7*24*60 {
 		if w.minute(); len(w.ringing()) > 0 {
 			t.Fatalf("at %s these ring: %v", w.now, w.ringing())
@@ -628,19 +608,14 @@ func TestTableAndQueues(t *testing.T) {
 		}
 	}
 	w.every = func() { traffic(60) }
-	w.quiet(70)
+	w.quiet(70, "at the start")
 	w.every = func() { traffic(600) }
 	w.first("Throttles", 60)
 	w.first("IndexThrottles", 60)
 	w.every = func() { traffic(0); put("DeadLetters", "ApproximateNumberOfMessagesVisible", 1) }
 	w.first("DeadLetters", 5)
 	w.every = func() { traffic(0); put("DeadLetters", "ApproximateNumberOfMessagesVisible", 0) }
-	for range 70 {
-		w.minute()
-	}
-	if names := w.ringing(); len(names) != 0 {
-		t.Errorf("an hour later these ring: %v", names)
-	}
+	w.quiet(70, "an hour later")
 }
 
 // The scan for abandoned runs does not end: the alarm rings two days after the end of
@@ -648,12 +623,12 @@ func TestTableAndQueues(t *testing.T) {
 func TestScanLateRings(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, &Evaluator{Extra: 2, Delay: time.Minute})
-	w.quiet(5)
+	w.quiet(5, "at the start")
 	w.store.scan = driver.Scanned{Began: w.now.Add(-time.Hour), Ended: w.now.Add(-48*time.Hour + 10*time.Minute)}
-	w.quiet(5)
+	w.quiet(5, "at the start")
 	w.first("ScanLate", 10)
 	w.store.scan.Ended = w.now
-	w.quiet(10)
+	w.quiet(10, "at the start")
 }
 
 // A service that is deployed for the first time: the alarms on silence ring until
@@ -667,33 +642,23 @@ func TestFirstDeployment(t *testing.T) {
 		t.Errorf("before the first run these ring: %v, want %v", got, want)
 	}
 	w.mode = healthy
-	w.quiet(10)
+	w.quiet(10, "at the start")
 }
 
 // The simulations above name every alarm of the template.
 func TestEveryAlarmIsSimulated(t *testing.T) {
 	t.Parallel()
-	names := map[string]bool{}
+	var names []string
 	for _, a := range golden(t) {
-		m := id.FindStringSubmatch(a.ID)
-		if m == nil {
-			t.Errorf("%s is not the id of an alarm", a.ID)
-			continue
-		}
-		names[m[2]] = true
+		names = append(names, id.FindStringSubmatch(a.ID)[2])
 	}
+	slices.Sort(names)
 	want := []string{
 		"Contradicted", "ContradictedOften", "DeadLetters", "Exhausted", "FunctionFails", "FunctionFailsLong", "IndexThrottles", "Late", "Misuse",
 		"NoOutcome", "NotStored", "OldestUnknown", "ReconcilerErrors", "ReconcilerSilent", "ReconcilerThrottled", "ReplayFailed", "ScanLate",
 		"StoreErrors", "StoreErrorsLong", "Throttles", "Unknown",
 	}
-	for _, name := range want {
-		if !names[name] {
-			t.Errorf("there is no alarm %s", name)
-		}
-		delete(names, name)
-	}
-	if len(names) > 0 {
-		t.Errorf("these alarms are not simulated: %v", names)
+	if names = slices.Compact(names); !slices.Equal(names, want) {
+		t.Errorf("the alarms are %v, and these are simulated: %v", names, want)
 	}
 }

@@ -45,6 +45,8 @@ type Alarm struct {
 	Threshold  float64
 	N, M       int // M of N periods must be breaching
 	Missing    string
+
+	parsed expression // of Expression, once it was evaluated
 }
 
 // Load reads the alarms of a file that a test of package infra writes: resources
