@@ -37,6 +37,8 @@ type fixture struct {
 	store *faultyStore
 	guard *idempotent.Guard
 	send  sender
+	// options are those of the handler.
+	options []func(*lambdahttp.Options)
 
 	mu     sync.Mutex
 	runs   int
@@ -58,6 +60,7 @@ func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fix
 	}
 	w.guard = guard
 	optFns = append([]func(*lambdahttp.Options){func(o *lambdahttp.Options) { o.Scope = on.scope }}, optFns...)
+	w.options = optFns
 	w.send = on.build(guard, func(ctx context.Context, r request) (reply, error) {
 		w.mu.Lock()
 		w.runs++

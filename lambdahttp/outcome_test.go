@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/kit/exchange"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -27,8 +28,8 @@ import (
 func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, profile := range profiles {
-			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
+		for _, p := range exchange.Profiles {
+			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = p.Value })
 			w.becomes(func(ctx context.Context, _ request) (reply, error) {
 				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
 				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil

@@ -3,10 +3,7 @@
 package lambdahttp_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -92,63 +89,4 @@ func TestPolicyOfOptions(t *testing.T) {
 	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
 		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
 	}
-}
-
-// checkPublished compares a response with the policy of its handler: everything
-// that a client can get must be published.
-func (r row) checkPublished(t *testing.T, g *idempotent.Guard, a reply, optFns ...func(*lambdahttp.Options)) {
-	t.Helper()
-	p, err := lambdahttp.NewPolicy(g, optFns...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	allowed := map[string][]string{"Content-Type": nil, "Content-Language": nil} // by name; nil: any value
-	for _, h := range p.AddedHeaders {
-		allowed[h.Name] = h.Values
-	}
-	if r.problem == "" && r.stripe == "" {
-		for _, name := range []string{"Location", "X-Charge-Id", "Date"} { // the handler's own
-			allowed[name] = nil
-		}
-	} else if i := slices.IndexFunc(p.Answers, func(published lambdahttp.PolicyAnswer) bool { return r.is(published, a) }); i < 0 {
-		t.Errorf("the policy has no response %d %s", a.status, a.body)
-	} else {
-		for _, h := range p.Answers[i].Headers {
-			allowed[h.Name] = h.Values
-			if h.Name == "Idempotency-Status" {
-				allowed[h.Name] = append(allowed[h.Name], "replayed") // a Final outcome
-			}
-			if h.Always && a.header[h.Name] == "" {
-				t.Errorf("the response has no %s, which is published", h.Name)
-			}
-		}
-		if p.Answers[i].RetryAfter != (a.header["Retry-After"] != "") {
-			t.Errorf("got Retry-After %q, published: %t", a.header["Retry-After"], p.Answers[i].RetryAfter)
-		}
-	}
-	for name, value := range a.header {
-		if values, ok := allowed[http.CanonicalHeaderKey(name)]; value != "" && (!ok || values != nil && !slices.Contains(values, value)) {
-			t.Errorf("%s: got %s, but the published values are %q", name, value, values)
-		}
-	}
-}
-
-// is reports whether a is the published response: its status, and the members
-// by which a program identifies the situation, are the same.
-func (r row) is(published lambdahttp.PolicyAnswer, a reply) bool {
-	told := func(body []byte) map[string]any {
-		var members map[string]any
-		if json.Unmarshal(body, &members) != nil {
-			return nil
-		}
-		if e, ok := members["error"].(map[string]any); ok {
-			members = e
-		}
-		if published.Situation == lambdahttp.FinalOutcome {
-			members["code"] = "" // the handler's
-		}
-		return map[string]any{"type": members["type"], "title": members["title"], "code": members["code"]}
-	}
-	got := told([]byte(a.body))
-	return published.Status == a.status && got != nil && maps.Equal(got, told(published.Example.Body))
 }
