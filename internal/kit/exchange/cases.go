@@ -247,6 +247,13 @@ var Cases = []Case{
 			Sends: []Send{{}, {During: true, Gets: "accepted"}, {Gets: Replay}},
 		}},
 	},
+	{
+		Name: "problems", Text: "Errors of keys are problem documents: type, title and detail, in the draft's words", Asks: "D2.7 R4",
+		Rule: "P describes Stripe's form of errors, which the profile stripe has.",
+		Rows: []Row{{ID: "HTTP-27", Profiles: "ietf uuid", Runs: 1, Record: "completed", Sends: []Send{
+			{NoKey: true, Gets: "missing-key"}, {}, {Amount: 9000, During: true, Gets: "key-reused"}, {During: true, Gets: "in-progress"},
+		}}},
+	},
 }
 
 // guarding adds a method to those that are guarded.

@@ -163,7 +163,7 @@ var outcomeRequirements = []requirement{
 			first := c.charge(key)
 			c.want(first, http.StatusInternalServerError)
 			again := c.charge(key)
-			if c.profile.name == "stripe" {
+			if c.profile.Name == "stripe" {
 				c.replays(again, first)
 			} else {
 				c.problem(again, "outcome-unknown")

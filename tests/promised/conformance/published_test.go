@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+
+	"github.com/once-lambda/once/internal/kit/exchange"
 )
 
 // page is the path of the page about keys.
@@ -16,28 +18,7 @@ const page = "/idempotency"
 
 // What a service publishes about its keys.
 var publishedRequirements = []requirement{
-	{
-		name: "problems", text: "Errors of keys are problem documents: type, title and detail, in the draft's words", asks: "D2.7 R4", profiles: "ietf uuid",
-		rule: "P describes Stripe's form of errors, which the profile stripe has.",
-		run: func(c *check) {
-			key := c.newKey()
-			h, pending := c.held(key)
-			for _, row := range []struct {
-				title string
-				a     answer
-			}{
-				{"Idempotency-Key is missing", c.charge("")},
-				{"Idempotency-Key is already used", c.charge(key, withBody(c.body(9000)))},
-				{"A request is outstanding for this Idempotency-Key", c.charge(key)},
-			} {
-				if got := members(c, row.a)["title"]; got != row.title {
-					c.failf("the title is %q, want %q", got, row.title)
-				}
-			}
-			h.release()
-			c.created(c.finish(pending))
-		},
-	},
+	of("problems"),
 	{
 		name: "links", text: "Errors of 400, 409 and 422 link to documentation, which exists and explains each of them", asks: "D2.7",
 		run: func(c *check) {
@@ -64,7 +45,7 @@ var publishedRequirements = []requirement{
 			if !c.routes {
 				statuses = strings.Replace(statuses, "403 ", "", 1) // the example has one caller
 			}
-			if c.profile.name == "stripe" {
+			if c.profile.Name == "stripe" {
 				statuses = strings.Replace(statuses, "422", "402", 1)
 			}
 			for _, want := range append(strings.Fields(statuses),
@@ -110,7 +91,7 @@ var publishedRequirements = []requirement{
 			}
 			pattern, err := regexp.Compile(document.Components.Schemas.IdempotencyKey.Pattern)
 			c.must(err)
-			for _, v := range c.profile.valid {
+			for _, v := range exchange.Valid[c.profile.Name] {
 				if strings.ContainsAny(v, "; ") {
 					continue // accepted, and not recommended to clients
 				}
@@ -118,7 +99,7 @@ var publishedRequirements = []requirement{
 					c.failf("the pattern %s refuses %s", pattern, v)
 				}
 			}
-			for _, v := range c.profile.invalid {
+			for _, v := range exchange.Invalid[c.profile.Name] {
 				if v = strings.ReplaceAll(v, "*", c.newKey()); pattern.MatchString(v) {
 					c.failf("the pattern %s accepts %s", pattern, v)
 				}

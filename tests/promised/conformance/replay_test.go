@@ -5,24 +5,11 @@ package conformance
 import (
 	"net/http"
 	"strings"
-	"time"
 )
 
 // What a retry gets after the first request.
 var replayRequirements = []requirement{
-	{
-		name: "replay", text: "The first request is executed as usual; each retry gets its status, headers and body, with a mark, and has no effect", asks: "D1 D2.6 B0 B1 B5 B6 P1 Pq O2 O4 R1 R2",
-		rule: "B allows a retry another status if the API says so. Here 201 stays 201, as D, O and R ask.",
-		run: func(c *check) {
-			key := c.newKey()
-			first := c.created(c.charge(key))
-			c.effects(1, 1)
-			for range 9 {
-				c.replays(c.charge(key), first)
-			}
-			c.effects(1, 1)
-		},
-	},
+	of("replay"),
 	{
 		name: "replayed-headers", text: "Location, request id and all other headers are repeated; cookies are not", asks: "R3", on: shops,
 		run: func(c *check) {
@@ -67,26 +54,7 @@ var replayRequirements = []requirement{
 			c.effects(1, 2)
 		},
 	},
-	{
-		name: "retention", text: "A key is honoured for 24 hours, and counts as new afterwards", asks: "D2.3 D2.5 B7 P2 P7 Pa Pq O4 R2 R5", on: shops,
-		rule: "O asks for an hour at least, B, P and R for a day.",
-		run: func(c *check) {
-			key := c.newKey()
-			first := c.created(c.charge(key))
-			c.advance(time.Hour)
-			c.replays(c.charge(key), first)
-			c.advance(23*time.Hour - time.Millisecond)
-			c.replays(c.charge(key), first)
-			c.effects(1, 1)
-			c.advance(time.Millisecond)
-			other := c.created(c.charge(key, withBody(c.body(9000))))
-			if c.id(other) == c.id(first) {
-				c.failf("got %s after the retention", other)
-			}
-			c.replays(c.charge(key, withBody(c.body(9000))), other)
-			c.effects(2, 2)
-		},
-	},
+	of("retention"),
 	{
 		name: "gone", text: "If the resource is gone, a retry gets 409 with the reason, and nothing is executed", asks: "O4 O5 O6", on: shops, checked: true,
 		run: func(c *check) {
@@ -148,24 +116,5 @@ var replayRequirements = []requirement{
 			c.effects(1, 1)
 		},
 	},
-	{
-		name: "uncorrected", text: "A request that is repeated without correction gets the same error", asks: "D2.7",
-		run: func(c *check) {
-			key := c.newKey()
-			c.created(c.charge(key))
-			for code, mod := range map[string]func(*call){
-				"missing-key": func(r *call) { r.key = "" },
-				"invalid-key": withLines("not, a key"),
-				"key-reused":  withBody(c.body(9000)),
-			} {
-				first, again := c.charge(key, mod), c.charge(key, mod)
-				c.problem(first, code)
-				c.problem(again, code)
-				if again.body != first.body {
-					c.failf("got %s, want the bytes of %s", again, first)
-				}
-			}
-			c.effects(1, 1)
-		},
-	},
+	of("uncorrected"),
 }

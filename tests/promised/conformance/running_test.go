@@ -9,23 +9,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // What requests get while another one with their key runs.
 var runningRequirements = []requirement{
-	{
-		name: "at-once", text: "While the first request runs, another one gets 409 and has no effect; afterwards it gets the response", asks: "D2.6 D2.7 B1 B3 B7 P1 P2 P4 Pq O5 O6 R7",
-		run: func(c *check) {
-			key := c.newKey()
-			h, pending := c.held(key)
-			c.problem(c.charge(key), "in-progress")
-			c.effects(1, 1)
-			h.release()
-			c.replays(c.eventually(key), c.created(c.finish(pending)))
-			c.effects(1, 1)
-		},
-	},
+	of("at-once"),
 	{
 		name: "many-at-once", text: "Of many equal requests at once, exactly one is executed", asks: "D1 O1 O2 P1 P4 Pn Pq B6 R7",
 		run: func(c *check) {
@@ -75,24 +63,7 @@ var runningRequirements = []requirement{
 			c.effects(1, 1)
 		},
 	},
-	{
-		name: "accepted", text: "A server can answer 202 with Retry-After instead of 409", asks: "D2.6(04) B1 B7", on: shops,
-		options: func(o *lambdahttp.Options) {
-			o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/progress/1" }
-		},
-		run: func(c *check) {
-			key := c.newKey()
-			h, pending := c.held(key)
-			a := c.charge(key)
-			c.problem(a, "accepted")
-			if a.header.Get("Location") != "/progress/1" {
-				c.failf("the progress is missing: %s", a)
-			}
-			h.release()
-			c.replays(c.eventually(key), c.created(c.finish(pending)))
-			c.effects(1, 1)
-		},
-	},
+	of("accepted"),
 	{
 		name: "client-gone", text: "If the client disconnects, the request has one effect, and a retry gets its response", asks: "D1 B0 Pn R1",
 		run: func(c *check) {
@@ -121,9 +92,9 @@ var runningRequirements = []requirement{
 
 // eventually repeats a request until the first one, which takes a moment to end
 // after its client has its answer, has ended.
-func (c *check) eventually(key string) answer {
+func (c *check) eventually(key string, mods ...func(*call)) answer {
 	for {
-		a := c.charge(key)
+		a := c.charge(key, mods...)
 		if !strings.Contains(a.body, "in-progress") && !strings.Contains(a.body, "key_in_use") && a.status != http.StatusAccepted {
 			return a
 		}
