@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,11 +20,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -590,4 +593,346 @@ func golden(t *testing.T, file string, v any) {
 	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s differs from the view of the event (-update writes it): %v\n%s", file, err, got)
 	}
+}
+
+// No event causes a panic, every response has a valid status, and a request of
+// a guarded method runs at most once. Only an event without a method, or whose
+// route cannot be the name of an operation, causes an error.
+func FuzzTranslate(f *testing.F) {
+	kit.Inputs(f)
+	files, _ := filepath.Glob("testdata/*-*.*")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if !strings.HasSuffix(file, ".golden") {
+			f.Add(data)
+		}
+	}
+	for _, text := range []string{
+		`{"httpMethod":"POST"}`, `{"httpMethod":"POST","multiValueHeaders":{"Idempotency-Key":null},"headers":{"idempotency-key":"\"0123456789abcdef\""}}`,
+		`{"requestContext":{"http":{"method":"PATCH"},"authorizer":{"iam":null}},"headers":{"IDEMPOTENCY-KEY":"\"0123456789abcdef\""},"cookies":[""]}`,
+		`{"httpMethod":"POST","requestContext":{"authorizer":{"claims":[]}},"multiValueQueryStringParameters":{"":[],"a":["=&"]}}`,
+		`{"httpMethod":"POST","resource":"/\u007f","headers":{"idempotency-key":"\"0123456789abcdef\""}}`,
+		"POST http:x HTTP/1.0\r\nIdempotency-Key: \"0123456789abcdef\"\r\n\r\n", "POST * HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzEvent(t, data, lambdahttp.APIGatewayV2, func(ev *events.APIGatewayV2HTTPRequest) string { return ev.RequestContext.HTTP.Method },
+			events.APIGatewayV2HTTPResponse{StatusCode: 200}, func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.FunctionURL, func(ev *events.LambdaFunctionURLRequest) string { return ev.RequestContext.HTTP.Method },
+			events.LambdaFunctionURLResponse{StatusCode: 200}, func(a events.LambdaFunctionURLResponse) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.APIGatewayV1, func(ev *v1Event) string { return ev.HTTPMethod },
+			v1Answer{StatusCode: 200}, func(a v1Answer) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.ALB, func(ev *albEvent) string { return ev.HTTPMethod },
+			albAnswer{StatusCode: 200}, func(a albAnswer) int { return a.StatusCode })
+
+		runs := 0
+		h := lambdahttp.Middleware(newGuard(t), fuzzOptions)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(200) }))
+		for range 2 {
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+			if err != nil {
+				return
+			}
+			w := &plainWriter{header: http.Header{}}
+			h.ServeHTTP(w, r)
+			if w.status < 200 || w.status > 599 || runs > 1 && (r.Method == "POST" || r.Method == "PATCH") {
+				t.Errorf("%s: status %d after %d runs", r.Method, w.status, runs)
+			}
+		}
+	})
+}
+
+// fuzzOptions read every part of a request.
+func fuzzOptions(o *lambdahttp.Options) {
+	o.Scope = lambdahttp.SingleTenant
+	o.Operation = func(r *lambdahttp.Request) string {
+		_, _ = r.Body()
+		_, _, _ = r.Header("Cookie"), r.Claim("sub"), r.RequestID
+		for _, scope := range []lambdahttp.ScopeRule{lambdahttp.IAMPrincipal, lambdahttp.IAMRole, lambdahttp.Authorizer("a"), lambdahttp.CognitoIdentity, lambdahttp.APIKeyID, lambdahttp.LambdaTenant, lambdahttp.TrustedHeader("x-caller")} {
+			_, _ = scope.Of(context.Background(), r)
+		}
+		return lambdahttp.OperationOf(r)
+	}
+}
+
+func fuzzEvent[Ev, Ans any](t *testing.T, data []byte,
+
+	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
+	method func(*Ev) string, ok Ans, status func(Ans) int,
+) {
+	runs, operation := 0, ""
+	h := build(newGuard(t), func(context.Context, Ev) (Ans, error) { runs++; return ok, nil }, fuzzOptions, func(o *lambdahttp.Options) {
+		rule := o.Operation
+		o.Operation = func(r *lambdahttp.Request) string { operation = rule(r); return operation }
+	})
+	for range 2 {
+		var ev Ev
+		if json.Unmarshal(data, &ev) != nil {
+			return
+		}
+		m := method(&ev)
+		a, err := h(t.Context(), ev)
+		if m == "" && err == nil || m != "" && err != nil && isName(operation) {
+			t.Errorf("%T with the method %q and the operation %q: %v", ev, m, operation, err)
+		}
+		if s := status(a); err == nil && (s < 200 || s > 599) || runs > 1 && (m == "POST" || m == "PATCH") {
+			t.Errorf("%T with the method %q: status %d after %d runs", ev, m, s, runs)
+		}
+	}
+}
+
+// isName reports whether s can be the name of an operation, see idempotent.Key.
+func isName(s string) bool {
+	return len(s) <= 256 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// A request has the same fingerprint through every event type, with two
+// exceptions:
+//
+//   - An HTTP API decodes the path, so it is left out if that makes another
+//     path of it.
+//   - An Application Load Balancer without multi-value headers has only one
+//     of two parameters of one name, so it is left out if there are two.
+func FuzzSameRequest(f *testing.F) {
+	kit.Inputs(f)
+	f.Add("charges", "expand", "customer", "dry_run", "false", "application/json", []byte(`{"amount":1250}`))
+	f.Add("a/b", "x", "1", "x", "2", "text/plain", []byte("\xff\x00"))
+	f.Add("caf\u00e9?#", "a&b", "c=d +", "", "", "", []byte{})
+	f.Add("%2F", "%", "%25", "\xff", "\x00", "application/x+json; charset=utf-8", []byte(` {"b":1.0,"a":1e0} `))
+	f.Add("..", ";", ";", "é", "\n", "APPLICATION/JSON", []byte(`{"a":1,"a":2}`))
+	f.Fuzz(func(t *testing.T, segment, name1, value1, name2, value2, contentType string, body []byte) {
+		r := charge(func(r *request) {
+			r.path = "/" + url.PathEscape(segment)
+			r.query = url.QueryEscape(name1) + "=" + url.QueryEscape(value1) + "&" + url.QueryEscape(name2) + "=" + url.QueryEscape(value2)
+			r.header = map[string]string{"idempotency-key": `"` + keyA + `"`, "content-type": contentType}
+			if r.body = string(body); !utf8.Valid(body) {
+				r.body, r.base64 = base64.StdEncoding.EncodeToString(body), true
+			}
+		})
+		g, runs := newGuard(t), 0
+		for _, on := range wires {
+			if on.name == "APIGatewayV2" && strings.ContainsAny(segment, "/%?") || on.name == "ALB" && name1 == name2 {
+				continue
+			}
+			r := r
+			if on.name == "APIGatewayV2" {
+				r.path = "/" + segment
+			}
+			a, err := on.build(g, func(context.Context, request) (reply, error) { runs++; return reply{status: 201}, nil }, single,
+				func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } },
+			)(t.Context(), r)
+			if err != nil || a.status != 201 || runs != 1 {
+				t.Errorf("%s: status %d, error %v after %d runs", on.name, a.status, err, runs)
+			}
+		}
+	})
+}
+
+// F10: these tests show what of a request's path belongs to its key.
+
+// hasRoutes names the event types that contain the matched route.
+var hasRoutes = map[string]bool{"APIGatewayV2": true, "APIGatewayV1": true, "Middleware": true}
+
+// With one endpoint for several resources, a key that was used for one resource
+// is refused for another if the route is known. Without a route the endpoint
+// itself is unknown, so every path has its own keys.
+func TestKeysOfOneEndpoint(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, route := range []string{"/orders/{id}/pay", catchAll, ""} {
+			w := newFixture(t, on)
+			w.post(charge(to(route, "/orders/1/pay")))
+			status, operation := 201, "POST (no route)"
+			if hasRoutes[on.name] && route == "/orders/{id}/pay" {
+				status, operation = 422, "POST /orders/{id}/pay"
+			}
+			if a := w.post(charge(to(route, "/orders/2/pay"))); a.status != status {
+				t.Errorf("route %q: status %d, want %d", route, a.status, status)
+			}
+			if got := w.store.record(t).ID.Operation(); got != operation {
+				t.Errorf("route %q: operation %q, want %q", route, got, operation)
+			}
+		}
+	})
+}
+
+// A record is found by operation, caller, key and path, whatever the event type
+// and the spelling of the path are.
+func TestResourceKey(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
+		w.post(charge(withKey(`"`+strings.ToUpper(keyA)+`"`), to("", "/orders/a%2fb/caf%C3%A9"), mounted("/prod")))
+		path := "/orders/a%2Fb/café"
+		if on.name == "APIGatewayV1" {
+			path = "/prod" + path // a base path, which the event does not name
+		}
+		want := idempotent.Key{Operation: "POST (no route)", Scope: "merchant-1", ID: lambdahttp.ResourceKey(path, keyA)}.RecordID()
+		if got := w.store.record(t); got == nil || got.ID != want {
+			t.Errorf("the record is %v, want %s", got, want)
+		}
+	})
+}
+
+// Two pairs of a path and a key have the same ID only if they are the same.
+func TestResourceKeysAreDistinct(t *testing.T) {
+	t.Parallel()
+	pieces := []string{"", "/", "a", "/a", "//a", "/a/", "/a b", "/a%2Fb", "/a/b", "/a%0A/b", "/a\n/b", "%", "%zz", "/a/b c"}
+	seen := map[string][2]string{}
+	for _, path := range pieces {
+		for _, key := range []string{"a", "/a", "b /a", "/a b", "b", "%0A", "a%0Ab"} {
+			id := lambdahttp.ResourceKey(path, key)
+			pair := [2]string{lambdahttp.CanonicalPath(path), key}
+			if other, ok := seen[id]; ok && other != pair {
+				t.Errorf("%q and %q have the ID %q", other, pair, id)
+			}
+			seen[id] = pair
+			if id == key {
+				t.Errorf("%q at %q has the ID of the key without a path", key, path)
+			}
+		}
+	}
+}
+
+func TestCanonicalPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/orders/1/pay": "/orders/1/pay",
+		"/caf%c3%a9":    "/caf%C3%A9",
+		"/café":         "/caf%C3%A9",
+		"/%6Frders":     "/orders",
+		"/a%2fb":        "/a%2Fb",
+		"/a/b":          "/a/b",
+		"/a%20b":        "/a%20b",
+		"/a b":          "/a%20b",
+		"/a+b":          "/a+b",
+		"/a%2Bb":        "/a+b",
+		"/a%3Bb":        "/a%3Bb",
+		"/a;b":          "/a%3Bb",
+		"/100%":         "/100%25",
+		"/100%25":       "/100%25",
+		"/%zz%41":       "/%25zz%2541",
+		"/\x00\xff\n":   "/%00%FF%0A",
+		"//a//":         "//a//",
+		"/a?b":          "/a%3Fb",
+		"":              "",
+	} {
+		if got := lambdahttp.CanonicalPath(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// A canonical path is printable, keeps the segments of the path, and is
+// canonical itself.
+func FuzzCanonicalPath(f *testing.F) {
+	for _, path := range []string{"/orders/1/pay", "/caf%c3%a9", "/a%2fb", "/100%", "//\x00\n%", ""} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		got := lambdahttp.CanonicalPath(path)
+		if strings.ContainsFunc(got, func(c rune) bool { return c <= ' ' || c > '~' }) || strings.Count(got, "/") != strings.Count(path, "/") {
+			t.Errorf("%q: got %q", path, got)
+		}
+		if again := lambdahttp.CanonicalPath(got); again != got {
+			t.Errorf("%q: got %q, and again %q", path, got, again)
+		}
+	})
+}
+
+// An event of API Gateway has a stage or a base path in its path, or neither. The
+// route finds the resource behind them.
+func TestResourceOfAPIGateway(t *testing.T) {
+	t.Parallel()
+	type params = map[string]string
+	for _, c := range []struct {
+		name, path, route string
+		params            params
+		stage             string
+		want              string
+	}{
+		{"no base path", "/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "$default", "/orders/1/pay"},
+		{"stage", "/prod/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "prod", "/orders/1/pay"},
+		{"base path", "/v1/eu/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "prod", "/orders/1/pay"},
+		{"base path like the route", "/orders/1/orders/1", "/orders/{id}", params{"id": "1"}, "prod", "/orders/1"},
+		{"a decoded parameter", "/v1/orders/caf%C3%A9", "/orders/{id}", params{"id": "café"}, "prod", "/orders/caf%C3%A9"},
+		{"greedy", "/v1/orders/1/pay", "/{proxy+}", params{"proxy": "orders/1/pay"}, "prod", "/orders/1/pay"},
+		{"greedy below a segment", "/v1/api/orders/1", "/api/{rest+}", params{"rest": "orders/1"}, "prod", "/api/orders/1"},
+		{"a slash at the end", "/v1/orders/", "/{proxy+}", params{"proxy": "orders"}, "prod", "/orders/"},
+		{"the root", "/prod", "/", nil, "prod", "/"},
+		{"the root with a slash", "/v1/", "/", nil, "prod", "/"},
+		{"the root of an API", "/", "/", nil, "$default", "/"},
+		{"no path", "", "/", nil, "$default", "/"},
+		{"$default", "/orders/1", "$default", nil, "$default", "/orders/1"},
+		{"$default of a stage", "/prod/orders/1", "$default", nil, "prod", "/orders/1"},
+		{"$default at the root of a stage", "/prod", "$default", nil, "prod", "/"},
+		{"$default, a path like the stage", "/production/1", "$default", nil, "prod", "/production/1"},
+		{"$default, a path like its stage", "/$default/1", "$default", nil, "$default", "/$default/1"},
+		{"a parameter is missing", "/prod/orders/1", "/orders/{id}", nil, "prod", "/prod/orders/1"},
+		{"a parameter that is not in the path", "/v1/orders/1", "/orders/{id}", params{"id": "2"}, "prod", "/v1/orders/1"},
+	} {
+		look := func(got *string) func(*lambdahttp.Options) {
+			return func(o *lambdahttp.Options) {
+				single(o)
+				o.Operation = func(r *lambdahttp.Request) string { *got = lambdahttp.ResourceOf(r); return "pay" }
+			}
+		}
+		var v2, v1 string
+		var ev2 events.APIGatewayV2HTTPRequest
+		ev2.RequestContext.HTTP.Method, ev2.RawPath, ev2.RouteKey, ev2.PathParameters = "POST", c.path, "POST "+c.route, c.params
+		ev2.RequestContext.Stage, ev2.Headers = c.stage, map[string]string{"idempotency-key": `"` + keyA + `"`}
+		ev1 := v1Event{HTTPMethod: "POST", Path: c.path, Resource: c.route, PathParameters: c.params, Headers: ev2.Headers}
+		ev1.RequestContext.Stage = c.stage
+		if c.route == "$default" {
+			ev2.RouteKey, ev1.Resource = "$default", "/$default"
+		}
+		runs := 0
+		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), look(&v2))(t.Context(), ev2); err != nil {
+			t.Error(err)
+		}
+		if _, err := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), look(&v1))(t.Context(), ev1); err != nil {
+			t.Error(err)
+		}
+		if v2 != c.want || v1 != c.want {
+			t.Errorf("%s: the resource is %q and %q, want %q", c.name, v2, v1, c.want)
+		}
+	}
+}
+
+// Without a route the operation has no name. A handler logs that once, without
+// the path, and not if the operation has a name.
+func TestUnknownRouteIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			route   string
+			options func(*lambdahttp.Options)
+			lines   int
+		}{
+			"no route":             {"", nil, 1},
+			"every path":           {catchAll, nil, 1},
+			"Options.Operation":    {"", func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }, 0},
+			"the profile's name":   {"", func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }, 0},
+			"not a guarded method": {"", func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PUT"} }, 0},
+		} {
+			var log bytes.Buffer
+			w := newFixture(t, on, guard(func(o *idempotent.Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				o.AllowMissingKey = true
+			}), func(o *lambdahttp.Options) {
+				if c.options != nil {
+					c.options(o)
+				}
+			})
+			w.post(charge(to(c.route, "/charges/secret-1"), without("idempotency-key")))
+			w.post(charge(to(c.route, "/charges/secret-2")))
+			w.post(charge(to(c.route, "/charges/secret-3")))
+			if got := strings.Count(log.String(), "Options.Operation"); got != c.lines || strings.Contains(log.String(), "secret") {
+				t.Errorf("%s: got %d lines, want %d:\n%s", name, got, c.lines, log.String())
+			}
+		}
+	})
 }

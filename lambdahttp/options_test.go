@@ -3,12 +3,17 @@
 package lambdahttp_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +22,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -328,4 +334,177 @@ func TestRequestView(t *testing.T) {
 	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")); err != nil || !asked {
 		t.Errorf("Scope was called: %t, error %v", asked, err)
 	}
+}
+
+// A policy needs the same valid options as a handler, and shows the final
+// options of the guard.
+func TestPolicyOfOptions(t *testing.T) {
+	t.Parallel()
+	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Options) { o.Retention = time.Minute })); err == nil {
+		t.Error("a retention of a minute was published")
+	}
+	made := func(optFns ...func(*lambdahttp.Options)) *lambdahttp.Policy {
+		t.Helper()
+		p, err := lambdahttp.NewPolicy(newGuard(t), append([]func(*lambdahttp.Options){single}, optFns...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	made(func(o *lambdahttp.Options) { // the last that are valid
+		o.Profile.ServerErrors, o.Profile.Answers[lambdahttp.NoTimeLeft].Status = lambdahttp.ReleaseServerErrors, 599
+	})
+	if got := made().Retention; got != 24*time.Hour {
+		t.Errorf("the default retention is %s", got)
+	}
+	if got := made().WaitFor; got != 0 {
+		t.Errorf("by default a request waits %s", got)
+	}
+	for timeout, want := range map[time.Duration]time.Duration{0: 26 * time.Second, time.Second: 0} {
+		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
+		if got := patient.WaitFor; got != want {
+			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
+		}
+	}
+	if p := made(func(o *lambdahttp.Options) {
+		o.Scope.Description, o.Fingerprint = "", lambdahttp.FingerprintRule{Of: lambdahttp.WholeRequest.Of}
+	}); p.Scope != "the authenticated caller" || !strings.HasPrefix(p.Fingerprint, "the method, the path") {
+		t.Errorf("without descriptions: %q, %q", p.Scope, p.Fingerprint)
+	}
+	for want, names := range map[string][]string{
+		"* X-Csrf-Token": {"*", "X-CSRF-Token", "Location"},
+		"Content-Encoding Content-Range Content-Type X-Csrf-Token": {"x-csrf-token", "content-type"},
+	} {
+		p := made(func(o *lambdahttp.Options) { o.ReplayHeaders = names })
+		if strings.Join(p.ReplayedHeaders, " ") != want || (p.OmittedHeaders == nil) == strings.Contains(want, "*") {
+			t.Errorf("ReplayHeaders %q: %q are replayed, want %s, except %q", names, p.ReplayedHeaders, want, p.OmittedHeaders)
+		}
+		if all := p.OmittedHeaders; all != nil && (!slices.IsSorted(all) || !slices.Contains(all, "Idempotency-Key")) {
+			t.Errorf("ReplayHeaders %q: omitted are %q", names, all)
+		}
+	}
+	all := func(o *lambdahttp.Options) {
+		o.Profile.StatusHeader, o.ExpiresHeader, o.ExposeHeaders = true, true, true
+	}
+	for want, optFns := range map[string][]func(*lambdahttp.Options){
+		"Idempotent-Replayed[true] Idempotency-Status[not-stored]": nil,
+		"Idempotent-Replayed[true] Idempotency-Status[created replayed conflict mismatch unknown ignored not-stored] Idempotency-Expires[] Access-Control-Expose-Headers[]": {all},
+	} {
+		var added []string
+		for _, h := range made(optFns...).AddedHeaders {
+			added = append(added, fmt.Sprint(h.Name, h.Values))
+		}
+		if got := strings.Join(added, " "); got != want {
+			t.Errorf("the added headers are %s, want %s", got, want)
+		}
+	}
+	accepting := func(o *lambdahttp.Options) {
+		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+	}
+	for _, a := range append(made(accepting).Answers, made().Answers...) {
+		body, location := string(a.Example.Body), a.Example.Header.Get("Location")
+		waiting := a.Situation == lambdahttp.InProgress || a.Situation == lambdahttp.Accepted
+		named := waiting || a.Situation == lambdahttp.OutcomeUnknown || a.Situation == lambdahttp.ReplayUnavailable
+		if strings.Contains(body, `"until"`) != waiting || strings.Contains(body, `"resource"`) != named || (location != "") != (a.Situation == lambdahttp.Accepted) {
+			t.Errorf("the example of %s is %s, with the location %q", a.Situation, body, location)
+		}
+	}
+	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
+		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite golden files, and the tables in docs/")
+
+// The page for clients has a heading for each problem.
+func TestProblemsHaveAHeading(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/http-answers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
+		if !strings.Contains(string(text), "\n### "+s.String()+"\n") {
+			t.Errorf("docs/http-answers.md has no heading for the problem %s", s)
+		}
+	}
+}
+
+// docs/http-keys.md compares the profiles by their data, and docs/reports/limits.md their
+// answers.
+func TestProfilesInDocs(t *testing.T) {
+	t.Parallel()
+	profiles, answers := profilesTables(t)
+	kit.Part(t, "../docs/http-keys.md", "profiles", profiles, *update)
+	kit.Part(t, "../docs/reports/limits.md", "answers", answers, *update)
+}
+
+// docs/reports/limits.md lists the headers that are never stored.
+func TestHeadersInDocs(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("| never stored | headers |\n|---|---|\n")
+	for why, names := range lambdahttp.ExchangeHeaders {
+		fmt.Fprintf(&b, "| %s | `%s` |\n", why, strings.Join(names, "`, `"))
+	}
+	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
+	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
+	kit.Part(t, "../docs/reports/limits.md", "headers", b.String(), *update)
+}
+
+// profilesTables returns what a profile declares besides its answers, and these.
+func profilesTables(t *testing.T) (profiles, answers string) {
+	const head = "| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n"
+	var b strings.Builder
+	b.WriteString(head)
+	line := func(name string, of func(p *lambdahttp.Profile) string) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, of(&lambdahttp.IETF), of(&lambdahttp.Stripe), of(&lambdahttp.UUID))
+	}
+	line("a key is", func(p *lambdahttp.Profile) string { return strings.ReplaceAll(p.Syntax.Description, "|", `\|`) })
+	line("for example", func(p *lambdahttp.Profile) string { return "`" + p.Syntax.Example + "`" })
+	line("characters", func(p *lambdahttp.Profile) string {
+		if p.MinKeyLength == p.MaxKeyLength {
+			return fmt.Sprint(p.MinKeyLength)
+		}
+		return fmt.Sprintf("%d to %d", p.MinKeyLength, p.MaxKeyLength)
+	})
+	line("in a body field", func(p *lambdahttp.Profile) string {
+		return map[bool]string{true: "refused", false: "`KeyFrom`"}[p.HeaderOnly]
+	})
+	line("guards", func(p *lambdahttp.Profile) string { return strings.Join(p.Methods, ", ") })
+	line("refuses a key on", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ForbiddenMethods, ", "), "–") })
+	line("a key belongs to", func(p *lambdahttp.Profile) string {
+		rules, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = *p })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules.Extent
+	})
+	line("a 5xx of the handler", func(p *lambdahttp.Profile) string {
+		return map[lambdahttp.ServerErrors]string{
+			lambdahttp.FollowRecovery:    "follows the recovery: unknown, or runs again",
+			lambdahttp.StoreServerErrors: "is stored",
+		}[p.ServerErrors]
+	})
+	line("minimum retention", func(p *lambdahttp.Profile) string { return fmt.Sprintf("%g h", p.MinRetention.Hours()) })
+	line("`Idempotency-Status`", func(p *lambdahttp.Profile) string {
+		return map[bool]string{true: "on", false: "off"}[p.StatusHeader]
+	})
+	line("a problem is", func(p *lambdahttp.Profile) string {
+		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
+	})
+	profiles = b.String()
+	b.Reset()
+	b.WriteString(head)
+	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
+		line(s.String(), func(p *lambdahttp.Profile) string {
+			a := p.Answers[s]
+			text := fmt.Sprint(cmp.Or(a.Status, lambdahttp.IETF.Answers[s].Status))
+			for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+				text += fmt.Sprintf(", `%s: %s`", name, a.Header[name])
+			}
+			return text
+		})
+	}
+	return profiles, b.String()
 }
