@@ -100,23 +100,6 @@ func TestDeclarations(t *testing.T) {
 	})
 }
 
-// A declaration has no effect on an unguarded request.
-func TestDeclarationsUnguarded(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, optional)
-		for _, h := range []handler{secret("x"), refusal(201)} {
-			w.becomes(h)
-			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
-				if a := w.post(charge(mod)); a.status != 201 || a.header["Idempotency-Status"] != "" {
-					t.Errorf("got %d %v", a.status, a.header)
-				}
-			}
-		}
-	})
-	lambdahttp.NoStore(t.Context(), "x")
-}
-
 // The stored form of a withheld response decodes, and other forms are refused.
 func TestStoredFormOfWithheld(t *testing.T) {
 	t.Parallel()
@@ -338,29 +321,6 @@ func TestRefusalIsNotExecuted(t *testing.T) {
 		if got := w.store.record(t).State; got != driver.StateRetryable {
 			t.Errorf("rule %d: the record is %s", rule, got)
 		}
-	}
-}
-
-// A response that no gateway can deliver is not stored, and observers get the
-// reason.
-func TestUndeliverableIsTold(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	w.becomes(func(context.Context, request) (reply, error) {
-		return reply{status: 201, body: "?", base64: true}, nil
-	})
-	w.post(charge())
-	var why error
-	for _, e := range w.seen.Events() {
-		if e.Err != nil {
-			why = e.Err
-		}
-	}
-	if why == nil || !strings.Contains(why.Error(), "no gateway can deliver") || errors.Unwrap(why) == nil {
-		t.Errorf("observers got the error %v", why)
-	}
-	if got := w.store.record(t).State; got != driver.StateUnknown {
-		t.Errorf("the record is %s", got)
 	}
 }
 
@@ -613,21 +573,6 @@ func TestBeforeReplay(t *testing.T) {
 			t.Errorf("allowed again: got %d after %d runs", a.status, w.runs)
 		}
 	})
-}
-
-func TestBeforeReplayIsNotAskedAboutFinal(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, refusing(errDown))
-		w.becomes(answers(0, idempotent.Final("closed", "The account is closed.")))
-		w.post(charge())
-		if a := w.post(charge()); a.status != 422 || a.header["Idempotent-Replayed"] != "true" {
-			t.Errorf("got %d %v %s", a.status, a.header, a.body)
-		}
-	})
-	if got := lambdahttp.RefuseReplay("gone").Error(); !strings.Contains(got, "gone") {
-		t.Errorf("got the error %q, want the detail in it", got)
-	}
 }
 
 // transaction writes the record. In these tests it writes no other data.
