@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,10 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
-	"github.com/once-lambda/once/internal/kit/exchange"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -32,88 +27,22 @@ import (
 func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, p := range exchange.Profiles {
-			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = p.Value })
-			w.becomes(func(ctx context.Context, _ request) (reply, error) {
-				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
-				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
-			})
-			if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
-				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
-			}
-			if stored := w.store.record(t); stored.State != driver.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
-				t.Errorf("the record is %s and contains %q", stored.State, stored.Result)
-			}
-			for range 2 {
-				a := w.post(charge())
-				if a.status != 409 || strings.Contains(a.body, "sk_live") || !strings.Contains(a.body, `Roll the key to get a new \"secret\".`) || a.header["Idempotent-Replayed"] != "" {
-					t.Errorf("the retry got %d %s %v", a.status, a.body, a.header)
-				}
-			}
-			if a := w.post(charge(withBody("other"))); a.status != 422 && a.status != 400 {
-				t.Errorf("another request got %d", a.status)
-			}
-			if w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
-				t.Errorf("%d runs and %v", w.runs, w.seen.Kinds())
-			}
-			w.clock.Advance(25 * time.Hour)
-			if a := w.post(charge()); a.status != 201 || w.runs != 2 {
-				t.Errorf("after the retention: got %d after %d runs", a.status, w.runs)
-			}
+		w := newFixture(t, on)
+		w.becomes(func(ctx context.Context, _ request) (reply, error) {
+			lambdahttp.NoStore(ctx, "Roll the \xff\"key\".")
+			return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
+		})
+		if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
+			t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
+		}
+		w.wantRecord(1, "completed")
+		if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"Roll the \uFFFD\\\"key\\\".\"}\n" {
+			t.Errorf("stored as %q", got)
+		}
+		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, `\"key\".`) || w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
+			t.Errorf("the retry got %d %s after %d runs and %v", a.status, a.body, w.runs, w.seen.Kinds())
 		}
 	})
-}
-
-// The handler's error takes precedence over its declarations, a withheld
-// response stays withheld, and a 5xx remains a 5xx.
-func TestDeclarations(t *testing.T) {
-	t.Parallel()
-	withheld := func(status int, err error) handler {
-		return func(ctx context.Context, r request) (reply, error) {
-			lambdahttp.NoStore(ctx, "")
-			return answers(status, err)(ctx, r)
-		}
-	}
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			h     handler
-			state driver.State
-			next  int
-		}{
-			"NoStore":                  {withheld(201, nil), driver.StateCompleted, 409},
-			"NoStore with a 5xx":       {withheld(502, nil), driver.StateUnknown, 409},
-			"NoStore with NotExecuted": {withheld(422, idempotent.NotExecuted(errDown)), driver.StateRetryable, 201},
-			"NoStore with Unknown":     {withheld(504, idempotent.Unknown(errDown)), driver.StateUnknown, 409},
-			"NoStore, undeliverable":   {withheld(600, nil), driver.StateUnknown, 409},
-		} {
-			w := newFixture(t, on)
-			w.becomes(c.h)
-			w.post(charge())
-			if got := w.store.record(t).State; got != c.state {
-				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
-			}
-			w.becomes(created)
-			if a := w.post(charge()); a.status != c.next {
-				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.next)
-			}
-		}
-	})
-}
-
-// The stored form of a withheld response decodes, and other forms are refused.
-func TestStoredFormOfWithheld(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	w.becomes(secret("\xff<a>"))
-	w.post(charge())
-	if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"\uFFFD<a>\"}\n" {
-		t.Errorf("stored as %q", got)
-	}
-	for _, data := range []string{"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n"} {
-		if err := lambdahttp.Codec.Decode([]byte(data), &lambdahttp.Response{}); err == nil {
-			t.Errorf("%q was decoded", data)
-		}
-	}
 }
 
 // handed is a response that a handler passes to a transaction before it returns
@@ -166,6 +95,15 @@ func TestCodecTakesAnswers(t *testing.T) {
 		{"broken base64", urlAnswer{StatusCode: 200, Body: "?", IsBase64Encoded: true}, ""},
 		{"5xx", urlAnswer{StatusCode: 502}, ""},
 	})
+	// Behind Middleware only a Response is accepted.
+	var options *idempotent.Options
+	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
+	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
+		t.Errorf("stored as %q", got)
+	}
+	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
+		t.Errorf("stored as %q, %v", got, err)
+	}
 }
 
 type (
@@ -199,7 +137,7 @@ func takes[Ev, Ans any](
 			}
 		}
 	}
-	for _, v := range []any{event, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
+	for _, v := range []any{event, reply{status: 201}, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
 		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "that the handler returns") {
 			t.Errorf("%T: stored as %q, %v", v, got, err)
 		}
@@ -221,26 +159,6 @@ func takes[Ev, Ans any](
 		func(o *lambdahttp.Options) { o.ServerErrors = lambdahttp.StoreServerErrors })
 	if got, err := options.Codec.Encode(&lambdahttp.Response{Status: 599}); err != nil || string(got) != "{\"s\":599}\n" {
 		t.Errorf("a response of 599, with StoreServerErrors: stored as %q, %v", got, err)
-	}
-}
-
-// A response of another event type is a programming error, and behind
-// Middleware only a Response is accepted.
-func TestCodecOfOtherTypes(t *testing.T) {
-	t.Parallel()
-	var options *idempotent.Options
-	lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, v2Event) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: 201}, nil
-	}, single, codecOf(&options))
-	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("stored as %q", got)
-	}
-	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
-	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("stored as %q", got)
-	}
-	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
-		t.Errorf("stored as %q, %v", got, err)
 	}
 }
 
@@ -281,49 +199,6 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 	})
 }
 
-// A response that says that the server does not support the request is an outcome,
-// unless the options declare another rule for 5xx: the key is not blocked.
-func TestUnsupportedIsStored(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for _, c := range []struct {
-			status int
-			rule   lambdahttp.ServerErrors
-			again  int // status of a retry
-			runs   int
-		}{
-			{501, lambdahttp.ServerErrorsByProfile, 501, 1},
-			{501, lambdahttp.FollowRecovery, 501, 1},
-			{505, lambdahttp.FollowRecovery, 505, 1},
-			{502, lambdahttp.FollowRecovery, 409, 1},
-			{501, lambdahttp.UnknownServerErrors, 409, 1},
-			{501, lambdahttp.ReleaseServerErrors, 501, 2},
-			{501, lambdahttp.StoreServerErrors, 501, 1},
-		} {
-			w := newFixture(t, on, serverErrors(c.rule))
-			w.becomes(answers(c.status, nil))
-			first, again := w.post(charge()), w.post(charge())
-			if first.status != c.status || again.status != c.again || w.runs != c.runs {
-				t.Errorf("%d under rule %d: got %d, then %d after %d runs; want %d after %d", c.status, c.rule, first.status, again.status, w.runs, c.again, c.runs)
-			}
-		}
-	})
-}
-
-// A handler that refuses through its response settles the record in the same
-// way for every rule about 5xx.
-func TestRefusalIsNotExecuted(t *testing.T) {
-	t.Parallel()
-	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
-		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
-		w.becomes(refusal(201))
-		w.post(charge())
-		if got := w.store.record(t).State; got != driver.StateRetryable {
-			t.Errorf("rule %d: the record is %s", rule, got)
-		}
-	}
-}
-
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -360,6 +235,7 @@ func TestDamagedIsRefused(t *testing.T) {
 		"{\"s\":200,\"h\":{\"Etag\":[]}}\n", "{\"s\":200,\"h\":{\"etag\":[\"1\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"],\"Etag\":[\"1\"]}}\n",
 		"{\"s\":200,\"h\":{\"Etag\":[\"\\u0061\"]}}\n", "{\"s\":200,\"h\":{\"Etag\":[\"\xff\"]}}\n", "null\n", "[]\n",
 		"{\"s\":200,\"hb\":{}}\n", "{\"s\":200,\"hb\":{\"Etag\":[\"MQ==\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"]},\"hb\":{\"Link\":[\"/w==\"]}}\n",
+		"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n",
 	} {
 		r := lambdahttp.Response{Status: 1}
 		if err := lambdahttp.Codec.Decode([]byte(data), &r); err == nil || r.Status != 1 {
@@ -457,42 +333,6 @@ func TestResolved(t *testing.T) {
 	})
 }
 
-// A webhook that arrives while the handler is running is refused and changes
-// nothing: the handler's own response is the outcome. The same webhook later
-// finds that response stored, or settles an unknown outcome.
-func TestWebhookDuringTheRun(t *testing.T) {
-	t.Parallel()
-	evidence := lambdahttp.Resolved(lambdahttp.Response{Status: 201, Body: []byte("from the webhook")})
-	onEachWire(t, func(t *testing.T, on wire) {
-		for status, c := range map[int]struct {
-			later error
-			body  string
-		}{
-			201: {new(idempotent.SettledError), `{"id":"ch_1"}`},
-			504: {nil, "from the webhook"},
-		} {
-			w := newFixture(t, on)
-			webhook := func() error { return w.guard.Resolve(t.Context(), w.store.record(t).ID, evidence) }
-			w.becomes(func(ctx context.Context, r request) (reply, error) {
-				var running *idempotent.InProgressError
-				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
-					t.Errorf("during the run the webhook got %v, want an InProgressError with RetryAfter", err)
-				}
-				return answers(status, nil)(ctx, r)
-			})
-			if a := w.post(charge()); a.status != status {
-				t.Errorf("the caller got %d, want the handler's %d", a.status, status)
-			}
-			if err := webhook(); !errtype.Matches(err, c.later) {
-				t.Errorf("after %d the webhook got %v, want %v", status, err, c.later)
-			}
-			if a := w.post(charge()); a.status != 201 || a.body != c.body || w.runs != 1 {
-				t.Errorf("a retry got %d %q after %d runs, want %q", a.status, a.body, w.runs, c.body)
-			}
-		}
-	})
-}
-
 // A record that was made through one event type is replayed through another.
 func TestRecordsAreCommonToEventTypes(t *testing.T) {
 	t.Parallel()
@@ -513,23 +353,16 @@ func TestRecordsAreCommonToEventTypes(t *testing.T) {
 // else.
 func TestDecodeStored(t *testing.T) {
 	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.post(charge())
-		encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
-		if err != nil || encoding != lambdahttp.Encoding {
-			t.Fatalf("got %q, %v", encoding, err)
-		}
-		got, err := lambdahttp.DecodeStored(data)
-		want := lambdahttp.Response{
-			Status: 201,
-			Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}, "X-Charge-Id": {"ch_1"}},
-			Body:   []byte(`{"id":"ch_1"}`),
-		}
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
-	})
+	w := newFixture(t, wires[0])
+	w.post(charge())
+	encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
+	if err != nil || encoding != lambdahttp.Encoding {
+		t.Fatalf("got %q, %v", encoding, err)
+	}
+	got, err := lambdahttp.DecodeStored(data)
+	if err != nil || got.Status != 201 || got.Header.Get("Location") != "/charges/ch_1" || string(got.Body) != `{"id":"ch_1"}` {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	if r, err := lambdahttp.DecodeStored([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
 	}
@@ -697,24 +530,19 @@ func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		var doubt error
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			e, _ := idempotent.FromContext(ctx)
-			doubt = e.Commit(ctx, committed, lost(w))
-			return reply{}, doubt
-		})
-		if _, err := w.send(t.Context(), charge()); err == nil || err != doubt {
-			t.Errorf("Lambda got %v, want the handler's %v", err, doubt)
-		}
-		w = newFixture(t, on)
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			e, _ := idempotent.FromContext(ctx)
-			_ = e.Commit(ctx, committed, lost(w))
-			return reply{status: 504}, nil
-		})
-		if a := w.post(charge()); a.status != 504 {
-			t.Errorf("the caller got %d, want the handler's 504", a.status)
+		for _, status := range []int{0, 504} {
+			w := newFixture(t, on)
+			var doubt error
+			w.becomes(func(ctx context.Context, r request) (reply, error) {
+				e, _ := idempotent.FromContext(ctx)
+				if doubt = e.Commit(ctx, committed, lost(w)); status != 0 {
+					doubt = nil
+				}
+				return reply{status: status}, doubt
+			})
+			if a, err := w.send(t.Context(), charge()); a.status != status && err == nil || err != doubt {
+				t.Errorf("the caller got %d %v, want the handler's %d %v", a.status, err, status, doubt)
+			}
 		}
 	})
 }
@@ -794,31 +622,17 @@ func TestPredecessor(t *testing.T) {
 		result any
 		err    error
 		status int
-		body   string
 	}{
-		"done":        {lambdahttp.Response{Status: 201, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"ch_7"}`)}, nil, 201, `{"id":"ch_7"}`},
-		"in progress": {nil, &idempotent.InProgressError{}, 409, ""},
-		"mismatch":    {nil, &idempotent.MismatchError{}, 422, ""},
-		"failure":     {nil, context.DeadlineExceeded, 503, ""},
+		"done":        {committed, nil, 201},
+		"in progress": {nil, &idempotent.InProgressError{}, 409},
+		"mismatch":    {nil, &idempotent.MismatchError{}, 422},
+		"failure":     {nil, context.DeadlineExceeded, 503},
 	} {
-		guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
-			o.Logger = slog.New(slog.DiscardHandler)
+		w := newFixture(t, wires[0], guard(func(o *idempotent.Options) {
 			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return c.result, c.err == nil, c.err }
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		handler := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
-			o.Scope = lambdahttp.SingleTenant
-			o.Operation = func(*lambdahttp.Request) string { return "charge" }
-		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler was entered", name) }))
-		r := httptest.NewRequest("POST", "/charges", strings.NewReader(`{"amount":4200}`))
-		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`)
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code != c.status || c.body != "" && w.Body.String() != c.body {
-			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+		}))
+		if a := w.post(charge()); a.status != c.status || c.err == nil && a.body != `{"id":"ch_1"}` || w.runs != 0 {
+			t.Errorf("%s: got %d %s after %d runs", name, a.status, a.body, w.runs)
 		}
 	}
 }

@@ -229,7 +229,7 @@ var outcomeRows = []row{
 		want: want{gets: exchange.Replay, status: 404}, runs: 1, record: "completed"},
 	{id: "HTTP-23", profiles: "ietf stripe", situation: "the handler returned a `Final` error", play: with(declined, once()),
 		want: want{gets: "final", stripe: "card_declined", member: map[string]string{"code": "card_declined"}}, runs: 1, record: "completed"},
-	{id: "HTTP-23", situation: "the same, repeated", play: then(declined),
+	{id: "HTTP-23", situation: "the same, repeated: `BeforeReplay` is not asked", options: refusing(errDown), play: then(declined),
 		want: want{gets: "final", stripe: "card_declined", member: map[string]string{"code": "card_declined"}, replayed: true}, runs: 1, record: "completed"},
 
 	{id: "HTTP-24", profiles: "ietf", situation: "the handler responds with 5xx: the caller gets that response", play: with(answers(502, nil), once()),
@@ -250,6 +250,24 @@ var outcomeRows = []row{
 		play: then(answers(502, nil)), want: want{gets: "outcome-unknown", retryAfter: "60", member: aboutCharge}, runs: 1, record: "unknown"},
 	{id: "HTTP-24", situation: "5xx, repeated, `ReleaseServerErrors`", options: serverErrors(lambdahttp.ReleaseServerErrors),
 		play: then(answers(502, nil)), runs: 2, record: "completed"},
+	{id: "HTTP-24", profiles: "ietf uuid", situation: "501, repeated: stored, because the server does not support the request", play: then(answers(501, nil)),
+		want: want{gets: exchange.Replay, status: 501}, runs: 1, record: "completed"},
+	{id: "HTTP-24", profiles: "ietf uuid", situation: "505, repeated: stored too", play: then(answers(505, nil)),
+		want: want{gets: exchange.Replay, status: 505}, runs: 1, record: "completed"},
+	{id: "HTTP-24", situation: "501, repeated, `UnknownServerErrors`", options: serverErrors(lambdahttp.UnknownServerErrors), play: then(answers(501, nil)),
+		want: want{gets: "outcome-unknown", member: aboutCharge}, runs: 1, record: "unknown"},
+	{id: "HTTP-24", situation: "501, repeated, `ReleaseServerErrors`", options: serverErrors(lambdahttp.ReleaseServerErrors), play: then(answers(501, nil)),
+		runs: 2, record: "completed"},
+	{id: "HTTP-24", situation: "201 with `idempotent.NotExecuted`, repeated, `StoreServerErrors`", options: serverErrors(lambdahttp.StoreServerErrors),
+		play: then(refusal(201)), runs: 2, record: "completed"},
+	{id: "HTTP-24", situation: "201 with `idempotent.NotExecuted`, repeated, `UnknownServerErrors`", options: serverErrors(lambdahttp.UnknownServerErrors),
+		play: then(refusal(201)), runs: 2, record: "completed"},
+	{id: "HTTP-24", profiles: "ietf", situation: "5xx with `NoStore`, repeated", play: then(withheld(502, nil)),
+		want: want{gets: "outcome-unknown", member: aboutCharge}, runs: 1, record: "unknown"},
+	{id: "HTTP-24", situation: "`NotExecuted` with `NoStore`, repeated: runs again", play: then(withheld(422, idempotent.NotExecuted(errDown))),
+		runs: 2, record: "completed"},
+	{id: "HTTP-24", situation: "`Unknown` with `NoStore`, repeated", play: then(withheld(504, idempotent.Unknown(errDown))),
+		want: want{gets: "outcome-unknown", member: aboutCharge}, runs: 1, record: "unknown"},
 	{id: "HTTP-24", situation: "a response with `idempotent.NotExecuted`: the caller gets that response", play: with(refusal(503), once()),
 		want: want{status: 503, says: "not-stored"}, runs: 1, record: "retryable"},
 	{id: "HTTP-24", profiles: "ietf stripe", situation: "a response with `idempotent.Unknown`: the caller gets that response", options: rerun,
@@ -516,6 +534,14 @@ func secret(hint string) handler {
 	return func(ctx context.Context, r request) (reply, error) {
 		lambdahttp.NoStore(ctx, hint)
 		return created(ctx, r)
+	}
+}
+
+// withheld is a handler whose response must not be stored, and that returns err.
+func withheld(status int, err error) handler {
+	return func(ctx context.Context, r request) (reply, error) {
+		lambdahttp.NoStore(ctx, "")
+		return answers(status, err)(ctx, r)
 	}
 }
 
