@@ -11,11 +11,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -73,26 +71,6 @@ func TestHostileEvents(t *testing.T) {
 	})
 }
 
-// The handler gets the unchanged event, and its execution.
-func TestHandlerSeesTheEvent(t *testing.T) {
-	t.Parallel()
-	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
-	w := newFixture(t, wires[0])
-	h := lambdahttp.APIGatewayV2(w.guard, func(ctx context.Context, got events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		if got.Body != ev.Body || len(got.Headers) != len(ev.Headers) || got.RequestContext.Authorizer.JWT.Claims["sub"] != "merchant-1" {
-			t.Errorf("the handler got another event: %+v", got)
-		}
-		if x, ok := idempotent.FromContext(ctx); !ok || x.RecordID().Operation() != "POST /charges" {
-			t.Error("the handler has no execution of its operation")
-		}
-		clear(got.Headers) // a handler may change its event
-		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
-	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-	if a, err := h(t.Context(), ev); err != nil || a.StatusCode != 200 {
-		t.Errorf("got %+v %v", a, err)
-	}
-}
-
 // These tests cover the differences between event types.
 
 type (
@@ -125,57 +103,25 @@ func TestNoTypeInAnEvent(t *testing.T) {
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
 // HTTP-06, F04: two header lines are two values if the event has both, even if they are
-// equal, and a list otherwise. The event of an Application Load Balancer
-// without multi-value headers has only one of them, so the request is accepted.
+// equal. The event of an Application Load Balancer without multi-value headers has only
+// one of them, so the request is accepted.
 func TestHTTP06TwoHeaderLines(t *testing.T) {
 	t.Parallel()
-	a, b := `"`+keyA+`"`, `"`+keyB+`"`
-	for name, second := range map[string]string{"two keys": b, "one key twice": a} {
+	for _, second := range []string{keyA, keyB} {
 		runs := 0
-		for wire, send := range map[string]func() int{
-			"APIGatewayV1": func() int {
-				h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)
-				got, err := h(t.Context(), v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": second},
-					MultiValueHeaders: map[string][]string{"Idempotency-Key": {a, second}}})
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"ALBMultiValue": func() int {
-				h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
-				got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {a, second}}})
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"APIGatewayV2": func() int {
-				h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), single)
-				var ev events.APIGatewayV2HTTPRequest
-				ev.RequestContext.HTTP.Method, ev.Headers = "POST", map[string]string{"idempotency-key": a + "," + second}
-				got, err := h(t.Context(), ev)
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"Middleware": func() int {
-				h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
-				w := &plainWriter{header: http.Header{}}
-				h.ServeHTTP(w, &http.Request{Method: "POST", URL: &url.URL{Path: "/"}, Header: http.Header{"Idempotency-Key": {a, second}}})
-				return w.status
-			},
-		} {
-			if got := send(); got != 400 || runs != 0 {
-				t.Errorf("%s, %s: status %d after %d runs, want 400", wire, name, got, runs)
-			}
+		both := []string{`"` + keyA + `"`, `"` + second + `"`}
+		v1, err := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)(t.Context(), v1Event{HTTPMethod: "POST",
+			Headers: map[string]string{"Idempotency-Key": both[1]}, MultiValueHeaders: map[string][]string{"Idempotency-Key": both}})
+		if err != nil || v1.StatusCode != 400 {
+			t.Errorf("a REST API: got %d %v", v1.StatusCode, err)
 		}
-	}
-	runs := 0
-	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
-	if got, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": b}}); got.StatusCode != 201 || err != nil || runs != 1 {
-		t.Errorf("the last of two lines: got %d %v", got.StatusCode, err)
+		alb := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+		if a, err := alb(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": both}}); err != nil || a.StatusCode != 400 || runs != 0 {
+			t.Errorf("a load balancer: got %d %v after %d runs", a.StatusCode, err, runs)
+		}
+		if a, err := alb(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": both[1]}}); err != nil || a.StatusCode != 201 || runs != 1 {
+			t.Errorf("the last of two lines: got %d %v", a.StatusCode, err)
+		}
 	}
 }
 
@@ -183,24 +129,29 @@ func TestHTTP06TwoHeaderLines(t *testing.T) {
 // test events often leave one out.
 func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	var view lambdahttp.Request
-	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
-	})
 	ev := v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": `"` + keyA + `"`},
 		QueryStringParameters: map[string]string{"b": "ü +", "a": "1"}, MultiValueQueryStringParameters: map[string][]string{"c": {"3", "2"}}}
-	for range 2 {
-		if got, err := h(t.Context(), ev); got.StatusCode != 201 || err != nil {
-			t.Errorf("got %+v %v", got, err)
-		}
-	}
-	if runs != 1 || view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
-		t.Errorf("%d runs, query %q", runs, view.RawQuery)
+	if view := viewOf(t, lambdahttp.APIGatewayV1, ev); view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
+		t.Errorf("query %q", view.RawQuery)
 	}
 	if len(ev.MultiValueQueryStringParameters) != 1 {
 		t.Error("the handler's event was changed")
 	}
+}
+
+// viewOf returns the view of an event that a rule gets. The request is guarded.
+func viewOf[Ev, Ans any](
+	t *testing.T, build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error), ev Ev,
+) (view lambdahttp.Request) {
+	t.Helper()
+	runs := 0
+	h := build(newGuard(t), counted[Ev](&runs, *new(Ans)), single, func(o *lambdahttp.Options) {
+		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
+	})
+	if _, err := h(t.Context(), ev); err != nil || runs > 1 {
+		t.Errorf("error %v after %d runs", err, runs)
+	}
+	return view
 }
 
 // Several values of one header are separate again in a replay.
@@ -296,41 +247,9 @@ func TestTraceIDs(t *testing.T) {
 		"Root=" + strings.Repeat("x", 64): strings.Repeat("x", 64),
 		"Root=" + strings.Repeat("x", 65): "",
 	} {
-		var got string
-		runs := 0
-		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.RequestID; return "charge" }
-		})
-		if _, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}); err != nil || got != want {
-			t.Errorf("%q: %q %v, want %q", header, got, err, want)
-		}
-	}
-}
-
-// Claims of a REST API are strings; a value of another type does not identify a
-// caller.
-func TestAPIGatewayV1Claims(t *testing.T) {
-	t.Parallel()
-	ev := load[v1Event](t, "apigatewayv1-post.json")
-	for name, c := range map[string]struct {
-		authorizer map[string]any
-		status     int
-	}{
-		"claim":             {map[string]any{"claims": map[string]any{"sub": "merchant-1"}}, 201},
-		"none":              {nil, 403},
-		"Lambda authorizer": {map[string]any{"principalId": "merchant-1", "sub": "merchant-1"}, 403},
-		"claims null":       {map[string]any{"claims": nil}, 403},
-		"claims text":       {map[string]any{"claims": `{"sub":"merchant-1"}`}, 403},
-		"number":            {map[string]any{"claims": map[string]any{"sub": 9007199254740993.0}}, 403},
-		"list":              {map[string]any{"claims": map[string]any{"sub": []any{"merchant-1"}}}, 403},
-		"empty":             {map[string]any{"claims": map[string]any{"sub": ""}}, 403},
-		"global":            {map[string]any{"claims": map[string]any{"sub": "\x00global"}}, 403},
-	} {
-		runs := 0
-		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-		ev.RequestContext.Authorizer = c.authorizer
-		if got, err := h(t.Context(), ev); err != nil || got.StatusCode != c.status {
-			t.Errorf("%s: %d %v, want %d", name, got.StatusCode, err, c.status)
+		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}
+		if got := viewOf(t, lambdahttp.ALB, ev).RequestID; got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
 		}
 	}
 }
@@ -339,29 +258,19 @@ func TestAPIGatewayV1Claims(t *testing.T) {
 func TestCookiesAreAHeader(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		header  map[string]string
-		cookies []string
-		want    []string
+		header        map[string]string
+		cookies, want []string
 	}{
 		{nil, []string{"a=1", "b=2"}, []string{"a=1; b=2"}},
 		{map[string]string{"Cookie": "c=3"}, []string{"a=1"}, []string{"c=3"}},
 		{nil, nil, nil},
 	} {
-		var got []string
-		look := func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("cookie"); return "charge" }
-		}
-		runs := 0
-		var v2 events.APIGatewayV2HTTPRequest
-		v2.RequestContext.HTTP.Method, v2.Headers, v2.Cookies = "POST", maps.Clone(c.header), c.cookies
-		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200}), single, look)(t.Context(), v2); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("APIGatewayV2 %v: %q %v, want %q", c, got, err, c.want)
-		}
-		got = nil
-		var fn events.LambdaFunctionURLRequest
-		fn.RequestContext.HTTP.Method, fn.Headers, fn.Cookies = "POST", maps.Clone(c.header), c.cookies
-		if _, err := lambdahttp.FunctionURL(newGuard(t), counted[events.LambdaFunctionURLRequest](&runs, events.LambdaFunctionURLResponse{StatusCode: 200}), single, look)(t.Context(), fn); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("FunctionURL %v: %q %v, want %q", c, got, err, c.want)
+		v2, fn := v2Event{Headers: c.header, Cookies: c.cookies}, urlEvent{Headers: c.header, Cookies: c.cookies}
+		v2.RequestContext.HTTP.Method, fn.RequestContext.HTTP.Method = "POST", "POST"
+		for _, view := range []lambdahttp.Request{viewOf(t, lambdahttp.APIGatewayV2, v2), viewOf(t, lambdahttp.FunctionURL, fn)} {
+			if got := view.Header("cookie"); !slices.Equal(got, c.want) {
+				t.Errorf("%T %v: %q, want %q", view.Event, c, got, c.want)
+			}
 		}
 	}
 }
@@ -389,14 +298,10 @@ func TestNoBodyAndEmptyBody(t *testing.T) {
 func TestHeaderSpellings(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		var got []string
-		runs := 0
-		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("x-a"); return "charge" }
-		})
 		ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"x-a": {"3"}, "X-A": {"2", "1"}, "x-A": {"4"}, "x-b": {"5"}}}
-		if _, err := h(t.Context(), ev); err != nil || !slices.Equal(got, []string{"2", "1", "4", "3"}) {
-			t.Fatalf("got %q %v", got, err)
+		view := viewOf(t, lambdahttp.APIGatewayV1, ev)
+		if got := view.Header("x-a"); !slices.Equal(got, []string{"2", "1", "4", "3"}) {
+			t.Fatalf("got %q", got)
 		}
 	}
 }
@@ -440,110 +345,18 @@ func text(b []byte) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// echoed is the response of a handler that returns the request's body.
-type echoed struct {
-	status   int
-	body     string
-	base64   bool
-	replayed bool
-}
-
-// echo builds a handler that responds with the body it gets, for the event type
-// that the file's name starts with, and returns a function that sends the
-// event.
-func echo(t *testing.T, file string, data []byte, g *idempotent.Guard, opts func(*lambdahttp.Options)) func() echoed {
-	kind, _, _ := strings.Cut(filepath.Base(file), "-")
-	switch kind {
-	case "apigatewayv2":
-		type answer = events.APIGatewayV2HTTPResponse
-		h := lambdahttp.APIGatewayV2(g, func(_ context.Context, ev events.APIGatewayV2HTTPRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
-		})
-	case "functionurl":
-		type answer = events.LambdaFunctionURLResponse
-		h := lambdahttp.FunctionURL(g, func(_ context.Context, ev events.LambdaFunctionURLRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
-		})
-	case "apigatewayv1":
-		type answer = events.APIGatewayProxyResponse
-		h := lambdahttp.APIGatewayV1(g, func(_ context.Context, ev events.APIGatewayProxyRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
-		})
-	case "alb":
-		type answer = events.ALBTargetGroupResponse
-		h := lambdahttp.ALB(g, func(_ context.Context, ev events.ALBTargetGroupRequest) (answer, error) {
-			return answer{StatusCode: 200, StatusDescription: "200 OK", Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			if a.StatusDescription != "200 OK" {
-				t.Errorf("%s: status description %q", file, a.StatusDescription)
-			}
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true" || len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
-		})
-	case "nethttp":
-		h := lambdahttp.Middleware(g, opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, err := io.Copy(w, r.Body); err != nil {
-				t.Error(err)
-			}
-		}))
-		return func() echoed {
-			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			w := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(w, r)
-			a := w.reply()
-			return echoed{a.status, a.body, a.base64, a.header["Idempotent-Replayed"] == "true"}
-		}
-	}
-	t.Fatalf("%s: the name does not start with an event type", file)
-	return nil
-}
-
-func sending[Ev, Ans any](t *testing.T, data []byte, h func(context.Context, Ev) (Ans, error), look func(Ans) echoed) func() echoed {
-	return func() echoed {
-		var ev Ev
-		if err := json.Unmarshal(data, &ev); err != nil {
-			t.Fatal(err)
-		}
-		a, err := h(t.Context(), ev)
-		if err != nil {
-			t.Error(err)
-		}
-		return look(a)
-	}
-}
-
-// Every event of testdata has the view in its golden file and gets a response:
-// first the handler's, then the stored one if it is guarded.
+// Every event of testdata has the view beside it and gets a response: first the
+// handler's, then the stored one if it is guarded.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	files, _ := filepath.Glob("testdata/*-*.*")
-	kinds := map[string]int{}
-	for _, file := range files {
-		if strings.HasSuffix(file, ".golden") {
-			continue
-		}
-		kind, _, _ := strings.Cut(filepath.Base(file), "-")
-		kinds[kind]++
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+	for kind, build := range map[string]func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed{
+		"apigatewayv2": echo(lambdahttp.APIGatewayV2), "functionurl": echo(lambdahttp.FunctionURL), "apigatewayv1": echo(lambdahttp.APIGatewayV1),
+		"alb": echo(lambdahttp.ALB), "nethttp": echoHTTP,
+	} {
+		all := recordings(t, kind)
+		for name, event := range all {
 			var view seen
-			send := echo(t, file, data, newGuard(t), func(o *lambdahttp.Options) {
+			send := build(t, event.bytes(), func(o *lambdahttp.Options) {
 				optional(o)
 				o.Scope = lambdahttp.SingleTenant
 				o.Profile.Methods = []string{"POST", "PATCH", "GET"}
@@ -552,46 +365,91 @@ func TestEvents(t *testing.T) {
 					return lambdahttp.OperationOf(r)
 				}
 			})
-			first := send()
-			golden(t, file+".golden", view)
-			if first.status != 200 || first.replayed || first.body != view.Body {
-				t.Errorf("got the first response %+v", first)
+			first, second := send(), send()
+			if *update {
+				all[name] = recorded{event.Event, view}
+			} else if !reflect.DeepEqual(view, event.View) {
+				t.Errorf("%s, %s: the view is %+v, want %+v (-update writes it)", kind, name, view, event.View)
 			}
-			second := send()
-			if want := len(view.Key) == 1; second.replayed != want {
-				t.Errorf("the second response is replayed: %t, want %t", second.replayed, want)
+			if first.StatusCode != 200 || first.replayed() || first.Body != view.Body || first.StatusDescription != "" && first.StatusDescription != "200 OK" {
+				t.Errorf("%s, %s: got the first response %+v", kind, name, first)
 			}
-			second.replayed = false
-			if second != first {
-				t.Errorf("got the second response %+v, want the first one %+v", second, first)
+			if second.replayed() != (len(view.Key) == 1) || second.StatusCode != 200 || second.Body != first.Body || second.IsBase64Encoded != first.IsBase64Encoded {
+				t.Errorf("%s, %s: got the second response %+v, want the first one %+v", kind, name, second, first)
 			}
-		})
-	}
-	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
-		if kinds[kind] < 2 {
-			t.Errorf("testdata has %d events of the type %s, want more", kinds[kind], kind)
+		}
+		if *update {
+			var b bytes.Buffer
+			e := json.NewEncoder(&b)
+			e.SetEscapeHTML(false)
+			e.SetIndent("", "  ")
+			if err := errors.Join(e.Encode(all), os.WriteFile("testdata/"+kind+".json", b.Bytes(), 0o644)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
 
-// golden compares v with the file, and writes the file with -update.
-func golden(t *testing.T, file string, v any) {
-	t.Helper()
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
-	got := b.Bytes()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
+// echoed is what all types of responses have.
+type echoed struct {
+	StatusCode        int
+	StatusDescription string
+	Headers           map[string]string
+	MultiValueHeaders map[string][]string
+	Body              string
+	IsBase64Encoded   bool
+}
+
+func (e echoed) replayed() bool {
+	return e.Headers["Idempotent-Replayed"] == "true" || len(e.MultiValueHeaders["Idempotent-Replayed"]) == 1
+}
+
+// echo builds a handler that responds with the body it gets, and returns a function that
+// sends the event.
+func echo[Ev, Ans any](
+	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
+) func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed {
+	return func(t *testing.T, data []byte, options func(*lambdahttp.Options)) func() echoed {
+		h := build(newGuard(t), func(_ context.Context, ev Ev) (a Ans, _ error) {
+			out := transcoded[echoed](t, ev)
+			return transcoded[Ans](t, map[string]any{"statusCode": 200, "statusDescription": "200 OK", "body": out.Body, "isBase64Encoded": out.IsBase64Encoded}), nil
+		}, options)
+		return func() echoed {
+			a, err := h(t.Context(), transcoded[Ev](t, json.RawMessage(data)))
+			if err != nil {
+				t.Error(err)
+			}
+			return transcoded[echoed](t, a)
 		}
 	}
-	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s differs from the view of the event (-update writes it): %v\n%s", file, err, got)
+}
+
+func transcoded[To any](t *testing.T, from any) (to To) {
+	data, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(data, &to)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return to
+}
+
+func echoHTTP(t *testing.T, data []byte, options func(*lambdahttp.Options)) func() echoed {
+	h := lambdahttp.Middleware(newGuard(t), options)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(w, r.Body); err != nil {
+			t.Error(err)
+		}
+	}))
+	return func() echoed {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &plainWriter{header: http.Header{}}
+		h.ServeHTTP(w, r)
+		a := w.reply()
+		return echoed{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64}
 	}
 }
 
@@ -600,14 +458,9 @@ func golden(t *testing.T, file string, v any) {
 // route cannot be the name of an operation, causes an error.
 func FuzzTranslate(f *testing.F) {
 	kit.Inputs(f)
-	files, _ := filepath.Glob("testdata/*-*.*")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if !strings.HasSuffix(file, ".golden") {
-			f.Add(data)
+	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
+		for _, event := range recordings(f, kind) {
+			f.Add(event.bytes())
 		}
 	}
 	for _, text := range []string{
@@ -731,34 +584,6 @@ func FuzzSameRequest(f *testing.F) {
 	})
 }
 
-// F10: these tests show what of a request's path belongs to its key.
-
-// hasRoutes names the event types that contain the matched route.
-var hasRoutes = map[string]bool{"APIGatewayV2": true, "APIGatewayV1": true, "Middleware": true}
-
-// With one endpoint for several resources, a key that was used for one resource
-// is refused for another if the route is known. Without a route the endpoint
-// itself is unknown, so every path has its own keys.
-func TestKeysOfOneEndpoint(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for _, route := range []string{"/orders/{id}/pay", catchAll, ""} {
-			w := newFixture(t, on)
-			w.post(charge(to(route, "/orders/1/pay")))
-			status, operation := 201, "POST (no route)"
-			if hasRoutes[on.name] && route == "/orders/{id}/pay" {
-				status, operation = 422, "POST /orders/{id}/pay"
-			}
-			if a := w.post(charge(to(route, "/orders/2/pay"))); a.status != status {
-				t.Errorf("route %q: status %d, want %d", route, a.status, status)
-			}
-			if got := w.store.record(t).ID.Operation(); got != operation {
-				t.Errorf("route %q: operation %q, want %q", route, got, operation)
-			}
-		}
-	})
-}
-
 // A record is found by operation, caller, key and path, whatever the event type
 // and the spelling of the path are.
 func TestResourceKey(t *testing.T) {
@@ -874,30 +699,17 @@ func TestResourceOfAPIGateway(t *testing.T) {
 		{"a parameter is missing", "/prod/orders/1", "/orders/{id}", nil, "prod", "/prod/orders/1"},
 		{"a parameter that is not in the path", "/v1/orders/1", "/orders/{id}", params{"id": "2"}, "prod", "/v1/orders/1"},
 	} {
-		look := func(got *string) func(*lambdahttp.Options) {
-			return func(o *lambdahttp.Options) {
-				single(o)
-				o.Operation = func(r *lambdahttp.Request) string { *got = lambdahttp.ResourceOf(r); return "pay" }
-			}
-		}
-		var v2, v1 string
-		var ev2 events.APIGatewayV2HTTPRequest
-		ev2.RequestContext.HTTP.Method, ev2.RawPath, ev2.RouteKey, ev2.PathParameters = "POST", c.path, "POST "+c.route, c.params
-		ev2.RequestContext.Stage, ev2.Headers = c.stage, map[string]string{"idempotency-key": `"` + keyA + `"`}
-		ev1 := v1Event{HTTPMethod: "POST", Path: c.path, Resource: c.route, PathParameters: c.params, Headers: ev2.Headers}
-		ev1.RequestContext.Stage = c.stage
+		var v2 v2Event
+		v2.RequestContext.HTTP.Method, v2.RawPath, v2.RouteKey, v2.PathParameters = "POST", c.path, "POST "+c.route, c.params
+		v1 := v1Event{HTTPMethod: "POST", Path: c.path, Resource: c.route, PathParameters: c.params}
+		v2.RequestContext.Stage, v1.RequestContext.Stage = c.stage, c.stage
 		if c.route == "$default" {
-			ev2.RouteKey, ev1.Resource = "$default", "/$default"
+			v2.RouteKey, v1.Resource = "$default", "/$default"
 		}
-		runs := 0
-		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), look(&v2))(t.Context(), ev2); err != nil {
-			t.Error(err)
-		}
-		if _, err := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), look(&v1))(t.Context(), ev1); err != nil {
-			t.Error(err)
-		}
-		if v2 != c.want || v1 != c.want {
-			t.Errorf("%s: the resource is %q and %q, want %q", c.name, v2, v1, c.want)
+		for _, view := range []lambdahttp.Request{viewOf(t, lambdahttp.APIGatewayV2, v2), viewOf(t, lambdahttp.APIGatewayV1, v1)} {
+			if got := lambdahttp.ResourceOf(&view); got != c.want {
+				t.Errorf("%s: the resource of %T is %q, want %q", c.name, view.Event, got, c.want)
+			}
 		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -123,7 +122,7 @@ func limitsOfBodies(t *testing.T) {
 					t.Fatalf("got %d %.200s %v, want %d", a.StatusCode, a.Body, err, status)
 				}
 			}
-			ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
+			ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")
 			ev.Headers = map[string]string{"idempotency-key": `"` + keyA + `"`, "content-type": c.media, "content-digest": sha256Of(`{"idempotency_key":"` + keyA + `"}`)}
 			ev.Body, ev.IsBase64Encoded = `{"idempotency_key":"`+keyA+`"}`, false
 			send(ev, 201)
@@ -278,8 +277,8 @@ func list(key string) []string { return []string{key} }
 func callsV2(tb testing.TB) []call {
 	return bench[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
 		build: lambdahttp.APIGatewayV2,
-		get:   load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2-get.json"),
-		post:  load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2-post.json"),
+		get:   load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2/get"),
+		post:  load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2/post"),
 		withKey: func(ev events.APIGatewayV2HTTPRequest, key string) events.APIGatewayV2HTTPRequest {
 			ev.Headers = keyedMap(ev.Headers, key, one)
 			return ev
@@ -290,12 +289,12 @@ func callsV2(tb testing.TB) []call {
 }
 
 func callsURL(tb testing.TB) []call {
-	get := load[events.LambdaFunctionURLRequest](tb, "functionurl-post.json")
+	get := load[events.LambdaFunctionURLRequest](tb, "functionurl/post")
 	get.RequestContext.HTTP.Method = "GET"
 	return bench[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 		build: lambdahttp.FunctionURL,
 		get:   get,
-		post:  load[events.LambdaFunctionURLRequest](tb, "functionurl-post.json"),
+		post:  load[events.LambdaFunctionURLRequest](tb, "functionurl/post"),
 		withKey: func(ev events.LambdaFunctionURLRequest, key string) events.LambdaFunctionURLRequest {
 			ev.Headers = keyedMap(ev.Headers, key, one)
 			return ev
@@ -308,8 +307,8 @@ func callsURL(tb testing.TB) []call {
 func callsV1(tb testing.TB) []call {
 	return bench[v1Event, v1Answer]{
 		build: lambdahttp.APIGatewayV1,
-		get:   load[v1Event](tb, "apigatewayv1-get.json"),
-		post:  load[v1Event](tb, "apigatewayv1-post.json"),
+		get:   load[v1Event](tb, "apigatewayv1/get"),
+		post:  load[v1Event](tb, "apigatewayv1/post"),
 		withKey: func(ev v1Event, key string) v1Event {
 			ev.Headers, ev.MultiValueHeaders = keyedMap(ev.Headers, key, one), keyedMap(ev.MultiValueHeaders, key, list)
 			return ev
@@ -322,8 +321,8 @@ func callsV1(tb testing.TB) []call {
 func callsALB(tb testing.TB) []call {
 	return bench[albEvent, albAnswer]{
 		build: lambdahttp.ALB,
-		get:   load[albEvent](tb, "alb-get.json"),
-		post:  load[albEvent](tb, "alb-post.json"),
+		get:   load[albEvent](tb, "alb/get"),
+		post:  load[albEvent](tb, "alb/post"),
 		withKey: func(ev albEvent, key string) albEvent {
 			ev.Headers = keyedMap(ev.Headers, key, one)
 			return ev
@@ -334,12 +333,12 @@ func callsALB(tb testing.TB) []call {
 }
 
 func callsALBMultiValue(tb testing.TB) []call {
-	get := load[albEvent](tb, "alb-multivalue.json")
+	get := load[albEvent](tb, "alb/multivalue")
 	get.HTTPMethod = "GET"
 	return bench[albEvent, albAnswer]{
 		build: lambdahttp.ALB,
 		get:   get,
-		post:  load[albEvent](tb, "alb-multivalue.json"),
+		post:  load[albEvent](tb, "alb/multivalue"),
 		withKey: func(ev albEvent, key string) albEvent {
 			ev.MultiValueHeaders = keyedMap(ev.MultiValueHeaders, key, list)
 			return ev
@@ -352,12 +351,8 @@ func callsALBMultiValue(tb testing.TB) []call {
 // callsHTTP begins with bare, the exchange itself: a writer, and a handler that
 // writes to it. Its cost is part of all other calls.
 func callsHTTP(tb testing.TB) []call {
-	read := func(file string) *http.Request {
-		data, err := os.ReadFile("testdata/" + file)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+	read := func(name string) *http.Request {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(recordings(tb, "nethttp")[name].bytes())))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -373,7 +368,7 @@ func callsHTTP(tb testing.TB) []call {
 		w.WriteHeader(201)
 		_, _ = io.WriteString(w, `{"id":"ch_1"}`)
 	})
-	get := read("nethttp-get.http")
+	get := read("get")
 	bare := call{name: "bare", send: func(int) error {
 		w := plainWriter{header: http.Header{}}
 		handler.ServeHTTP(&w, get)
@@ -392,7 +387,7 @@ func callsHTTP(tb testing.TB) []call {
 			}
 		},
 		get:  get,
-		post: read("nethttp-post.http"),
+		post: read("post"),
 		withKey: func(r *http.Request, key string) *http.Request {
 			r = r.WithContext(tb.Context())
 			r.Header = keyedMap(r.Header, key, list)

@@ -331,7 +331,7 @@ func TestRequestView(t *testing.T) {
 			return r.Event.(*events.APIGatewayV2HTTPRequest).RequestContext.AccountID, nil
 		}
 	})
-	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")); err != nil || !asked {
+	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")); err != nil || !asked {
 		t.Errorf("Scope was called: %t, error %v", asked, err)
 	}
 }

@@ -111,7 +111,7 @@ func TestFM54MultiValueHeaders(t *testing.T) {
 			MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}},
 		}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
-	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
+	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")
 	first, err := h(t.Context(), ev)
 	if err != nil || len(first.MultiValueHeaders["Link"]) != 2 {
 		t.Errorf("the first response is not the handler's: %+v %v", first, err)

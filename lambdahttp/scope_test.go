@@ -111,7 +111,7 @@ func TestClaimWithoutJWT(t *testing.T) {
 	h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
+	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")
 	for name, a := range map[string]*events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
 		"none":   nil,
 		"Lambda": {Lambda: map[string]any{"sub": "merchant-1"}},
@@ -192,7 +192,7 @@ func TestScopeSources(t *testing.T) {
 			h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 				return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
 			}, func(o *lambdahttp.Options) { o.Scope = c.scope })
-			ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
+			ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")
 			ev.RequestContext.Authorizer = nil
 			c.change(&ev)
 			ctx := c.ctx
@@ -228,7 +228,7 @@ func TestScopeSources(t *testing.T) {
 // another caller for each.
 func TestSessionsOfARole(t *testing.T) {
 	t.Parallel()
-	ev := load[events.LambdaFunctionURLRequest](t, "functionurl-post.json")
+	ev := load[events.LambdaFunctionURLRequest](t, "functionurl/post")
 	for _, c := range []struct {
 		scope lambdahttp.ScopeRule
 		runs  int
@@ -281,7 +281,7 @@ func TestIAMRoles(t *testing.T) {
 				return scope, err
 			}
 		})
-		ev := load[events.LambdaFunctionURLRequest](t, "functionurl-post.json")
+		ev := load[events.LambdaFunctionURLRequest](t, "functionurl/post")
 		ev.RequestContext.Authorizer = &events.LambdaFunctionURLRequestContextAuthorizerDescription{
 			IAM: &events.LambdaFunctionURLRequestContextAuthorizerIAMDescription{UserARN: principal}}
 		status := map[bool]int{true: 403, false: 201}[want == ""]
@@ -304,7 +304,7 @@ func TestAuthorizerOfAPIGatewayV1(t *testing.T) {
 	}`), &authorizer); err != nil {
 		t.Fatal(err)
 	}
-	ev := load[v1Event](t, "apigatewayv1-post.json")
+	ev := load[v1Event](t, "apigatewayv1/post")
 	ev.RequestContext.Authorizer = authorizer
 	for name, want := range map[string]string{
 		"principalId": "merchant-1", "tenant": "7", "account": "123456789012345", "zero": "0", "negative": "-5", "exponent": "12000",
@@ -340,7 +340,7 @@ func TestIAMPrincipalOfFunctionURL(t *testing.T) {
 	h := lambdahttp.FunctionURL(w.guard, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
 		return events.LambdaFunctionURLResponse{StatusCode: 200}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.IAMPrincipal })
-	ev := load[events.LambdaFunctionURLRequest](t, "functionurl-post.json")
+	ev := load[events.LambdaFunctionURLRequest](t, "functionurl/post")
 	ev.RequestContext.Authorizer = &events.LambdaFunctionURLRequestContextAuthorizerDescription{
 		IAM: &events.LambdaFunctionURLRequestContextAuthorizerIAMDescription{UserARN: "arn:aws:iam::123456789012:user/merchant-1"}}
 	if a, err := h(t.Context(), ev); err != nil || a.StatusCode != 200 || w.store.record(t) == nil {

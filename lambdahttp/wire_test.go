@@ -47,6 +47,7 @@ type reply struct {
 }
 
 type handler func(context.Context, request) (reply, error)
+
 type sender func(context.Context, request) (reply, error)
 
 // catchAll is a route that matches every path, in the spelling of each front.
@@ -109,15 +110,44 @@ func onEachWire(t *testing.T, f func(*testing.T, wire)) {
 	}
 }
 
-// load reads an event of testdata.
-func load[Ev any](t testing.TB, file string) (ev Ev) {
+// recorded is an event of testdata, and the rules' view of it.
+type recorded struct {
+	Event json.RawMessage `json:"event"`
+	View  seen            `json:"view"`
+}
+
+// recordings returns the events of one type, by name.
+func recordings(t testing.TB, kind string) (all map[string]recorded) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/" + file)
+	data, err := os.ReadFile("testdata/" + kind + ".json")
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &ev); err != nil {
-		t.Fatalf("%s: %v", file, err)
+	return all
+}
+
+// bytes returns an event as it arrives: JSON, or what a server reads, of which the file
+// has each byte as a character.
+func (r recorded) bytes() (data []byte) {
+	var text string
+	if json.Unmarshal(r.Event, &text) != nil {
+		return r.Event
+	}
+	for _, c := range text {
+		data = append(data, byte(c))
+	}
+	return data
+}
+
+// load returns an event by its type and name.
+func load[Ev any](t testing.TB, which string) (ev Ev) {
+	t.Helper()
+	kind, name, _ := strings.Cut(which, "/")
+	if err := json.Unmarshal(recordings(t, kind)[name].Event, &ev); err != nil {
+		t.Fatalf("%s: %v", which, err)
 	}
 	return ev
 }
@@ -450,11 +480,13 @@ type plainWriter struct {
 }
 
 func (w *plainWriter) Header() http.Header { return w.header }
+
 func (w *plainWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status, w.sent = status, w.header.Clone()
 	}
 }
+
 func (w *plainWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	w.body = append(w.body, p...)
