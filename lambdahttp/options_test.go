@@ -103,9 +103,6 @@ func TestConstructionPanics(t *testing.T) {
 	if got := panics(func() { lambdahttp.APIGatewayV2(newGuard(t), nil) }); !strings.Contains(got, "APIGatewayV2") {
 		t.Errorf("without a handler: panic %q", got)
 	}
-	if got := panics(func() { lambdahttp.Claim("") }); !strings.Contains(got, "Claim") {
-		t.Errorf("without a claim: panic %q", got)
-	}
 }
 
 // F70, HTTP-30: known and unknown outcomes are retained for at least as long as
