@@ -140,9 +140,7 @@ func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
 }
 
 // viewOf returns the view of an event that a rule gets. The request is guarded.
-func viewOf[Ev, Ans any](
-	t *testing.T, build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error), ev Ev,
-) (view lambdahttp.Request) {
+func viewOf[Ev, Ans any](t *testing.T, build builder[Ev, Ans], ev Ev) (view lambdahttp.Request) {
 	t.Helper()
 	runs := 0
 	h := build(newGuard(t), counted[Ev](&runs, *new(Ans)), single, func(o *lambdahttp.Options) {
@@ -406,9 +404,7 @@ func (e echoed) replayed() bool {
 
 // echo builds a handler that responds with the body it gets, and returns a function that
 // sends the event.
-func echo[Ev, Ans any](
-	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
-) func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed {
+func echo[Ev, Ans any](build builder[Ev, Ans]) func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed {
 	return func(t *testing.T, data []byte, options func(*lambdahttp.Options)) func() echoed {
 		h := build(newGuard(t), func(_ context.Context, ev Ev) (a Ans, _ error) {
 			out := transcoded[echoed](t, ev)
@@ -424,7 +420,7 @@ func echo[Ev, Ans any](
 	}
 }
 
-func transcoded[To any](t *testing.T, from any) (to To) {
+func transcoded[To any](t testing.TB, from any) (to To) {
 	data, err := json.Marshal(from)
 	if err == nil {
 		err = json.Unmarshal(data, &to)
@@ -513,7 +509,7 @@ func fuzzOptions(o *lambdahttp.Options) {
 
 func fuzzEvent[Ev, Ans any](t *testing.T, data []byte,
 
-	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
+	build builder[Ev, Ans],
 	method func(*Ev) string, ok Ans, status func(Ans) int,
 ) {
 	runs, operation := 0, ""

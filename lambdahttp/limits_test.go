@@ -157,7 +157,7 @@ func sends(t *testing.T, c call) func() {
 
 // bench is one event type with the events of testdata.
 type bench[Ev, Ans any] struct {
-	build     func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error)
+	build     builder[Ev, Ans]
 	get, post Ev
 	withKey   func(ev Ev, key string) Ev // without a key if key is ""
 	answer    Ans
@@ -227,32 +227,28 @@ func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 
 // benched are the benchmarked calls of each event type.
 var benched = map[string]func(testing.TB) []call{
-	"APIGatewayV2": callsV2, "FunctionURL": callsURL, "APIGatewayV1": callsV1,
-	"ALB": callsALB, "ALBMultiValue": callsALBMultiValue, "Middleware": callsHTTP,
+	"APIGatewayV2":  callsV2,
+	"FunctionURL":   eventCalls(lambdahttp.FunctionURL, "functionurl/post", "headers", func(a urlAnswer) int { return a.StatusCode }),
+	"APIGatewayV1":  eventCalls(lambdahttp.APIGatewayV1, "apigatewayv1/post", "headers", func(a v1Answer) int { return a.StatusCode }),
+	"ALB":           eventCalls(lambdahttp.ALB, "alb/post", "headers", func(a albAnswer) int { return a.StatusCode }),
+	"ALBMultiValue": eventCalls(lambdahttp.ALB, "alb/multivalue", "multiValueHeaders", func(a albAnswer) int { return a.StatusCode }),
+	"Middleware":    callsHTTP,
 }
 
-func BenchmarkAPIGatewayV2(b *testing.B) { run(b, callsV2) }
+var callsV2 = eventCalls(lambdahttp.APIGatewayV2, "apigatewayv2/post", "headers", func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode })
 
-func BenchmarkFunctionURL(b *testing.B) { run(b, callsURL) }
-
-func BenchmarkAPIGatewayV1(b *testing.B) { run(b, callsV1) }
-
-func BenchmarkALB(b *testing.B) { run(b, callsALB) }
-
-func BenchmarkALBMultiValue(b *testing.B) { run(b, callsALBMultiValue) }
-
-func BenchmarkMiddleware(b *testing.B) { run(b, callsHTTP) }
-
-func run(b *testing.B, of func(testing.TB) []call) {
-	for _, c := range of(b) {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if err := c.send(i); err != nil {
-					b.Fatal(err)
+func BenchmarkHandlers(b *testing.B) {
+	for name, of := range benched {
+		for _, c := range of(b) {
+			b.Run(name+"/"+c.name, func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if err := c.send(i); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -270,83 +266,51 @@ func keyedMap[V any](h map[string]V, key string, value func(string) V) map[strin
 	return h
 }
 
+// eventCalls returns the calls of an event type with an event of testdata. headers is the
+// member of its responses that has their headers.
+func eventCalls[Ev, Ans any](build builder[Ev, Ans], event, headers string, status func(Ans) int) func(testing.TB) []call {
+	return func(tb testing.TB) []call {
+		post := load[Ev](tb, event)
+		contentType := any("application/json")
+		if headers == "multiValueHeaders" {
+			contentType = []string{"application/json"}
+		}
+		answer := transcoded[Ans](tb, map[string]any{"statusCode": 201, headers: map[string]any{"Content-Type": contentType}, "body": `{"id":"ch_1"}`})
+		return bench[Ev, Ans]{build: build, get: asGET(post), post: post, withKey: withEventKey[Ev], answer: answer, status: status}.calls(tb)
+	}
+}
+
+func asGET[Ev any](ev Ev) Ev {
+	switch e := any(&ev).(type) {
+	case *v2Event:
+		e.RequestContext.HTTP.Method = "GET"
+	case *urlEvent:
+		e.RequestContext.HTTP.Method = "GET"
+	case *v1Event:
+		e.HTTPMethod = "GET"
+	case *albEvent:
+		e.HTTPMethod = "GET"
+	}
+	return ev
+}
+
+func withEventKey[Ev any](ev Ev, key string) Ev {
+	switch e := any(&ev).(type) {
+	case *v2Event:
+		e.Headers = keyedMap(e.Headers, key, one)
+	case *urlEvent:
+		e.Headers = keyedMap(e.Headers, key, one)
+	case *v1Event:
+		e.Headers, e.MultiValueHeaders = keyedMap(e.Headers, key, one), keyedMap(e.MultiValueHeaders, key, list)
+	case *albEvent:
+		e.Headers, e.MultiValueHeaders = keyedMap(e.Headers, key, one), keyedMap(e.MultiValueHeaders, key, list)
+	}
+	return ev
+}
+
 func one(key string) string { return key }
 
 func list(key string) []string { return []string{key} }
-
-func callsV2(tb testing.TB) []call {
-	return bench[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
-		build: lambdahttp.APIGatewayV2,
-		get:   load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2/get"),
-		post:  load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2/post"),
-		withKey: func(ev events.APIGatewayV2HTTPRequest, key string) events.APIGatewayV2HTTPRequest {
-			ev.Headers = keyedMap(ev.Headers, key, one)
-			return ev
-		},
-		answer: events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
-		status: func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode },
-	}.calls(tb)
-}
-
-func callsURL(tb testing.TB) []call {
-	get := load[events.LambdaFunctionURLRequest](tb, "functionurl/post")
-	get.RequestContext.HTTP.Method = "GET"
-	return bench[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
-		build: lambdahttp.FunctionURL,
-		get:   get,
-		post:  load[events.LambdaFunctionURLRequest](tb, "functionurl/post"),
-		withKey: func(ev events.LambdaFunctionURLRequest, key string) events.LambdaFunctionURLRequest {
-			ev.Headers = keyedMap(ev.Headers, key, one)
-			return ev
-		},
-		answer: events.LambdaFunctionURLResponse{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
-		status: func(a events.LambdaFunctionURLResponse) int { return a.StatusCode },
-	}.calls(tb)
-}
-
-func callsV1(tb testing.TB) []call {
-	return bench[v1Event, v1Answer]{
-		build: lambdahttp.APIGatewayV1,
-		get:   load[v1Event](tb, "apigatewayv1/get"),
-		post:  load[v1Event](tb, "apigatewayv1/post"),
-		withKey: func(ev v1Event, key string) v1Event {
-			ev.Headers, ev.MultiValueHeaders = keyedMap(ev.Headers, key, one), keyedMap(ev.MultiValueHeaders, key, list)
-			return ev
-		},
-		answer: v1Answer{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
-		status: func(a v1Answer) int { return a.StatusCode },
-	}.calls(tb)
-}
-
-func callsALB(tb testing.TB) []call {
-	return bench[albEvent, albAnswer]{
-		build: lambdahttp.ALB,
-		get:   load[albEvent](tb, "alb/get"),
-		post:  load[albEvent](tb, "alb/post"),
-		withKey: func(ev albEvent, key string) albEvent {
-			ev.Headers = keyedMap(ev.Headers, key, one)
-			return ev
-		},
-		answer: albAnswer{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
-		status: func(a albAnswer) int { return a.StatusCode },
-	}.calls(tb)
-}
-
-func callsALBMultiValue(tb testing.TB) []call {
-	get := load[albEvent](tb, "alb/multivalue")
-	get.HTTPMethod = "GET"
-	return bench[albEvent, albAnswer]{
-		build: lambdahttp.ALB,
-		get:   get,
-		post:  load[albEvent](tb, "alb/multivalue"),
-		withKey: func(ev albEvent, key string) albEvent {
-			ev.MultiValueHeaders = keyedMap(ev.MultiValueHeaders, key, list)
-			return ev
-		},
-		answer: albAnswer{StatusCode: 201, MultiValueHeaders: map[string][]string{"Content-Type": {"application/json"}}, Body: `{"id":"ch_1"}`},
-		status: func(a albAnswer) int { return a.StatusCode },
-	}.calls(tb)
-}
 
 // callsHTTP begins with bare, the exchange itself: a writer, and a handler that
 // writes to it. Its cost is part of all other calls.

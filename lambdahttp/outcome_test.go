@@ -121,11 +121,7 @@ func codecOf(get **idempotent.Options) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { *get = o } }
 }
 
-func takes[Ev, Ans any](
-	t *testing.T,
-	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
-	event Ev, created Ans, rows []handed[Ans],
-) {
+func takes[Ev, Ans any](t *testing.T, build builder[Ev, Ans], event Ev, created Ans, rows []handed[Ans]) {
 	t.Helper()
 	var options *idempotent.Options
 	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, threeHeaders, codecOf(&options))

@@ -140,10 +140,7 @@ func TestScopeSources(t *testing.T) {
 
 // wantScope sends an event and checks the scope of its record. Without a scope it is
 // refused, and the store is not called.
-func wantScope[Ev, Ans any](
-	t *testing.T, ctx context.Context, build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
-	ev Ev, rule lambdahttp.ScopeRule, want string,
-) {
+func wantScope[Ev, Ans any](t *testing.T, ctx context.Context, build builder[Ev, Ans], ev Ev, rule lambdahttp.ScopeRule, want string) {
 	t.Helper()
 	w := newFixture(t, wires[0])
 	a, err := build(w.guard, counted[Ev](&w.runs, transcoded[Ans](t, map[string]any{"statusCode": 201})), func(o *lambdahttp.Options) {

@@ -152,6 +152,9 @@ func load[Ev any](t testing.TB, which string) (ev Ev) {
 	return ev
 }
 
+// builder is a constructor of the package.
+type builder[Ev, Ans any] = func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error)
+
 func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
 	guarded := lambdahttp.APIGatewayV2(g, func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		a, err := h(ctx, request{
