@@ -494,40 +494,6 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 	})
 }
 
-// An error that an inner operation sets with SetError is an error of the
-// handler, whose outcome becomes unknown; it declares nothing else.
-func TestSetErrorOfAnInnerOperation(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		err    error
-		status int
-	}{
-		"NotExecuted": {idempotent.NotExecuted(errDown), 0},
-		"Final":       {idempotent.Final("closed", ""), 0},
-		"Unknown":     {idempotent.Unknown(errDown), 0},
-		"nothing":     {nil, 200},
-	} {
-		w := newFixture(t, wires[0])
-		var told error
-		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
-			o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
-		})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			w.runs++
-			_ = w.inside(r.Context(), nil, func(ctx context.Context) { lambdahttp.SetError(ctx, c.err) })
-		}))
-		for range 2 {
-			out := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(out, keyed(t.Context()))
-			if w.runs == 1 && out.status == 0 && !errors.Is(told, c.err) {
-				t.Errorf("%s: ErrorHandler got %v", name, told)
-			}
-		}
-		if w.runs != 1 {
-			t.Errorf("%s: the handler ran %d times, want once", name, w.runs)
-		}
-	}
-}
-
 // F11, F25: the key, the caller, the path and the content of a request are
 // identified by their hashes. No record, log line or event contains them,
 // whatever the outcome, even if no route is known.

@@ -28,7 +28,6 @@ import (
 	"github.com/aws/aws-lambda-go/lambdaurl"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -41,22 +40,11 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 		_, _ = w.Write([]byte("half"))
 		panic(http.ErrAbortHandler)
 	}, nil)
-	a, err := s.client.Do(s.request(t.Context(), http.NoBody))
-	if err == nil {
+	if a, err := s.client.Do(s.request(t.Context(), http.NoBody)); err == nil {
 		a.Body.Close()
 		t.Fatalf("the client got %d", a.StatusCode)
 	}
-	if got := s.store.record(t).State; got != driver.StateUnknown {
-		t.Errorf("the record is %s, want unknown", got)
-	}
-	w := newFixture(t, wires[0])
-	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	defer func() {
-		if p := recover(); p != http.ErrAbortHandler {
-			t.Errorf("recovered %v, want http.ErrAbortHandler itself", p)
-		}
-	}()
-	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
+	s.wantRecord(1, "unknown")
 }
 
 // Headers that a layer around the middleware sets for its own exchange are in
@@ -131,60 +119,70 @@ func TestMiddlewareRoutes(t *testing.T) {
 	}
 }
 
-// SetError has the same meaning with and without a key, and the last call wins.
+// SetError has the same meaning with and without a key, and the last call wins. Of an
+// inner operation it is an error of the handler, and declares nothing else.
 func TestSetError(t *testing.T) {
 	t.Parallel()
 	lambdahttp.SetError(t.Context(), errDown) // outside a request: no effect
-	for _, key := range []bool{true, false} {
-		for name, c := range map[string]struct {
-			h      http.HandlerFunc
-			status int
-			record string
-			err    error
-		}{
-			"Final over a buffered response": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
-				w.Header().Set("Content-Length", "1000")
-			}, 422, "completed", nil},
-			"NotExecuted, silent": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
-			}, 0, "retryable", errDown},
-			"NotExecuted with a response": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
-				w.WriteHeader(429)
-			}, 429, "retryable", nil},
-			"an error with a response": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.SetError(r.Context(), errDown)
-				w.WriteHeader(502)
-			}, 502, "unknown", nil},
-			"canceled": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.SetError(r.Context(), errDown)
-				lambdahttp.SetError(r.Context(), nil)
-			}, 200, "completed", nil},
-		} {
+	notExecuted := idempotent.NotExecuted(errDown)
+	for name, c := range map[string]struct {
+		status int // that the handler writes
+		set    []error
+		inner  bool
+		got    int
+		record string
+		failed error
+	}{
+		"Final":                       {0, []error{idempotent.Final("declined", "Declined.")}, false, 422, "completed", nil},
+		"NotExecuted, silent":         {0, []error{notExecuted}, false, 0, "retryable", errDown},
+		"NotExecuted with a response": {429, []error{notExecuted}, false, 429, "retryable", nil},
+		"an error with a response":    {502, []error{errDown}, false, 502, "unknown", nil},
+		"canceled":                    {0, []error{errDown, nil}, false, 200, "completed", nil},
+		"an inner NotExecuted":        {0, []error{notExecuted}, true, 0, "unknown", errDown},
+		"an inner Final":              {0, []error{idempotent.Final("declined", "Declined.")}, true, 0, "unknown", idempotent.Final("declined", "Declined.")},
+		"nothing inside":              {0, []error{nil}, true, 200, "completed", nil},
+	} {
+		for _, key := range []bool{true, false} {
+			if c.inner && !key {
+				continue
+			}
 			w := newFixture(t, wires[0])
-			var told error
-			h := lambdahttp.Middleware(w.guard, single, optional, func(o *lambdahttp.Options) {
-				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
-			})(c.h)
 			r := keyed(t.Context())
 			if !key {
 				r.Header.Del("Idempotency-Key")
 			}
-			out := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(out, r)
-			if !key && name == "canceled" {
-				c.status = 0 // passed through: the server sets the default status
+			out, failed := w.through(func(rw http.ResponseWriter, r *http.Request) {
+				set := func(ctx context.Context) {
+					for _, err := range c.set {
+						lambdahttp.SetError(ctx, err)
+					}
+				}
+				if rw.Header().Set("Content-Length", "1000"); c.status != 0 {
+					rw.WriteHeader(c.status)
+				}
+				if c.inner {
+					_ = w.inside(r.Context(), nil, set)
+				} else {
+					set(r.Context())
+				}
+			}, r, optional)
+			want, record := c.got, c.record
+			if !key {
+				if record = ""; name == "canceled" {
+					want = 0 // passed through: the server sets the default status
+				}
 			}
-			if out.status != c.status || !errors.Is(told, c.err) || out.sent.Get("Content-Length") != "" {
-				t.Errorf("key %t, %s: status %d %v, ErrorHandler got %v", key, name, out.status, out.sent, told)
+			replaced := c.got == 422
+			if out.status != want || (failed == nil) != (c.failed == nil) || c.failed == errDown && !errors.Is(failed, errDown) || replaced && out.sent.Get("Content-Length") != "" {
+				t.Errorf("key %t, %s: status %d %v, ErrorHandler got %v", key, name, out.status, out.sent, failed)
 			}
-			state := ""
-			if rec := w.store.record(t); rec != nil {
-				state = rec.State.String()
-			}
-			if key && state != c.record || !key && state != "" {
-				t.Errorf("key %t, %s: the record is %q", key, name, state)
+			if c.inner {
+				w.through(func(http.ResponseWriter, *http.Request) {}, r)
+				if w.runs != 1 {
+					t.Errorf("%s: the handler ran %d times, want once", name, w.runs)
+				}
+			} else {
+				w.wantRecord(1, record)
 			}
 		}
 	}
@@ -241,38 +239,9 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 		r := keyed(c.ctx)
 		r.Header.Set("X-Request-Id", c.header)
 		r.Body = nil // like a request that was built by hand
-		lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(&plainWriter{header: http.Header{}}, r)
+		w.through(func(http.ResponseWriter, *http.Request) {}, r)
 		if got := w.store.record(t).RequestID; got != c.want {
 			t.Errorf("%q: the record has the request id %q, want %q", c.header, got, c.want)
-		}
-	}
-}
-
-func TestMiddlewareGivesTheBodyBack(t *testing.T) {
-	t.Parallel()
-	const long = 100_000
-	for name, body := range map[string]io.Reader{
-		"with a length": strings.NewReader(strings.Repeat("x", long)),
-		"chunked":       io.MultiReader(strings.NewReader(strings.Repeat("x", long))),
-		"empty":         http.NoBody,
-	} {
-		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-			got, err := io.ReadAll(r.Body)
-			if err != nil || r.Body.Close() != nil {
-				t.Error(err)
-			}
-			if e, ok := idempotent.FromContext(r.Context()); !ok || e.RecordID().Operation() != "POST (no route)" {
-				t.Error("the handler has no execution of its operation")
-			}
-			fmt.Fprint(w, len(got), strings.Count(string(got), "x"))
-		}, nil)
-		a, got := s.send(s.request(t.Context(), body))
-		want := fmt.Sprint(long, long)
-		if name == "empty" {
-			want = "0 0"
-		}
-		if a.StatusCode != 200 || got != want {
-			t.Errorf("%s: got %d %s, want %s", name, a.StatusCode, got, want)
 		}
 	}
 }
@@ -495,12 +464,9 @@ func TestClientGoesAwayFromAStream(t *testing.T) {
 func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, wires[0])
-	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { w.runs++ }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	out := &plainWriter{header: http.Header{}}
-	h.ServeHTTP(out, keyed(ctx))
-	if out.status != 503 || w.runs != 0 || w.store.calls != 0 {
+	if out, _ := w.through(func(http.ResponseWriter, *http.Request) {}, keyed(ctx)); out.status != 503 || w.runs != 0 || w.store.calls != 0 {
 		t.Errorf("status %d after %d runs and %d calls of the store", out.status, w.runs, w.store.calls)
 	}
 }
@@ -509,28 +475,23 @@ func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 // example under lambdaurl, is also that of the lease.
 func TestMiddlewareDeadlines(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, wires[0])
-	var left time.Duration
-	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		deadline, ok := r.Context().Deadline()
-		if !ok {
-			t.Error("the handler's context has no deadline")
+	for deadline, want := range map[time.Duration]struct{ left, lease time.Duration }{
+		0:                {15*time.Minute - 3500*time.Millisecond, 15 * time.Minute},
+		30 * time.Second: {29500 * time.Millisecond, 33 * time.Second},
+	} {
+		w := newFixture(t, wires[0])
+		ctx := t.Context()
+		if deadline != 0 {
+			ctx = w.clock.Invocation(ctx, deadline)
 		}
-		left = deadline.Sub(w.clock.Now())
-	}))
-	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 15*time.Minute-3500*time.Millisecond || lease.Round(10*time.Millisecond) != 15*time.Minute {
-		t.Errorf("the handler has %s and the lease %s", left, lease)
-	}
-
-	w = newFixture(t, wires[0])
-	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		deadline, _ := r.Context().Deadline()
-		left = deadline.Sub(w.clock.Now())
-	}))
-	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(w.clock.Invocation(t.Context(), 30*time.Second)))
-	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != 29500*time.Millisecond || lease.Round(10*time.Millisecond) != 33*time.Second {
-		t.Errorf("with a deadline in 30 s the handler has %s and the lease %s", left, lease)
+		var left time.Duration
+		w.through(func(_ http.ResponseWriter, r *http.Request) {
+			end, _ := r.Context().Deadline()
+			left = end.Sub(w.clock.Now())
+		}, keyed(ctx))
+		if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != want.left || lease.Round(10*time.Millisecond) != want.lease {
+			t.Errorf("with a deadline in %s the handler has %s and the lease %s", deadline, left, lease)
+		}
 	}
 }
 
@@ -538,31 +499,21 @@ func TestMiddlewareDeadlines(t *testing.T) {
 // failed; it did not respond with an empty 200.
 func TestSilenceAfterTheDeadline(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		write  bool
-		state  driver.State
+	for text, c := range map[string]struct {
+		record string
 		status int
-	}{
-		"silent":   {false, driver.StateUnknown, 0},
-		"answered": {true, driver.StateCompleted, 200},
-	} {
+	}{"": {"unknown", 0}, "late": {"completed", 200}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newFixture(t, wires[0])
-			var told error
-			h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
-				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
-			})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-				<-r.Context().Done()
-				if c.write {
-					_, _ = rw.Write([]byte("late"))
-				}
-			}))
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			out := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(out, keyed(ctx))
-			if got := w.store.record(t).State; got != c.state || out.status != c.status || errors.Is(told, context.DeadlineExceeded) == c.write {
-				t.Errorf("%s: the record is %s, the status %d, the error %v", name, got, out.status, told)
+			out, failed := w.through(func(rw http.ResponseWriter, r *http.Request) {
+				if <-r.Context().Done(); text != "" {
+					_, _ = io.WriteString(rw, text)
+				}
+			}, keyed(ctx))
+			if w.wantRecord(1, c.record); out.status != c.status || errors.Is(failed, context.DeadlineExceeded) != (text == "") {
+				t.Errorf("%q: the status %d, the error %v", text, out.status, failed)
 			}
 		})
 	}

@@ -549,34 +549,20 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[int]int{201: 409, 303: 409, 400: 400, 404: 404, 502: 502} {
 		w := newFixture(t, wires[0])
-		h := lambdahttp.Middleware(w.guard, single, exposing)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		out, _ := w.through(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(written)
 			_, _ = io.WriteString(rw, "written")
 			e, _ := idempotent.FromContext(r.Context())
 			if err := e.Commit(r.Context(), committed, lost(w)); err != nil {
 				lambdahttp.SetError(r.Context(), errors.Join(errors.New("the order was not placed"), err))
 			}
-		}))
-		out := &plainWriter{header: http.Header{}}
-		h.ServeHTTP(out, keyed(t.Context()))
+		}, keyed(t.Context()), exposing)
 		if out.status != want || strings.Contains(string(out.body), "outcome-unknown") != (want == 409) || strings.Contains(string(out.body), "written") != (want != 409) {
 			t.Errorf("%d was written: the client got %d %s", written, out.status, out.body)
 		}
 		if want == 409 && (out.sent.Get("Retry-After") != "1" || out.sent.Get("Access-Control-Expose-Headers") != "Retry-After") {
 			t.Errorf("%d was written: the response has the headers %v", written, out.sent)
 		}
-	}
-}
-
-// A success stays if the error is not about a transaction.
-func TestSetErrorLeavesASuccess(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
-		rw.WriteHeader(201)
-		lambdahttp.SetError(r.Context(), errDown)
-	}, nil)
-	if a, got := s.do(""); a.StatusCode != 201 {
-		t.Errorf("the client got %d %s", a.StatusCode, got)
 	}
 }
 
