@@ -4,7 +4,6 @@ package lambdahttp_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -203,22 +202,10 @@ func TestHTTP32NeverReplayed(t *testing.T) {
 	}
 }
 
-// zipped is a compressed body, and read is what a client reads from it.
-func zipped(t *testing.T, read string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write([]byte(read))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // full are responses whose headers a client needs, with canonical names.
-func full(t *testing.T) map[string]reply {
+func full() map[string]reply {
 	return map[string]reply{
-		"compressed": {status: 201, base64: true, body: base64.StdEncoding.EncodeToString(zipped(t, `{"id":"ch_1"}`)), header: map[string]string{
+		"compressed": {status: 201, base64: true, body: base64.StdEncoding.EncodeToString([]byte(gzipped(1, `{"id":"ch_1"}`))), header: map[string]string{
 			"Content-Type": "application/json", "Content-Encoding": "gzip", "Vary": "Accept-Encoding, Origin",
 			"Content-Digest": "sha-256=:AA==:", "Repr-Digest": "sha-256=:AA==:", "Digest": "SHA-256=AA==",
 		}},
@@ -240,6 +227,8 @@ func full(t *testing.T) map[string]reply {
 		"for a browser": {status: 201, body: "{}", header: map[string]string{
 			"Access-Control-Allow-Origin": "https://app.example.com", "Access-Control-Expose-Headers": "Location", "Vary": "Origin",
 		}},
+		"text":           {status: 200, body: "a\r\n\x00é<&>\u2028", header: map[string]string{"Content-Type": "text/plain"}},
+		"large":          {status: 200, body: strings.Repeat("0123456789", 10_000), header: map[string]string{"Content-Type": "text/plain"}},
 		"no content":     {status: 204, header: map[string]string{"Location": "/charges/ch_1"}},
 		"not modified":   {status: 304, header: map[string]string{"Etag": `"1"`, "Vary": "Accept"}},
 		"not allowed":    {status: 405, header: map[string]string{"Allow": "GET, HEAD"}},
@@ -254,7 +243,7 @@ const noType = "no type"
 func TestReplayIsTheFirstResponse(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		for name, r := range full(t) {
+		for name, r := range full() {
 			w := newFixture(t, on)
 			w.becomes(func(context.Context, request) (reply, error) { return r, nil })
 			first, second := w.post(charge()), w.post(charge())
@@ -275,7 +264,7 @@ func TestReplayIsTheFirstResponse(t *testing.T) {
 // for a replay, and so are headers that no event can carry.
 func TestServedReplayIsTheFirstResponse(t *testing.T) {
 	t.Parallel()
-	served := full(t)
+	served := full()
 	served["bytes that are not UTF-8"] = reply{status: 200, body: "{}", header: map[string]string{"X-Name": "caf\xe9", "X-Other": "caf\uFFFD", "Content-Type": "text/plain"}}
 	served[noType] = reply{status: 200, body: "<p>done</p>"}
 	for name, r := range served {
