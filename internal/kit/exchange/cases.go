@@ -212,6 +212,13 @@ var Cases = []Case{
 		Name: "payload-first", Text: "Another payload is reported whatever the state of the first request is", Asks: "B7",
 		Rows: []Row{{ID: "HTTP-12", Runs: 1, Record: "completed", Sends: []Send{{}, {Amount: 9000, During: true, Gets: "key-reused"}}}},
 	},
+	{
+		Name: "selected-values", Text: "The comparison can be limited to some values of the payload", Asks: "D2.4", Shop: true,
+		Rows: []Row{{ID: "HTTP-10", Runs: 1, Record: "completed",
+			Options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/amount", "/currency", "/customer") },
+			Sends:   []Send{{}, {Member: `"note":"sent again",`, Gets: Replay}, {Amount: 9000, Gets: "key-reused"}},
+		}},
+	},
 
 	// What a retry gets.
 	{
@@ -252,6 +259,14 @@ var Cases = []Case{
 		Rule: "P describes Stripe's form of errors, which the profile stripe has.",
 		Rows: []Row{{ID: "HTTP-27", Profiles: "ietf uuid", Runs: 1, Record: "completed", Sends: []Send{
 			{NoKey: true, Gets: "missing-key"}, {}, {Amount: 9000, During: true, Gets: "key-reused"}, {During: true, Gets: "in-progress"},
+		}}},
+	},
+	{
+		// Both tests search every response for the key. These are the kinds of responses.
+		Name: "silent", Text: "No answer contains the key", Asks: "B5",
+		Rule: "An example of R shows the key in the problem. B treats keys as confidential, and wins.",
+		Rows: []Row{{ID: "HTTP-27", Runs: 1, Record: "completed", Sends: []Send{
+			{}, {During: true, Gets: "in-progress"}, {Amount: 9000, During: true, Gets: "key-reused"}, {Lines: []string{"KEY, x"}, Gets: "invalid-key"}, {Gets: Replay},
 		}}},
 	},
 }

@@ -83,16 +83,23 @@ func guarded(f func(*idempotent.Options)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = f }
 }
 
-// of returns a case of package exchange, and what a client exercises after its rows.
-func of(name string, more ...func(*check)) requirement {
-	c := exchange.Cases[slices.IndexFunc(exchange.Cases, func(c exchange.Case) bool { return c.Name == name })]
-	r := requirement{name: c.Name, text: c.Text, asks: c.Asks, rule: c.Rule, rows: c.Rows}
-	if c.Shop {
-		r.on = shops
+// of returns cases of package exchange, by their names.
+func of(names string) (all []requirement) {
+	for _, name := range strings.Fields(names) {
+		c := exchange.Cases[slices.IndexFunc(exchange.Cases, func(c exchange.Case) bool { return c.Name == name })]
+		r := requirement{name: c.Name, text: c.Text, asks: c.Asks, rule: c.Rule, rows: c.Rows}
+		if c.Shop {
+			r.on = shops
+		}
+		all = append(all, r)
 	}
-	for _, run := range more {
-		r.run = run
-	}
+	return all
+}
+
+// and returns a case of package exchange that a client of a service can exercise further.
+func and(name string, run func(*check)) []requirement {
+	r := of(name)
+	r[0].run = run
 	return r
 }
 
