@@ -47,12 +47,7 @@ func inEachProfile(t *testing.T, name, profiles string, f func(*testing.T, *exch
 }
 
 func playExchange(t *testing.T, on wire, p *exchange.Profile, row exchange.Row) {
-	w := newFixture(t, on, func(o *lambdahttp.Options) {
-		o.Profile = p.Value
-		if row.Options != nil {
-			row.Options(o)
-		}
-	})
+	w := newFixture(t, on, documented, func(o *lambdahttp.Options) { o.Profile = p.Value }, optionally(row.Options))
 	numbered := func(context.Context, request) (reply, error) {
 		id := fmt.Sprint("ch_", w.runs)
 		return reply{status: 201, header: map[string]string{"Content-Type": "application/json", "Location": "/charges/" + id}, body: `{"id":"` + id + `"}`}, nil
@@ -74,12 +69,15 @@ func playExchange(t *testing.T, on wire, p *exchange.Profile, row exchange.Row) 
 		got[i] = w.post(sent(p, s))
 	}
 	for i, s := range row.Sends {
-		want := want{gets: s.Gets}
+		want := want{gets: s.Gets, base: "https://api.example.com/docs/keys#", header: map[string]string{}}
+		if status := p.Status(s.Gets); status == 400 || status == 409 || status == 422 {
+			want.header = maps.Clone(docsLink)
+		}
 		if s.NoKey && s.Gets == exchange.Passed {
 			want.says = none
 		}
-		if row.Options != nil && s.Gets == "accepted" {
-			want.header = map[string]string{"Location": "/progress/1"}
+		if s.Gets == "accepted" {
+			want.header["Location"] = "/progress/1"
 		}
 		want.check(w, p, got[i])
 		if s.Gets == exchange.Replay {

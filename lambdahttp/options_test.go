@@ -4,21 +4,17 @@ package lambdahttp_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -109,50 +105,34 @@ func TestConstructionPanics(t *testing.T) {
 // clients retry.
 func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	t.Parallel()
+	const almost = time.Hour - time.Millisecond
+	known := func(d time.Duration) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.Retention = d }
+	}
+	unknown := func(d time.Duration) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.UnresolvedRetention = d }
+	}
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, c := range []struct {
-			profile  lambdahttp.Profile
-			of       string
-			kept     time.Duration
-			accepted bool
+		for i, c := range []struct {
+			profile lambdahttp.Profile
+			keeps   func(*idempotent.Options)
+			refused string // the option that the panic names; "": accepted
 		}{
-			{lambdahttp.IETF, "Retention", time.Hour - time.Millisecond, false},
-			{lambdahttp.IETF, "Retention", time.Hour, true},
-			{lambdahttp.UUID, "Retention", time.Hour - time.Millisecond, false},
-			{lambdahttp.UUID, "Retention", time.Hour, true},
-			{lambdahttp.Stripe, "Retention", 24*time.Hour - time.Millisecond, false},
-			{lambdahttp.Stripe, "Retention", 24 * time.Hour, true},
-			{lambdahttp.Stripe, "Retention", 0, true}, // the default
-			{lambdahttp.Profile{MinRetention: 2 * time.Hour}, "Retention", time.Hour, false},
-			{lambdahttp.IETF, "UnresolvedRetention", time.Minute, false},
-			{lambdahttp.IETF, "UnresolvedRetention", time.Hour, true},
+			{lambdahttp.IETF, known(almost), "Retention is 59m59.999s"}, {lambdahttp.IETF, known(time.Hour), ""},
+			{lambdahttp.UUID, known(almost), "Retention is"}, {lambdahttp.UUID, known(time.Hour), ""},
+			{lambdahttp.Stripe, known(23*time.Hour + almost), "Retention is"}, {lambdahttp.Stripe, known(24 * time.Hour), ""},
+			{lambdahttp.Stripe, known(0), ""}, // the default
+			{lambdahttp.Profile{MinRetention: 2 * time.Hour}, known(time.Hour), "Retention is"},
+			{lambdahttp.IETF, unknown(time.Minute), "UnresolvedRetention is"}, {lambdahttp.IETF, unknown(time.Hour), ""},
 		} {
 			got := panics(func() {
-				on.build(newGuard(t), created, func(o *lambdahttp.Options) {
-					o.Scope, o.Profile = lambdahttp.SingleTenant, c.profile
-					o.Guard = func(o *idempotent.Options) {
-						if c.of == "Retention" {
-							o.Retention = c.kept
-						} else {
-							o.UnresolvedRetention = c.kept
-						}
-					}
-				})
+				on.build(newGuard(t), created, single, guard(c.keeps), func(o *lambdahttp.Options) { o.Profile = c.profile })
 			})
-			if (got == "") != c.accepted || got != "" && !strings.Contains(got, "idempotent.Options."+c.of+" is ") {
-				t.Errorf("%s of %s: panic %q, want accepted: %t", c.of, c.kept, got, c.accepted)
+			if (got == "") != (c.refused == "") || c.refused != "" && !strings.Contains(got, "idempotent.Options."+c.refused) {
+				t.Errorf("row %d: panic %q, want %q in it", i, got, c.refused)
 			}
 		}
 	})
-	short, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Retention = time.Minute })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := panics(func() {
-		wires[0].build(short, created, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
-	}); !strings.Contains(got, "Retention is 1m0s") {
-		t.Errorf("a guard with a short retention: panic %q", got)
-	}
 }
 
 // The type of a problem depends on ProblemBase and DocsURL. Its code does not.
@@ -176,15 +156,6 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
-// A situation of a later version has a number.
-func TestUnknownSituation(t *testing.T) {
-	t.Parallel()
-	later := lambdahttp.FinalOutcome + 1
-	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-16"`) {
-		t.Errorf("got %s", got)
-	}
-}
-
 // A problem that exposes headers itself keeps them exposed.
 func TestExposedByAProblem(t *testing.T) {
 	t.Parallel()
@@ -194,35 +165,6 @@ func TestExposedByAProblem(t *testing.T) {
 	if got := vanished(w).header["Access-Control-Expose-Headers"]; got != "X-Trace, Access-Control-Expose-Headers, Retry-After" {
 		t.Errorf("exposed are %q", got)
 	}
-}
-
-// F64: only a response after which the client has to change something or to
-// wait links to the page about keys.
-func TestDocsURLLinks(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			play func(*fixture) reply
-			link bool
-		}{
-			"201":       {once(), false},
-			"replay":    {twice(), false},
-			"400":       {once(withKey("")), true},
-			"403":       {once(withCaller("")), false},
-			"409":       {meanwhile(), true},
-			"422":       {meanwhile(withBody("")), true},
-			"422 final": {func(w *fixture) reply { w.becomes(answers(0, idempotent.Final("a", ""))); return once()(w) }, false},
-			"503": {func(w *fixture) reply {
-				w.store.set(func(s *faultyStore) { s.insertErr = errDown })
-				return once()(w)
-			}, false},
-		} {
-			w := newFixture(t, on, documented)
-			if a := c.play(w); (a.header["Link"] != "") != c.link || c.link && a.header["Link"] != docsLink["Link"] {
-				t.Errorf("%s: status %d, Link %q", name, a.status, a.header["Link"])
-			}
-		}
-	})
 }
 
 // A custom profile is plain data, and does not change the standard one.
@@ -287,16 +229,7 @@ func TestOwnProfile(t *testing.T) {
 	}
 }
 
-func TestGuardOptionIsAppliedOnce(t *testing.T) {
-	t.Parallel()
-	applied := 0
-	w := newFixture(t, wires[0], guard(func(*idempotent.Options) { applied++ }))
-	twice()(w)
-	if applied != 1 {
-		t.Errorf("Options.Guard was called %d times, want once", applied)
-	}
-}
-
+// A situation of a later version has a number.
 func TestSituationNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -306,30 +239,20 @@ func TestSituationNames(t *testing.T) {
 		}
 		seen[s.String()] = true
 	}
-	if got := lambdahttp.Situation(200).String(); got != "situation-200" {
-		t.Errorf("the name of an unknown situation is %q", got)
+	later := lambdahttp.FinalOutcome + 1
+	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-16"`) {
+		t.Errorf("got %s", got)
 	}
 }
 
 func TestRequestView(t *testing.T) {
 	t.Parallel()
-	asked := false
-	h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-	}, func(o *lambdahttp.Options) {
-		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
-			asked = true
-			body, err := r.Body()
-			if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||
-				r.RequestID != "JKJaXmPLvHcESHA=" || r.Claim("iss") != "https://login.example.com/" || r.Claim("none") != "" ||
-				len(r.Header("HOST")) != 1 || r.Header("none") != nil || len(body) != 35 || err != nil {
-				t.Errorf("the view is %+v, its body %q %v", r, body, err)
-			}
-			return r.Event.(*events.APIGatewayV2HTTPRequest).RequestContext.AccountID, nil
-		}
-	})
-	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")); err != nil || !asked {
-		t.Errorf("Scope was called: %t, error %v", asked, err)
+	r := viewOf(t, lambdahttp.APIGatewayV2, load[v2Event](t, "apigatewayv2/post"))
+	body, err := r.Body()
+	if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||
+		r.RequestID != "JKJaXmPLvHcESHA=" || r.Claim("iss") != "https://login.example.com/" || r.Claim("none") != "" ||
+		len(r.Header("HOST")) != 1 || r.Header("none") != nil || len(body) != 35 || err != nil || r.Event.(*v2Event).RequestContext.AccountID == "" {
+		t.Errorf("the view is %+v, its body %q %v", r, body, err)
 	}
 }
 

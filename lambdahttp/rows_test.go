@@ -45,12 +45,7 @@ func TestRows(t *testing.T) {
 }
 
 func (r row) test(t *testing.T, on wire, p *exchange.Profile) {
-	w := newFixture(t, on, func(o *lambdahttp.Options) {
-		o.Profile = p.Value
-		if r.options != nil {
-			r.options(o)
-		}
-	})
+	w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = p.Value }, optionally(r.options))
 	a := r.play(w)
 	r.want.check(w, p, a)
 	if exchange.Title(r.want.gets) == "" && a.body != `{"id":"ch_1"}` {
@@ -311,6 +306,11 @@ var optionRows = []row{
 		play:    once(without("idempotency-key")), want: want{gets: "missing-key", base: "https://api.example.com/problems/"}},
 	{id: "HTTP-27", situation: "`DocsURL`: a link, and the base of problem types", options: documented, play: once(withKey("broken,")),
 		want: want{gets: "invalid-key", base: "https://api.example.com/docs/keys#", header: docsLink}},
+
+	{id: "HTTP-27", profiles: "ietf", situation: "a final outcome has no link", options: documented, play: with(declined, once()),
+		want: want{gets: "final", base: "https://api.example.com/docs/keys#", member: map[string]string{"code": "card_declined"}}, runs: 1, record: "completed"},
+	{id: "HTTP-27", situation: "nor has an answer that only asks to wait", options: documented, play: over(down, once()),
+		want: want{gets: "store-unavailable", base: "https://api.example.com/docs/keys#"}},
 
 	{id: "HTTP-28", profiles: "ietf stripe", situation: "every replay is marked", play: func(w *fixture) reply {
 		twice()(w)
