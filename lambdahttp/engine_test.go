@@ -319,14 +319,17 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 
 // inside runs another operation inside the handler's, which returns err.
 func (w *fixture) inside(ctx context.Context, err error, during ...func(context.Context)) error {
-	_, err = idempotent.Do(ctx, w.guard, idempotent.Key{Operation: "inner", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)},
-		func(ctx context.Context) (string, error) {
-			for _, f := range during {
-				f(ctx)
-			}
-			return "", err
-		})
+	_, err = idempotent.Do(ctx, w.guard, operationKey("inner"), func(ctx context.Context) (string, error) {
+		for _, f := range during {
+			f(ctx)
+		}
+		return "", err
+	})
 	return err
+}
+
+func operationKey(operation string) idempotent.Key {
+	return idempotent.Key{Operation: operation, Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
 }
 
 // The meaning of an error is the same as in package idempotent: for the record,
@@ -445,51 +448,33 @@ func TestGuardedTwice(t *testing.T) {
 // operation, and responds as it does outside.
 func TestAdapterInsideAnOperation(t *testing.T) {
 	t.Parallel()
+	disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
 	onEachWire(t, func(t *testing.T, on wire) {
-		disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
+		sendInside := func(w *fixture, operation string, r request) (got reply, err error) {
+			_, _ = idempotent.Do(t.Context(), w.guard, operationKey(operation), func(ctx context.Context) (string, error) {
+				got, err = w.send(ctx, r)
+				return "", err
+			})
+			return got, err
+		}
 		for which, sent := range map[string]struct {
-			mod     func(*request)
+			r       request
 			options func(*lambdahttp.Options)
-		}{
-			"guarded":       {func(*request) {}, optional},
-			"without a key": {without("idempotency-key"), optional},
-			"disabled":      {func(*request) {}, disabled},
-		} {
-			for name, c := range map[string]struct {
-				err    error
-				status int
-			}{
-				"Final":       {idempotent.Final("closed", ""), 422},
-				"NotExecuted": {idempotent.NotExecuted(errDown), 0},
-			} {
+		}{"guarded": {charge(), optional}, "without a key": {charge(without("idempotency-key")), optional}, "disabled": {charge(), disabled}} {
+			for status, err := range map[int]error{422: idempotent.Final("closed", ""), 0: idempotent.NotExecuted(errDown)} {
 				w := newFixture(t, on, sent.options)
-				w.becomes(answers(0, c.err))
-				r := charge(sent.mod)
-				outer := idempotent.Key{Operation: "outer", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
-				var got reply
-				for range 2 {
-					_, _ = idempotent.Do(t.Context(), w.guard, outer, func(ctx context.Context) (string, error) {
-						var err error
-						got, err = w.send(ctx, r)
-						return "", err
-					})
-				}
-				if c.status != 0 && got.status != c.status || w.runs != 1 {
-					t.Errorf("%s, %s: got %d after %d runs", name, which, got.status, w.runs)
+				w.becomes(answers(0, err))
+				first, _ := sendInside(w, "outer", sent.r)
+				sendInside(w, "outer", sent.r)
+				if status != 0 && first.status != status || w.runs != 1 {
+					t.Errorf("%v, %s: got %d after %d runs", err, which, first.status, w.runs)
 				}
 			}
 		}
-		// A refusal of the guard gets a response too.
 		w := newFixture(t, on)
-		w.becomes(answers(502, nil))
-		w.post(charge())
-		var got reply
-		_, err := idempotent.Do(t.Context(), w.guard, idempotent.Key{Operation: "outer", Scope: "s", ID: "j", Fingerprint: idempotent.FingerprintBytes(nil)}, func(ctx context.Context) (_ string, err error) {
-			got, err = w.send(ctx, charge())
-			return "", err
-		})
-		if err != nil || got.status != 409 || got.header["Retry-After"] == "" {
-			t.Errorf("inside another operation the refusal got %d %v %v", got.status, got.header, err)
+		with(answers(502, nil), once())(w)
+		if got, err := sendInside(w, "outer", charge()); err != nil || got.status != 409 || got.header["Retry-After"] == "" {
+			t.Errorf("a refusal of the guard inside another operation: got %d %v %v", got.status, got.header, err)
 		}
 	})
 }

@@ -42,35 +42,6 @@ func TestEventWithoutMethod(t *testing.T) {
 	})
 }
 
-// A hostile event gets a response, whatever it contains.
-func TestHostileEvents(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		long := strings.Repeat("/x", 5000)
-		for name, c := range map[string]struct {
-			mods   []func(*request)
-			status int
-		}{
-			"nothing but a method": {[]func(*request){func(r *request) { *r = request{method: "POST"} }}, 201},
-			"no path, no type":     {[]func(*request){func(r *request) { r.path, r.route = "", "" }, without("content-type")}, 201},
-			"long path":            {[]func(*request){func(r *request) { r.path, r.route = long, "" }}, 201},
-			"unprintable path":     {[]func(*request){func(r *request) { r.path, r.route = "/\x00\xff\n", "" }}, 201},
-			"bare separators":      {[]func(*request){func(r *request) { r.query = "&&=&&;=" }}, 201},
-			"NUL key":              {[]func(*request){withKey("\x00")}, 400},
-			"long key":             {[]func(*request){withKey(`"` + strings.Repeat(`\"`, 1<<20))}, 400},
-			"deep JSON":            {[]func(*request){withBody(strings.Repeat("[", 100_000))}, 201},
-			"long exponent":        {[]func(*request){withBody("1e" + strings.Repeat("9", 1000))}, 201},
-			"two content types":    {[]func(*request){withHeader("Content-Type", "text/plain")}, 201},
-			"method in lower case": {[]func(*request){withMethod("post")}, 501},
-		} {
-			w := newFixture(t, on, optional)
-			if a := w.post(charge(c.mods...)); a.status != c.status {
-				t.Errorf("%s: status %d, want %d", name, a.status, c.status)
-			}
-		}
-	})
-}
-
 // These tests cover the differences between event types.
 
 type (

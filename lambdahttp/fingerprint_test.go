@@ -216,37 +216,13 @@ func TestFieldsPanics(t *testing.T) {
 func TestLastByteOfALargeBodyCounts(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 1<<20)
-	for name, c := range map[string]struct {
-		media         string
-		first, second string
-		options       func(*lambdahttp.Options)
-	}{
-		"JSON": {"application/json", `{"text":"` + text + `","z":1}`, `{"text":"` + text + `","z":2}`, nil},
-		"text": {"text/plain", text + "1", text + "2", nil},
-		"raw": {"application/json", `{"text":"` + text + `"}`, `{"text":"` + text + `"} `, func(o *lambdahttp.Options) {
-			o.Fingerprint = lambdahttp.RawBody
-		}},
-		"a field": {"application/json", `{"text":"` + text + `1"}`, `{"text":"` + text + `2"}`, func(o *lambdahttp.Options) {
-			o.Fingerprint = lambdahttp.Fields("/text")
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onEachWire(t, func(t *testing.T, on wire) {
-				w := newFixture(t, on, func(o *lambdahttp.Options) {
-					if c.options != nil {
-						c.options(o)
-					}
-				})
-				for i, want := range []int{201, 201, 422} {
-					body := []string{c.first, c.first, c.second}[i]
-					if a := w.post(charge(withHeader("content-type", c.media), withBody(body))); a.status != want || w.runs != 1 {
-						t.Errorf("request %d: got status %d after %d runs, want %d", i, a.status, w.runs, want)
-					}
-				}
-			})
-		})
-	}
+	compare(t, lambdahttp.WholeRequest, map[string]pair{
+		"JSON": {asJSON(`{"text":"` + text + `","z":1}`), asJSON(`{"text":"` + text + `","z":2}`), false},
+		"text": {typed("text/plain", text+"1"), typed("text/plain", text+"2"), false},
+		"same": {typed("text/plain", text), typed("text/plain", text), true},
+	})
+	compare(t, lambdahttp.RawBody, map[string]pair{"raw": {asJSON(`{"text":"` + text + `"}`), asJSON(`{"text":"` + text + `"} `), false}})
+	compare(t, lambdahttp.Fields("/text"), map[string]pair{"a field": {asJSON(`{"text":"` + text + `1"}`), asJSON(`{"text":"` + text + `2"}`), false}})
 }
 
 func sha256Of(body string) string {

@@ -247,69 +247,66 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 }
 
 // HTTP-21: a body that is too long is refused before any call of the store or the
-// handler.
+// handler. Without a key it is not read, so it has no limit.
 func TestHTTP21BodyTooLarge(t *testing.T) {
 	t.Parallel()
-	limit := func(o *lambdahttp.Options) { o.MaxRequestBody = 10 }
-	for name, body := range map[string]io.Reader{
-		"announced": strings.NewReader("01234567890"),
-		"chunked":   io.MultiReader(strings.NewReader("01234567890")),
-	} {
-		s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, limit)
-		a, problem := s.send(s.request(t.Context(), body))
-		if a.StatusCode != 413 || a.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(problem, `"code":"body-too-large"`) || s.runs != 0 || s.store.calls != 0 {
-			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
-		}
+	atMost := func(n int) func(*lambdahttp.Options) {
+		return func(o *lambdahttp.Options) { optional(o); o.MaxRequestBody = n }
 	}
-	// A handler around the middleware has a lower limit.
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 9) })
-	for name, body := range map[string]io.Reader{"announced": strings.NewReader("0123456789"), "chunked": io.MultiReader(strings.NewReader("0123456789"))} {
-		if a, problem := s.send(s.request(t.Context(), body)); a.StatusCode != 413 || !strings.Contains(problem, `"code":"body-too-large"`) || s.runs != 0 {
-			t.Errorf("%s, limited around: got %d %s after %d runs", name, a.StatusCode, problem, s.runs)
-		}
-	}
-	// A body is not read if its Content-Length is too large.
-	r := keyed(t.Context())
-	unread := strings.NewReader("01234567890")
-	r.Body, r.ContentLength = io.NopCloser(unread), 11
-	lambdahttp.Middleware(newGuard(t), single, limit)(http.NotFoundHandler()).ServeHTTP(&plainWriter{header: http.Header{}}, r)
-	if unread.Len() != 11 {
-		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
-	}
-	s = newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
-	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
-		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
-	}
-	// Without a key the body is not read, so it has no limit.
-	r = s.request(t.Context(), strings.NewReader("01234567890"))
-	r.Header.Del("Idempotency-Key")
-	if a, got := s.send(r); a.StatusCode != 200 || got != "01234567890" {
-		t.Errorf("without a key: got %d %s", a.StatusCode, got)
-	}
-}
-
-// A scope may read a body that is too long and ignore the error; the
-// fingerprint then refuses it. Without a key, the handler gets the whole body.
-func TestBodyThatAScopeRead(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, optional, func(o *lambdahttp.Options) {
-		o.MaxRequestBody = 4
+	// A scope may read a body that is too long and ignore the error; the fingerprint then
+	// refuses it.
+	read := func(o *lambdahttp.Options) {
 		o.Operation = func(r *lambdahttp.Request) string {
 			_, first := r.Body()
-			_, second := r.Body()
-			if (first == nil) != (second == nil) {
+			if _, second := r.Body(); (first == nil) != (second == nil) {
 				t.Error("the second read differs from the first")
 			}
 			return "charge"
 		}
-	})
-	r := s.request(t.Context(), io.MultiReader(strings.NewReader("0123456789")))
-	r.Header.Del("Idempotency-Key")
-	if a, got := s.send(r); a.StatusCode != 200 || got != "0123456789" {
-		t.Errorf("without a key: got %d %q", a.StatusCode, got)
 	}
-	if a, _ := s.send(s.request(t.Context(), io.MultiReader(strings.NewReader("0123456789")))); a.StatusCode != 413 {
-		t.Errorf("with a key: got %d, want 413", a.StatusCode)
+	inBody := func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("key") }
+	for name, c := range map[string]struct {
+		options []func(*lambdahttp.Options)
+		around  int64 // the limit of a handler around the middleware
+		keyless bool
+		body    string
+		status  int
+	}{
+		"long":                 {options: []func(*lambdahttp.Options){atMost(10)}, body: "01234567890", status: 413},
+		"longest":              {options: []func(*lambdahttp.Options){atMost(10)}, body: "0123456789", status: 200},
+		"without a key":        {options: []func(*lambdahttp.Options){atMost(10)}, keyless: true, body: "01234567890", status: 200},
+		"limited around":       {around: 9, body: "0123456789", status: 413},
+		"read before":          {options: []func(*lambdahttp.Options){atMost(4), read}, body: "0123456789", status: 413},
+		"read, without a key":  {options: []func(*lambdahttp.Options){atMost(4), read}, keyless: true, body: "0123456789", status: 200},
+		"a key in it":          {options: []func(*lambdahttp.Options){atMost(60), inBody}, keyless: true, body: `{"key":"` + keyA + `"}`, status: 200},
+		"a key in a long body": {options: []func(*lambdahttp.Options){atMost(60), inBody}, keyless: true, body: `{"key":"` + keyA + `","more":"01234567890"}`, status: 413},
+	} {
+		for _, body := range []io.Reader{strings.NewReader(c.body), io.MultiReader(strings.NewReader(c.body))} { // announced, and chunked
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, func(next http.Handler) http.Handler {
+				if c.around != 0 {
+					return http.MaxBytesHandler(next, c.around)
+				}
+				return next
+			}, c.options...)
+			r := s.request(t.Context(), body)
+			if c.keyless {
+				r.Header.Del("Idempotency-Key")
+			}
+			a, got := s.send(r)
+			if c.status == 200 && (a.StatusCode != 200 || got != c.body) {
+				t.Errorf("%s: got %d %s", name, a.StatusCode, got)
+			}
+			if c.status == 413 && (a.StatusCode != 413 || a.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(got, `"code":"body-too-large"`) || s.runs+s.store.calls != 0) {
+				t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, got, s.runs, s.store.calls)
+			}
+		}
+	}
+	// A body is not read if its Content-Length is too large.
+	r, unread := keyed(t.Context()), strings.NewReader("01234567890")
+	r.Body, r.ContentLength = io.NopCloser(unread), 11
+	newFixture(t, wires[0]).through(func(http.ResponseWriter, *http.Request) {}, r, atMost(10))
+	if unread.Len() != 11 {
+		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
 	}
 }
 
@@ -370,26 +367,13 @@ func TestFormFilesAreRemoved(t *testing.T) {
 }
 
 // A key in the body is read after the same checks of the body.
-func TestKeyInALongBody(t *testing.T) {
+func TestKeyInABrokenBody(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, func(o *lambdahttp.Options) {
-		o.KeyFrom, o.MaxRequestBody = lambdahttp.BodyField("key"), 60
-	})
-	for body, status := range map[string]int{
-		`{"key":"` + keyA + `"}`:                      200,
-		`{"key":"` + keyA + `","more":"01234567890"}`: 413,
-	} {
-		if a, got := s.do(body); a.StatusCode != status {
-			t.Errorf("%s: got %d %s, want %d", body, a.StatusCode, got, status)
-		}
-	}
-	if s.runs != 1 {
-		t.Errorf("the handler ran %d times", s.runs)
-	}
 	for name, body := range map[string]io.Reader{"ends early": iotest.ErrReader(io.ErrUnexpectedEOF), "was read before": http.NoBody} {
-		r, out := keyed(t.Context()), &plainWriter{header: http.Header{}}
+		r := keyed(t.Context())
 		r.Body, r.ContentLength = io.NopCloser(body), 5
-		lambdahttp.Middleware(s.guard, single, bodyKey)(http.NotFoundHandler()).ServeHTTP(out, r)
+		out := &plainWriter{header: http.Header{}}
+		lambdahttp.Middleware(newGuard(t), single, bodyKey)(http.NotFoundHandler()).ServeHTTP(out, r)
 		if strings.Contains(string(out.body), "invalid-key") || out.status < 400 {
 			t.Errorf("a body that %s: got %d %s", name, out.status, out.body)
 		}

@@ -162,31 +162,24 @@ func takes[Ev, Ans any](t *testing.T, build builder[Ev, Ans], event Ev, created 
 // transaction, for every event type.
 func TestCodecHeedsDeclarations(t *testing.T) {
 	t.Parallel()
-	secret := lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/keys/sk_live_1"}}, Body: []byte("sk_live_1")}
+	shown := lambdahttp.Response{Status: 201, Body: []byte("sk_live_1")}
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newFixture(t, on)
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			encode := func() []byte {
-				data, err := lambdahttp.CodecIn(ctx).Encode(secret)
-				if err != nil {
-					t.Error(err)
-				}
-				return data
-			}
-			if !bytes.Contains(encode(), []byte("sk_live_1")) {
-				t.Error("a response was withheld without a declaration of the handler")
-			}
-			lambdahttp.NoStore(ctx, "Roll the key.")
-			if data := encode(); string(data) != "{\"s\":201,\"w\":\"Roll the key.\"}\n" {
-				t.Errorf("stored as %q", data)
-			}
 			e, _ := idempotent.FromContext(ctx)
-			if err := e.Commit(ctx, secret, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-				if bytes.Contains(next.Result, []byte("sk_live_1")) {
+			for _, want := range []string{"{\"s\":201}\nsk_live_1", "{\"s\":201,\"w\":\"Roll the key.\"}\n"} {
+				if data, err := lambdahttp.CodecIn(ctx).Encode(shown); err != nil || string(data) != want {
+					t.Errorf("stored as %q, %v; want %q", data, err, want)
+				}
+				lambdahttp.NoStore(ctx, "Roll the key.")
+			}
+			err := e.Commit(ctx, shown, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+				if bytes.Contains(next.Result, shown.Body) {
 					t.Errorf("committed as %q", next.Result)
 				}
 				return w.store.Replace(ctx, next, was)
-			}); err != nil {
+			})
+			if err != nil {
 				t.Error(err)
 			}
 			return created(ctx, r)
@@ -280,6 +273,11 @@ func FuzzStoredForm(f *testing.F) {
 // Evidence provides the response that a handler never returned.
 func TestResolved(t *testing.T) {
 	t.Parallel()
+	unknown := func(on wire) (*fixture, idempotent.RecordID) {
+		w := newFixture(t, on)
+		with(answers(504, nil), once())(w)
+		return w, w.store.record(t).ID
+	}
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			evidence idempotent.Resolution
@@ -293,11 +291,9 @@ func TestResolved(t *testing.T) {
 				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
 					body: `{"type":"about:blank","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
 		} {
-			w := newFixture(t, on)
-			w.becomes(answers(504, nil))
-			w.post(charge())
+			w, id := unknown(on)
 			for range 2 { // the same evidence again is not an error
-				if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, c.evidence); err != nil {
+				if err := w.guard.Resolve(t.Context(), id, c.evidence); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
 			}
@@ -305,27 +301,14 @@ func TestResolved(t *testing.T) {
 				t.Errorf("%s: got %+v after %d runs, want %+v", name, a, w.runs, c.want)
 			}
 		}
-		w := newFixture(t, on)
-		w.becomes(answers(504, nil))
-		w.post(charge())
-		err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{}))
-		if err == nil || !strings.Contains(err.Error(), "status 0") {
-			t.Errorf("a response without a status resolved a record: %v", err)
+		// What could not be replayed is no evidence.
+		w, id := unknown(on)
+		for says, evidence := range map[string]idempotent.Resolution{"status 0": lambdahttp.Resolved(lambdahttp.Response{}), lambdahttp.Encoding: idempotent.Resolved("text")} {
+			if err := w.guard.Resolve(t.Context(), id, evidence); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("a result that is no response: got %v, want %q in it", err, says)
+			}
 		}
-		// Evidence in another encoding could not be replayed.
-		err = w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text"))
-		if err == nil || !strings.Contains(err.Error(), lambdahttp.Encoding) || w.store.record(t).State != driver.StateUnknown {
-			t.Errorf("a result that is not a response resolved a record: %v", err)
-		}
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.ResolvedWithoutResult()); err != nil {
-			t.Fatal(err)
-		}
-		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, "replay-unavailable") {
-			t.Errorf("got %d %s", a.status, a.body)
-		}
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.As(err, new(*idempotent.SettledError)) {
-			t.Errorf("a second resolution: %v", err)
-		}
+		w.wantRecord(1, "unknown")
 	})
 }
 

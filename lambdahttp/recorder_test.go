@@ -331,8 +331,7 @@ func TestPassingThroughIsTransparent(t *testing.T) {
 func TestMiddlewareInsideAnExecution(t *testing.T) {
 	t.Parallel()
 	inner := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush() }))
-	key := idempotent.Key{Operation: "outer", Scope: idempotent.Global, ID: "x", Fingerprint: idempotent.FingerprintBytes(nil)}
-	_, err := idempotent.Do(t.Context(), newGuard(t), key, func(ctx context.Context) (int, error) {
+	_, err := idempotent.Do(t.Context(), newGuard(t), operationKey("outer"), func(ctx context.Context) (int, error) {
 		r := keyed(ctx)
 		r.Method = "GET"
 		out := &fast{plainWriter: plainWriter{header: http.Header{}}}
