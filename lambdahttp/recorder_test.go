@@ -130,28 +130,6 @@ func TestTrailersOfAPlainWriter(t *testing.T) {
 	}
 }
 
-// After a hijack the connection is the handler's, whatever error it reports.
-func TestErrorAfterAHijack(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		_, _ = rw.WriteString("HTTP/1.1 204 No Content\r\n\r\n")
-		_ = rw.Flush()
-		lambdahttp.SetError(r.Context(), errDown)
-	}, nil, func(o *lambdahttp.Options) {
-		o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { t.Error("the error handler was called") }
-	})
-	if a, _ := s.do(""); a.StatusCode != 204 {
-		t.Errorf("got %d", a.StatusCode)
-	}
-	s.close()
-}
-
 // told is what a client gets from a server. Of a problem the body is a part.
 type told struct {
 	status int
@@ -479,75 +457,65 @@ func TestHTTP18LongResponses(t *testing.T) {
 	}
 }
 
-// HTTP-18: a handler that hijacks the connection writes its response itself.
+// HTTP-18: a handler that hijacks the connection writes its response itself. A response
+// that has been started is sent before. Afterwards the connection is the handler's,
+// whatever error it reports.
 func TestHTTP18Hijacked(t *testing.T) {
 	t.Parallel()
-	for name, hijack := range map[string]func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
-		"http.Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
-		"http.ResponseController": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
-			return http.NewResponseController(w).Hijack()
-		},
+	hijacker := func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() }
+	controller := func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
+		return http.NewResponseController(w).Hijack()
+	}
+	const byHand = "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand"
+	for name, c := range map[string]struct {
+		before string
+		hijack func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error)
+		writes string
+		fails  error
+		status int
+		body   string
+	}{
+		"http.Hijacker":           {hijack: hijacker, writes: byHand, status: 299, body: "hand"},
+		"http.ResponseController": {hijack: controller, writes: byHand, status: 299, body: "hand"},
+		"after a write":           {before: "half", hijack: hijacker, writes: "half", status: 200, body: "halfhalf"},
+		"with an error":           {hijack: hijacker, writes: byHand, fails: errDown, status: 299, body: "hand"},
 	} {
-		ended, over := untilOver()
-		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-			c, rw, err := hijack(w)
+		over := make(chan struct{}, 2) // the client cannot see that the exchange has ended
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if c.before != "" {
+				w.Header().Set("Content-Length", "8")
+				_, _ = io.WriteString(w, c.before)
+			}
+			conn, rw, err := c.hijack(w)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer c.Close()
+			defer conn.Close()
 			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
 				t.Errorf("%s: a write after the hijack: %v", name, err)
 			}
 			if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("x")); !errors.Is(err, http.ErrHijacked) {
 				t.Errorf("%s: a copy after the hijack: %v", name, err)
 			}
-			fmt.Fprint(rw, "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand")
+			_, _ = rw.WriteString(c.writes)
 			_ = rw.Flush()
-		}, ended)
-		a, got := s.do("")
-		if a.StatusCode != 299 || got != "hand" {
+			lambdahttp.SetError(r.Context(), c.fails)
+		}, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(w, r)
+				over <- struct{}{}
+			})
+		}, func(o *lambdahttp.Options) {
+			o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { t.Errorf("%s: the error handler was called", name) }
+		})
+		if a, got := s.do(""); a.StatusCode != c.status || got != c.body {
 			t.Errorf("%s: got %d %q", name, a.StatusCode, got)
 		}
-		<-over
-		s.wantUnavailable("")
-	}
-}
-
-// untilOver returns a wrapper for the middleware, and a channel that receives
-// when an exchange has ended there. The client of a hijacked connection cannot
-// see that.
-func untilOver() (func(http.Handler) http.Handler, <-chan struct{}) {
-	over := make(chan struct{}, 2)
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r)
-			over <- struct{}{}
-		})
-	}, over
-}
-
-// A response that has been started is sent before the connection is hijacked.
-func TestHijackAfterWrite(t *testing.T) {
-	t.Parallel()
-	ended, over := untilOver()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "8")
-		_, _ = w.Write([]byte("half"))
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
+		if <-over; c.fails == nil {
+			s.wantUnavailable("")
 		}
-		defer c.Close()
-		_, _ = rw.WriteString("half")
-		_ = rw.Flush()
-	}, ended)
-	if a, got := s.do(""); a.StatusCode != 200 || got != "halfhalf" {
-		t.Errorf("got %d %q", a.StatusCode, got)
 	}
-	<-over
-	s.wantUnavailable("")
 }
 
 // HTTP-29: the headers of this package are set before a response is sent, and are

@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"internal/jsontypes":        {"internal/jsonpointer"},
 	"internal/kit":              {"idempotent"},
 	"internal/kit/engine":       {"dynamostore", awsSDK},
+	"internal/kit/exchange":     {"idempotent", "lambdahttp"},
 	"internal/kit/regions":      {"dynamostore", "dynamostore/dynamotest", "internal/kit", awsSDK},
 	"internal/logs":             {},
 	"internal/page":             {},
