@@ -119,8 +119,8 @@ func TestMiddlewareRoutes(t *testing.T) {
 	}
 }
 
-// SetError has the same meaning with and without a key, and the last call wins. Of an
-// inner operation it is an error of the handler, and declares nothing else.
+// SetError has the same meaning with and without a key, and the last call wins. An inner
+// operation that calls it fails the handler, and declares nothing else.
 func TestSetError(t *testing.T) {
 	t.Parallel()
 	lambdahttp.SetError(t.Context(), errDown) // outside a request: no effect

@@ -130,14 +130,14 @@ func TestTrailersOfAPlainWriter(t *testing.T) {
 	}
 }
 
-// told is what a client gets from a server. Of a problem the body is a part.
-type told struct {
+// fromServer is what a client gets. The body of a problem contains body.
+type fromServer struct {
 	status int
 	body   string
 	header map[string]string
 }
 
-var unavailable = &told{409, "replay-unavailable", nil}
+var unavailable = &fromServer{409, "replay-unavailable", nil}
 
 // FM55, HTTP-18, HTTP-24: a buffered response follows the rules of net/http, and is replayed.
 // One that is streamed is not stored, and cannot change.
@@ -159,73 +159,73 @@ func TestServed(t *testing.T) {
 		options func(*lambdahttp.Options)
 		method  string // "": POST
 		h       http.HandlerFunc
-		first   told
-		again   *told // what a retry gets; nil: the same, marked as a replay
+		first   fromServer
+		again   *fromServer // what a retry gets; nil: the same, marked as a replay
 		record  string
 	}{
-		"nothing": {h: func(http.ResponseWriter, *http.Request) {}, first: told{200, "", nil}, record: "completed"},
+		"nothing": {h: func(http.ResponseWriter, *http.Request) {}, first: fromServer{200, "", nil}, record: "completed"},
 		"headers after the status are too late": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Kept", "before")
 			w.WriteHeader(201)
 			w.Header().Set("X-Kept", "after")
 			_, _ = w.Write([]byte("x"))
-		}, first: told{201, "x", kept("before")}, record: "completed"},
+		}, first: fromServer{201, "x", kept("before")}, record: "completed"},
 		"the first status wins": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(202)
 			w.WriteHeader(500)
-		}, first: told{202, "", nil}, record: "completed"},
-		"no body with 204": {h: bodiless(204), first: told{204, "", nil}, record: "completed"},
-		"no body with 304": {h: bodiless(304), first: told{304, "", nil}, record: "completed"},
+		}, first: fromServer{202, "", nil}, record: "completed"},
+		"no body with 204": {h: bodiless(204), first: fromServer{204, "", nil}, record: "completed"},
+		"no body with 304": {h: bodiless(304), first: fromServer{304, "", nil}, record: "completed"},
 		"a name in another case": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["x-kept"] = []string{"one"}
 			w.WriteHeader(201)
-		}, first: told{201, "", kept("one")}, record: "completed"},
+		}, first: fromServer{201, "", kept("one")}, record: "completed"},
 		"no status": {h: func(w http.ResponseWriter, _ *http.Request) {
 			if got := panics(func() { w.WriteHeader(99) }) + panics(func() { w.WriteHeader(1000) }); got != "invalid WriteHeader code 99invalid WriteHeader code 1000" {
 				t.Errorf("impossible statuses: %q", got)
 			}
 			_, _ = w.Write([]byte("x"))
-		}, first: told{200, "x", nil}, record: "completed"},
+		}, first: fromServer{200, "x", nil}, record: "completed"},
 		"the body of the request": {h: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
-			first: told{200, "the body", nil}, record: "completed"},
+			first: fromServer{200, "the body", nil}, record: "completed"},
 		"deadlines of the server's connection": {h: func(w http.ResponseWriter, _ *http.Request) {
 			c, soon := http.NewResponseController(w), time.Now().Add(time.Minute)
 			if err := errors.Join(c.SetWriteDeadline(soon), c.SetReadDeadline(soon), c.EnableFullDuplex()); err != nil {
 				t.Error(err)
 			}
-		}, first: told{200, "", nil}, record: "completed"},
+		}, first: fromServer{200, "", nil}, record: "completed"},
 		"HEAD": {method: "HEAD", options: func(o *lambdahttp.Options) { o.Profile.Methods = []string{"HEAD"} }, h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Kept", "1")
 			_, _ = w.Write([]byte("body"))
-		}, first: told{200, "", kept("1")}, record: "completed"},
+		}, first: fromServer{200, "", kept("1")}, record: "completed"},
 		"headers of an informational response, then Final": {h: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", "</style.css>; rel=preload")
 			w.WriteHeader(http.StatusEarlyHints)
 			lambdahttp.SetError(r.Context(), declined)
-		}, first: told{422, `"code":"declined"`, map[string]string{"Link": ""}}, record: "completed"},
+		}, first: fromServer{422, `"code":"declined"`, map[string]string{"Link": ""}}, record: "completed"},
 		"an error after a success": {h: func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(201)
 			lambdahttp.SetError(r.Context(), errDown)
-		}, first: told{201, "", nil}, again: &told{409, "outcome-unknown", nil}, record: "unknown"},
+		}, first: fromServer{201, "", nil}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
 		"streamed, then Final": {h: func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte("streamed"))
 			flush(w)
 			lambdahttp.SetError(r.Context(), declined)
-		}, first: told{200, "streamed", nil}, again: &told{422, `"code":"declined"`, nil}, record: "completed"},
+		}, first: fromServer{200, "streamed", nil}, again: &fromServer{422, `"code":"declined"`, nil}, record: "completed"},
 		"a streamed secret": {h: func(w http.ResponseWriter, r *http.Request) {
 			lambdahttp.NoStore(r.Context(), "Roll the key.")
 			_, _ = io.WriteString(w, "sk_live_1")
 			flush(w)
-		}, first: told{200, "sk_live_1", notStored}, again: &told{409, "Roll the key.", nil}, record: "completed"},
+		}, first: fromServer{200, "sk_live_1", notStored}, again: &fromServer{409, "Roll the key.", nil}, record: "completed"},
 		"a streamed 5xx, FollowRecovery": {h: streamed5xx, options: serverErrors(lambdahttp.FollowRecovery),
-			first: told{500, "", map[string]string{"Idempotency-Status": ""}}, again: &told{409, "outcome-unknown", nil}, record: "unknown"},
+			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
 		"a streamed 5xx, ReleaseServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.ReleaseServerErrors),
-			first: told{500, "", map[string]string{"Idempotency-Status": ""}}, again: &told{500, "", nil}, record: "retryable"},
+			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{500, "", nil}, record: "retryable"},
 		"a streamed 5xx, StoreServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.StoreServerErrors),
-			first: told{500, "", notStored}, again: unavailable, record: "completed"},
+			first: fromServer{500, "", notStored}, again: unavailable, record: "completed"},
 	} {
 		s := newSite(t, c.h, nil, optionally(c.options))
-		send := func(want told, replayed string) {
+		send := func(want fromServer, replayed string) {
 			r := s.request(t.Context(), strings.NewReader("the body"))
 			r.Method = cmp.Or(c.method, "POST")
 			a, got := s.send(r)
