@@ -408,9 +408,9 @@ func TestGuardedTwice(t *testing.T) {
 	g, runs := newGuard(t), 0
 	guarded := lambdahttp.Middleware(g, quiet)
 	once := guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
-	onceURL := lambdahttp.FunctionURL(g, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+	onceURL := lambdahttp.FunctionURL(g, func(context.Context, urlEvent) (urlAnswer, error) {
 		runs++
-		return events.LambdaFunctionURLResponse{StatusCode: 200}, nil
+		return urlAnswer{StatusCode: 200}, nil
 	}, single)
 	request := events.LambdaFunctionURLRequest{RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyB + `"`}}
 	request.RequestContext.HTTP.Method = "POST"

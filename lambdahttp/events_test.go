@@ -21,8 +21,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
@@ -42,15 +40,6 @@ func TestEventWithoutMethod(t *testing.T) {
 	})
 }
 
-// These tests cover the differences between event types.
-
-type (
-	v1Event   = events.APIGatewayProxyRequest
-	v1Answer  = events.APIGatewayProxyResponse
-	albEvent  = events.ALBTargetGroupRequest
-	albAnswer = events.ALBTargetGroupResponse
-)
-
 // counted is a handler of an event type that counts its runs.
 func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, error) {
 	return func(context.Context, Ev) (Ans, error) { *runs++; return a, nil }
@@ -59,14 +48,22 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 // A suppressed type of a body stays away from an event.
 func TestNoTypeInAnEvent(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200, MultiValueHeaders: map[string][]string{"Content-Type": {}}}), single)
-	event := events.APIGatewayV2HTTPRequest{RouteKey: "$default", RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyA + `"`}}
+	event := v2Event{RouteKey: "$default", RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyA + `"`}}
 	event.RequestContext.HTTP.Method = "POST"
-	for range 2 {
-		a, err := h(t.Context(), event)
-		if _, typed := a.Headers["Content-Type"]; err != nil || typed || runs != 1 {
-			t.Errorf("got %v, %v after %d runs", a.Headers, err, runs)
+	wantAnswers(t, lambdahttp.APIGatewayV2, event,
+		v2Answer{StatusCode: 200, MultiValueHeaders: map[string][]string{"Content-Type": {}}},
+		v2Answer{StatusCode: 200, Headers: map[string]string{"Idempotent-Replayed": "true"}})
+}
+
+// wantAnswers sends an event twice: the first response is the handler's own, and then the
+// stored one.
+func wantAnswers[Ev, Ans any](t *testing.T, build builder[Ev, Ans], ev Ev, own, stored Ans) {
+	t.Helper()
+	runs := 0
+	h := build(newGuard(t), counted[Ev](&runs, own), single)
+	for _, want := range []Ans{own, stored} {
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+			t.Errorf("got %+v %v after %d runs, want %+v", got, err, runs, want)
 		}
 	}
 }
@@ -126,61 +123,41 @@ func viewOf[Ev, Ans any](t *testing.T, build builder[Ev, Ans], ev Ev) (view lamb
 // Several values of one header are separate again in a replay.
 func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	own := v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
-		MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"}
-	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, own), single)
-	ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}}
-	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-		t.Errorf("the first response is %+v %v", got, err)
-	}
-	want := v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
-		"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}}
-	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
-		t.Errorf("the replay is %+v %v, want %+v", got, err, want)
-	}
+	wantAnswers(t, lambdahttp.APIGatewayV1, v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}},
+		v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
+			MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"},
+		v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
+			"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}})
 }
 
 // The load balancer accepts only headers in the mode of the request, and a
 // status with its text.
 func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 	t.Parallel()
-	for _, multi := range []bool{false, true} {
-		key := []string{`"` + keyA + `"`}
-		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": key[0]}}
-		own := albAnswer{StatusCode: 299, Headers: map[string]string{"Link": "</a>, </b>"}, Body: "\xff", IsBase64Encoded: false}
-		want := albAnswer{StatusCode: 299, StatusDescription: "299", Headers: map[string]string{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"}
-		if multi {
-			ev.Headers, ev.MultiValueHeaders = nil, map[string][]string{"idempotency-key": key}
-			own.Headers, own.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}}
-			want.Headers, want.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}
-		}
-		runs := 0
-		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single)
-		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-			t.Errorf("multi-value %t: the first response is %+v %v", multi, got, err)
-		}
-		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
-			t.Errorf("multi-value %t: the replay is %+v %v, want %+v", multi, got, err, want)
-		}
+	type single = map[string]string
+	type multi = map[string][]string
+	wantAnswers(t, lambdahttp.ALB, albEvent{HTTPMethod: "POST", Headers: single{"idempotency-key": `"` + keyA + `"`}},
+		albAnswer{StatusCode: 299, Headers: single{"Link": "</a>, </b>"}, Body: "\xff"},
+		albAnswer{StatusCode: 299, StatusDescription: "299", Headers: single{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"})
+	wantAnswers(t, lambdahttp.ALB, albEvent{HTTPMethod: "POST", MultiValueHeaders: multi{"idempotency-key": {`"` + keyA + `"`}}},
+		albAnswer{StatusCode: 299, MultiValueHeaders: multi{"Link": {"</a>", "</b>"}}, Body: "\xff"},
+		albAnswer{StatusCode: 299, StatusDescription: "299", MultiValueHeaders: multi{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}, Body: "\xff"})
 
-		// A problem has the same mode, and the standard text.
-		bare := ev
-		bare.Headers, bare.MultiValueHeaders = map[string]string{}, nil
-		if multi {
-			bare.Headers, bare.MultiValueHeaders = nil, map[string][]string{}
-		}
-		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, func(o *lambdahttp.Options) {
-			o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
-		})
-		got, err := h(t.Context(), bare)
-		if err != nil || got.StatusDescription != "400 Bad Request" || (got.MultiValueHeaders != nil) != multi || (got.Headers != nil) == multi {
-			t.Errorf("multi-value %t: the problem is %+v %v", multi, got, err)
-		}
-		// The load balancer reads JSON, in which a nil map would be null.
-		text, _ := json.Marshal(got)
-		if want := `"multiValueHeaders":{}`; strings.Contains(string(text), want) != multi {
-			t.Errorf("multi-value %t: the problem is %s", multi, text)
+	// A problem has the same mode, and the standard text. The load balancer reads JSON, in
+	// which a nil map would be null.
+	runs := 0
+	bare := func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.SingleTenant
+		o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
+	}
+	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), bare)
+	for want, ev := range map[string]albEvent{
+		`"headers":{},"multiValueHeaders":null`: {HTTPMethod: "POST", Headers: single{}},
+		`"headers":null,"multiValueHeaders":{}`: {HTTPMethod: "POST", MultiValueHeaders: multi{}},
+	} {
+		got, err := h(t.Context(), ev)
+		if text, _ := json.Marshal(got); err != nil || got.StatusDescription != "400 Bad Request" || !strings.Contains(string(text), want) {
+			t.Errorf("the problem is %s %v, want %s in it", text, err, want)
 		}
 	}
 }
@@ -440,10 +417,10 @@ func FuzzTranslate(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzEvent(t, data, lambdahttp.APIGatewayV2, func(ev *events.APIGatewayV2HTTPRequest) string { return ev.RequestContext.HTTP.Method },
-			events.APIGatewayV2HTTPResponse{StatusCode: 200}, func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode })
-		fuzzEvent(t, data, lambdahttp.FunctionURL, func(ev *events.LambdaFunctionURLRequest) string { return ev.RequestContext.HTTP.Method },
-			events.LambdaFunctionURLResponse{StatusCode: 200}, func(a events.LambdaFunctionURLResponse) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.APIGatewayV2, func(ev *v2Event) string { return ev.RequestContext.HTTP.Method },
+			v2Answer{StatusCode: 200}, func(a v2Answer) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.FunctionURL, func(ev *urlEvent) string { return ev.RequestContext.HTTP.Method },
+			urlAnswer{StatusCode: 200}, func(a urlAnswer) int { return a.StatusCode })
 		fuzzEvent(t, data, lambdahttp.APIGatewayV1, func(ev *v1Event) string { return ev.HTTPMethod },
 			v1Answer{StatusCode: 200}, func(a v1Answer) int { return a.StatusCode })
 		fuzzEvent(t, data, lambdahttp.ALB, func(ev *albEvent) string { return ev.HTTPMethod },

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -163,11 +161,11 @@ func TestPathValue(t *testing.T) {
 		event any
 		want  string
 	}{
-		"an HTTP API":     {&events.APIGatewayV2HTTPRequest{PathParameters: path}, "ch_7"},
-		"a REST API":      {&events.APIGatewayProxyRequest{PathParameters: path}, "ch_7"},
+		"an HTTP API":     {&v2Event{PathParameters: path}, "ch_7"},
+		"a REST API":      {&v1Event{PathParameters: path}, "ch_7"},
 		"net/http":        {served, "ch_7"},
-		"a function URL":  {&events.LambdaFunctionURLRequest{RawPath: "/charges/ch_7/refunds"}, ""},
-		"a load balancer": {&events.ALBTargetGroupRequest{Path: "/charges/ch_7/refunds"}, ""},
+		"a function URL":  {&urlEvent{RawPath: "/charges/ch_7/refunds"}, ""},
+		"a load balancer": {&albEvent{Path: "/charges/ch_7/refunds"}, ""},
 	} {
 		r := lambdahttp.Request{Event: row.event}
 		if got, other := r.PathValue("id"), r.PathValue("other"); got != row.want || other != "" {

@@ -21,8 +21,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
@@ -110,19 +108,19 @@ func limitsOfBodies(t *testing.T) {
 		"zipped JSON":      {gzipped(1, records[:size/2]), "application/json", header("content-encoding", "gzip"), nil, 422},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-				return events.APIGatewayV2HTTPResponse{StatusCode: 201}, nil
+			h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, v2Event) (v2Answer, error) {
+				return v2Answer{StatusCode: 201}, nil
 			}, single, func(o *lambdahttp.Options) {
 				if c.options != nil {
 					c.options(o)
 				}
 			})
-			send := func(ev events.APIGatewayV2HTTPRequest, status int) {
+			send := func(ev v2Event, status int) {
 				if a, err := h(t.Context(), ev); err != nil || a.StatusCode != status {
 					t.Fatalf("got %d %.200s %v, want %d", a.StatusCode, a.Body, err, status)
 				}
 			}
-			ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2/post")
+			ev := load[v2Event](t, "apigatewayv2/post")
 			ev.Headers = map[string]string{"idempotency-key": `"` + keyA + `"`, "content-type": c.media, "content-digest": sha256Of(`{"idempotency_key":"` + keyA + `"}`)}
 			ev.Body, ev.IsBase64Encoded = `{"idempotency_key":"`+keyA+`"}`, false
 			send(ev, 201)
@@ -235,7 +233,7 @@ var benched = map[string]func(testing.TB) []call{
 	"Middleware":    callsHTTP,
 }
 
-var callsV2 = eventCalls(lambdahttp.APIGatewayV2, "apigatewayv2/post", "headers", func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode })
+var callsV2 = eventCalls(lambdahttp.APIGatewayV2, "apigatewayv2/post", "headers", func(a v2Answer) int { return a.StatusCode })
 
 func BenchmarkHandlers(b *testing.B) {
 	for name, of := range benched {

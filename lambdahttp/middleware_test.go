@@ -23,7 +23,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-lambda-go/lambdaurl"
 
@@ -536,7 +535,7 @@ var fronts = []front{
 	{"function URL", true, func(t *testing.T, h http.Handler) func(*http.Request) *http.Response {
 		invoke := lambdaurl.Wrap(h)
 		return func(r *http.Request) *http.Response {
-			event := &events.LambdaFunctionURLRequest{RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery, Headers: map[string]string{}}
+			event := &urlEvent{RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery, Headers: map[string]string{}}
 			event.RequestContext.DomainName, event.RequestContext.HTTP.Method = r.Host, r.Method
 			for name := range r.Header {
 				event.Headers[name] = r.Header.Get(name)

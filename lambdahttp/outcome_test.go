@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -71,13 +69,13 @@ func TestCodecTakesAnswers(t *testing.T) {
 	joinedLinks := headers()
 	joinedLinks["Link"] = "</a>, </b>"
 
-	takes(t, lambdahttp.APIGatewayV2, v2Event{}, events.APIGatewayV2HTTPResponse{StatusCode: 201}, []handed[events.APIGatewayV2HTTPResponse]{
-		{"text", events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}", Cookies: []string{"a=1"}}, keptCharge},
-		{"base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
-		{"broken base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8", IsBase64Encoded: true}, ""},
-		{"5xx", events.APIGatewayV2HTTPResponse{StatusCode: 500}, ""},
-		{"no status", events.APIGatewayV2HTTPResponse{}, ""},
-		{"1xx", events.APIGatewayV2HTTPResponse{StatusCode: 103}, ""},
+	takes(t, lambdahttp.APIGatewayV2, v2Event{}, v2Answer{StatusCode: 201}, []handed[v2Answer]{
+		{"text", v2Answer{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}", Cookies: []string{"a=1"}}, keptCharge},
+		{"base64", v2Answer{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
+		{"broken base64", v2Answer{StatusCode: 200, Body: "AP8", IsBase64Encoded: true}, ""},
+		{"5xx", v2Answer{StatusCode: 500}, ""},
+		{"no status", v2Answer{}, ""},
+		{"1xx", v2Answer{StatusCode: 103}, ""},
 	})
 	takes(t, lambdahttp.APIGatewayV1, v1Event{}, v1Answer{StatusCode: 201}, []handed[v1Answer]{
 		{"text", v1Answer{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}"}, keptCharge},
@@ -105,12 +103,6 @@ func TestCodecTakesAnswers(t *testing.T) {
 		t.Errorf("stored as %q, %v", got, err)
 	}
 }
-
-type (
-	v2Event   = events.APIGatewayV2HTTPRequest
-	urlEvent  = events.LambdaFunctionURLRequest
-	urlAnswer = events.LambdaFunctionURLResponse
-)
 
 func threeHeaders(o *lambdahttp.Options) {
 	o.ReplayHeaders = []string{"x-charge-id", "link", "location"}

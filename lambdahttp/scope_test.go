@@ -164,13 +164,13 @@ func wantScope[Ev, Ans any](t *testing.T, ctx context.Context, build builder[Ev,
 // another caller for each.
 func TestSessionsOfARole(t *testing.T) {
 	t.Parallel()
-	ev := load[events.LambdaFunctionURLRequest](t, "functionurl/post")
+	ev := load[urlEvent](t, "functionurl/post")
 	for _, c := range []struct {
 		scope lambdahttp.ScopeRule
 		runs  int
 	}{{lambdahttp.IAMRole, 1}, {lambdahttp.IAMPrincipal, 2}} {
 		runs := 0
-		h := lambdahttp.FunctionURL(newGuard(t), counted[events.LambdaFunctionURLRequest](&runs, events.LambdaFunctionURLResponse{StatusCode: 201}),
+		h := lambdahttp.FunctionURL(newGuard(t), counted[urlEvent](&runs, urlAnswer{StatusCode: 201}),
 			func(o *lambdahttp.Options) { o.Scope = c.scope })
 		for _, session := range []string{"i-0123456789abcdef0", "i-0fedcba9876543210"} {
 			ev.RequestContext.Authorizer = principalOf("arn:aws:sts::123456789012:assumed-role/orders/" + session)
