@@ -191,6 +191,8 @@ var answerRows = []row{
 		want: want{says: "not-stored"}, runs: 1, record: "in_progress"},
 	{id: "HTTP-20", situation: "the handler is done, but its response is too large to be stored", play: over(noResults, once()),
 		want: want{says: "not-stored"}, runs: 1, record: "completed"},
+	{id: "HTTP-20", profiles: "ietf stripe", situation: "the handler returned a `Final` error that could not be stored", play: over(noWrites, with(declined, once())),
+		want: want{gets: "final", stripe: "card_declined", member: map[string]string{"code": "card_declined"}, says: "not-stored"}, runs: 1, record: "in_progress"},
 	{id: "HTTP-20", situation: "the handler called `NoStore`: the caller gets the response", play: with(secret(""), once()),
 		want: want{says: "not-stored"}, runs: 1, record: "completed"},
 }

@@ -236,9 +236,7 @@ func (c *check) startIn(ctx context.Context, key string, mods ...func(*call)) <-
 	return pending
 }
 
-func withBody(body string) func(*call)      { return func(r *call) { r.body = body } }
-func withCaller(caller string) func(*call)  { return func(r *call) { r.caller = caller } }
-func withLines(lines ...string) func(*call) { return func(r *call) { r.lines = lines } }
+func withBody(body string) func(*call) { return func(r *call) { r.body = body } }
 func at(method, path string) func(*call) {
 	return func(r *call) { r.method, r.path = method, path }
 }
