@@ -365,7 +365,7 @@ func TestBeforeReplay(t *testing.T) {
 			t.Errorf("allowed: got %d %v after %d calls of BeforeReplay", a.status, a.header, asked)
 		}
 		refusal = lambdahttp.RefuseReplay("The charge was deleted")
-		if a := w.post(charge()); a.status != 409 || a.header["Idempotent-Replayed"] != "" || a.header["Location"] != "" || !strings.Contains(a.body, `"detail":"The charge was deleted"`) {
+		if a := w.post(charge()); a.status != 409 || !strings.Contains(refusal.Error(), "deleted") || a.header["Idempotent-Replayed"] != "" || a.header["Location"] != "" || !strings.Contains(a.body, `"detail":"The charge was deleted"`) {
 			t.Errorf("refused: got %d %v %s", a.status, a.header, a.body)
 		}
 		refusal = errors.Join(errDown)
