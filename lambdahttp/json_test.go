@@ -393,6 +393,11 @@ func TestJSONResultsThatCannotBeStored(t *testing.T) {
 			}
 		})
 	}
+	for _, out := range []refunded{{}, {Rate: math.NaN()}} {
+		if _, err := (lambdahttp.JSON[refund, refunded]{}).Resolved(out); (err != nil) != math.IsNaN(out.Rate) {
+			t.Errorf("the evidence of %+v: error %v", out, err)
+		}
+	}
 }
 
 // An operation without a body has an empty struct as its request.
