@@ -18,8 +18,8 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -70,25 +70,20 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 // the next request continues.
 func TestWorkThatContinuesElsewhere(t *testing.T) {
 	t.Parallel()
-	for _, accepts := range []bool{false, true} {
+	for location, status := range map[string]int{"": 409, "/charges/1": 202} {
 		onEachWire(t, func(t *testing.T, on wire) {
-			w := newFixture(t, on, func(o *lambdahttp.Options) {
-				o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"begin"} }
-				if accepts {
-					o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
+			w := newFixture(t, on, resume, func(o *lambdahttp.Options) {
+				if location != "" {
+					o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return location }
 				}
 			})
 			w.becomes(func(ctx context.Context, _ request) (reply, error) {
-				if _, err := idempotent.Step(ctx, "begin", func(context.Context) (string, error) { return "begun", nil }); err != nil {
+				if _, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "begun", nil }); err != nil {
 					return reply{}, err
 				}
 				own, _ := idempotent.FromContext(ctx)
 				return reply{}, fmt.Errorf("running: %w", &idempotent.InProgressError{RecordID: own.RecordID(), RetryAfter: 7 * time.Second})
 			})
-			status, location := 409, ""
-			if accepts {
-				status, location = 202, "/charges/1"
-			}
 			for range 2 {
 				a := w.post(charge())
 				if a.status != status || a.header["Retry-After"] != "7" || a.header["Location"] != location || strings.Contains(a.body, "until") {
@@ -103,7 +98,8 @@ func TestWorkThatContinuesElsewhere(t *testing.T) {
 	}
 }
 
-// A handler can return the same errors whether or not its request has a key.
+// A handler can return the same errors whether or not its request has a key. Such a
+// request does not call the store.
 func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -113,27 +109,15 @@ func TestDeclaredAnswersWithoutKey(t *testing.T) {
 			if a := w.post(charge(mod)); a.status != 422 || !strings.Contains(a.body, `"code":"closed"`) || a.header["Idempotency-Status"] != "" {
 				t.Errorf("a Final error became %d %v %s", a.status, a.header, a.body)
 			}
-			w.becomes(answers(503, idempotent.NotExecuted(errDown)))
-			if a := w.post(charge(mod)); a.status != 503 {
-				t.Errorf("a response with NotExecuted became %d", a.status)
+			for status, h := range map[int]handler{503: refusal(503), 201: secret("x")} {
+				w.becomes(h)
+				if a := w.post(charge(mod)); a.status != status || a.header["Idempotency-Status"] != "" || w.store.calls != 0 {
+					t.Errorf("a declared response became %d %v", a.status, a.header)
+				}
 			}
 		}
 	})
-}
-
-// A Final error that could not be stored is marked as not stored, like a
-// response.
-func TestFinalNotStored(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
-		w.becomes(answers(0, idempotent.Final("closed", "")))
-		a := w.post(charge())
-		if a.status != 422 || a.header["Idempotency-Status"] != "not-stored" || !strings.Contains(a.body, `"detail":"The request was processed and refused.`) {
-			t.Errorf("got %d %v %s", a.status, a.header, a.body)
-		}
-	})
+	lambdahttp.NoStore(t.Context(), "x")
 }
 
 // The header is set on a copy of the handler's map, and also if the handler has
@@ -156,7 +140,8 @@ func TestNotStoredLeavesTheHandlersMap(t *testing.T) {
 	})
 }
 
-// A response that no gateway can deliver counts as a server error.
+// A response that no gateway can deliver counts as a server error, whatever the rule for
+// these is. Observers get the reason.
 func TestUndeliverableResponses(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -174,31 +159,16 @@ func TestUndeliverableResponses(t *testing.T) {
 			if got := w.post(charge()); got.status != a.status || got.body != a.body {
 				t.Errorf("%s: the caller got %+v, want %+v", name, got, a)
 			}
-			if got := w.store.record(t).State; got != driver.StateUnknown {
-				t.Errorf("%s: the record is %s, want unknown", name, got)
+			w.wantRecord(1, "unknown")
+			var why error
+			for _, e := range w.seen.Events() {
+				if e.Err != nil {
+					why = e.Err
+				}
 			}
-		}
-	})
-}
-
-// F60: a replay has exactly the bytes of the first body.
-func TestBodiesReplayByteForByte(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, a := range map[string]reply{
-			"binary":         {status: 200, body: "iVBORw0KGgo=", base64: true},
-			"text":           {status: 200, body: "a\r\n\x00é<&>\u2028"},
-			"text as base64": {status: 200, body: "aGVsbG8=", base64: true},
-			"empty":          {status: 204},
-			"empty base64":   {status: 200, base64: true},
-			"large":          {status: 200, body: strings.Repeat("0123456789", 10_000)},
-			"not UTF-8":      {status: 200, body: "\xff\xfe"},
-		} {
-			w := newFixture(t, on)
-			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
-			a, _ := on.carries(a)
-			if got := twice()(w); got.status != a.status || got.body != a.body || got.base64 != a.base64 || w.runs != 1 {
-				t.Errorf("%s: replayed %d %.40q base64=%t, want %d %.40q base64=%t", name, got.status, got.body, got.base64, a.status, a.body, a.base64)
+			says := map[bool]string{true: "no gateway can deliver", false: "not stored: the handler returned status"}[a.base64]
+			if why == nil || !strings.Contains(why.Error(), says) || a.base64 && errors.Unwrap(why) == nil {
+				t.Errorf("%s: observers got the error %v", name, why)
 			}
 		}
 	})
@@ -224,39 +194,17 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 	})
 }
 
-func TestPassingThroughCallsNoStore(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, optional)
-		w.post(charge(withMethod("GET")))
-		w.post(charge(withMethod("DELETE")))
-		w.post(charge(without("idempotency-key")))
-		if w.store.calls != 0 || w.runs != 3 {
-			t.Errorf("%d calls of the store and %d runs, want 0 and 3", w.store.calls, w.runs)
-		}
-		if n := w.seen.Count(event.KeyMissing); n != 1 {
-			t.Errorf("got %d events of a missing key, want 1 for the POST", n)
-		}
-	})
-}
-
 func TestDisabledGuard(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		var log bytes.Buffer
-		w := newFixture(t, on, telling, func(o *lambdahttp.Options) {
-			o.Guard = func(o *idempotent.Options) {
-				o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
-			}
-		})
+		w := newFixture(t, on, telling, guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil)) }))
 		for _, key := range []string{`"` + keyA + `"`, `"` + keyA + `"`, "broken"} {
 			if a := w.post(charge(withKey(key))); a.status != 201 || a.header["Idempotency-Status"] != "ignored" {
 				t.Errorf("key %s: got %d %v", key, a.status, a.header)
 			}
 		}
-		if w.runs != 3 || w.store.calls != 0 {
-			t.Errorf("%d runs and %d calls of the store, want 3 and 0", w.runs, w.store.calls)
-		}
+		w.wantRecord(3, "")
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled is set") {
 			t.Errorf("logged %q, want one line about Options.Disabled", text)
 		}
@@ -287,26 +235,7 @@ func TestRequestID(t *testing.T) {
 	})
 }
 
-// An observer sees the status that settled a record, although no error was
-// returned.
-func TestObserverSeesTheStatus(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.becomes(answers(502, nil))
-		w.post(charge())
-		for _, e := range w.seen.Events() {
-			if e.Kind == event.MarkedUnknown && e.Err != nil && strings.Contains(e.Err.Error(), "502") {
-				return
-			}
-		}
-		t.Errorf("no event has the status: %v", w.seen.Events())
-	})
-}
-
-// The failure modes to which HTTP adds rules, by their ids.
-
-// FM05.
+// FM05, FM06, FM07.
 func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -316,116 +245,33 @@ func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 		w.becomes(duringRun(func() { <-others }))
 		replies := make(chan reply, requests)
 		for range requests {
-			go func() {
-				a, err := w.send(t.Context(), charge())
-				if err != nil {
-					t.Error(err)
-				}
-				replies <- a
-			}()
+			go func() { replies <- w.post(charge()) }()
 		}
 		for range requests - 1 {
 			if a := <-replies; a.status != 409 {
 				t.Errorf("status %d beside the running request, want 409", a.status)
 			}
 		}
+		if a := w.post(charge(withBody("{}"))); a.status != 422 {
+			t.Errorf("status %d for another request, want 422: a mismatch comes before the state", a.status)
+		}
 		close(others)
 		if a := <-replies; a.status != 201 || a.header["Idempotent-Replayed"] != "" {
 			t.Errorf("the owner got %d %v, want its own 201", a.status, a.header)
 		}
-
 		var wg sync.WaitGroup
 		for range requests {
 			wg.Go(func() {
-				if a, err := w.send(t.Context(), charge()); err != nil || a.status != 201 || a.header["Idempotent-Replayed"] != "true" {
-					t.Errorf("got %d %v %v, want a replayed 201", a.status, a.header, err)
+				if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "true" {
+					t.Errorf("got %d %v, want a replayed 201", a.status, a.header)
 				}
 			})
 		}
 		wg.Wait()
-		if w.runs != 1 {
-			t.Errorf("the handler ran %d times", w.runs)
+		if a := w.post(charge(withBody("{}"))); a.status != 422 {
+			t.Errorf("status %d for another request, want 422", a.status)
 		}
-	})
-}
-
-// FM06.
-func TestFM06OtherFingerprintInProgress(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		if a := meanwhile(withBody(`{"amount":1}`))(w); a.status != 422 || w.runs != 1 {
-			t.Errorf("status %d after %d runs, want 422 after 1: a mismatch comes before the state", a.status, w.runs)
-		}
-	})
-}
-
-// FM07.
-func TestFM07OtherFingerprintCompleted(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.post(charge())
-		for name, mod := range map[string]func(*request){
-			"body":           withBody(`{"amount":1}`),
-			"query":          func(r *request) { r.query = "expand=merchant&dry_run=false" },
-			"query appended": func(r *request) { r.query += "&x" },
-			"no query":       func(r *request) { r.query = "" },
-			"content type":   withHeader("content-type", "text/plain"),
-		} {
-			if a := w.post(charge(mod)); a.status != 422 {
-				t.Errorf("other %s: status %d, want 422", name, a.status)
-			}
-		}
-		if w.runs != 1 {
-			t.Errorf("the handler ran %d times", w.runs)
-		}
-	})
-}
-
-// FM07, F10: two resources of one route share an operation, but have different paths.
-func TestFM07OtherPath(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	at := func(path string) func(*request) {
-		return func(r *request) { r.path, r.route = path, "/charges/{id}/capture" }
-	}
-	w.post(charge(at("/charges/1/capture")))
-	if a := w.post(charge(at("/charges/2/capture"))); a.status != 422 {
-		t.Errorf("status %d for another path of the route, want 422", a.status)
-	}
-	if a := w.post(charge(func(r *request) { r.path, r.route = "/refunds", "/refunds" })); a.status != 201 || w.runs != 2 {
-		t.Errorf("status %d on another route after %d runs, want a separate run", a.status, w.runs)
-	}
-}
-
-// FM52.
-func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, func(o *lambdahttp.Options) {
-			o.Profile.Syntax = lambdahttp.QuotedOrBareKey
-			o.Profile.MinKeyLength = 1
-		})
-		distinct := []struct{ caller, key string }{
-			{"a", `"b|c"`}, {"a|b", `"c"`}, {"a", `"b#c"`}, {"a#b", `"c"`}, {"ab", `"c"`}, {"a", `"bc"`},
-			{"a", `"B|C"`},                        // keys are bytes, not words
-			{"a", `"b\\|c"`},                      // an escape is one character
-			{"\u00e9", `"c"`}, {"e\u0301", `"c"`}, // NFC and NFD
-			{"a ", `"c"`}, {"a", `"c "`}, {"a", `"c"`}, // inner spaces count
-			{"global", `"c"`},
-		}
-		for i, d := range distinct {
-			if a := w.post(charge(withCaller(d.caller), withKey(d.key))); a.status != 201 || w.runs != i+1 {
-				t.Errorf("%+v: status %d after %d runs, want a separate run", d, a.status, w.runs)
-			}
-		}
-		runs := w.runs
-		for _, same := range []string{`c`, ` c `, `"c";a=1`, `c;a`} {
-			if a := w.post(charge(withCaller("a"), withKey(same))); a.header["Idempotent-Replayed"] != "true" || w.runs != runs {
-				t.Errorf("%q was not read as the key \"c\": status %d", same, a.status)
-			}
-		}
+		w.wantRecord(1, "completed")
 	})
 }
 
@@ -435,69 +281,56 @@ func TestFM31PanicGoesOn(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newFixture(t, on)
 		w.becomes(duringRun(func() { panic("boom") }))
-		func() {
-			defer func() {
-				if p := recover(); p != "boom" {
-					t.Errorf("recovered %v, want the handler's panic", p)
-				}
-			}()
-			w.post(charge())
-		}()
-		w.becomes(created)
-		if a := w.post(charge()); a.status != 409 {
-			t.Errorf("status %d after a panic, want 409", a.status)
+		if got := panics(func() { w.post(charge()) }); got != "boom" {
+			t.Errorf("recovered %q, want the handler's panic", got)
 		}
+		w.wantRecord(1, "unknown")
 	})
 }
 
 // A request that has to wait gets the remaining time of the lease in
-// Retry-After, in whole seconds and never zero.
+// Retry-After, in whole seconds and never zero, even if the lease ends meanwhile.
 func TestRetryAfterIsNeverZero(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.becomes(duringRun(func() {
-			left := w.store.record(t).LeaseEnd.Sub(w.clock.Now())
-			w.clock.Advance(left - 300*time.Millisecond)
-			if a := w.post(charge()); a.header["Retry-After"] != "1" {
-				t.Errorf("Retry-After %q with 300 ms to go, want 1", a.header["Retry-After"])
-			}
-		}))
-		w.post(charge())
-
-		// The lease ends while the second request is processed.
-		ticking := false
-		w = newFixture(t, on, guard(func(o *idempotent.Options) {
-			o.Now = func() time.Time {
-				if ticking {
-					w.clock.Advance(100 * time.Millisecond)
+		for _, ticks := range []bool{false, true} {
+			var w *fixture
+			ticking := false
+			w = newFixture(t, on, guard(func(o *idempotent.Options) {
+				o.Now = func() time.Time {
+					if ticking {
+						w.clock.Advance(100 * time.Millisecond)
+					}
+					return w.clock.Now()
 				}
-				return w.clock.Now()
-			}
-		}))
-		w.becomes(duringRun(func() {
-			w.clock.Advance(w.store.record(t).LeaseEnd.Sub(w.clock.Now()) - 250*time.Millisecond)
-			ticking = true
-			a := w.post(charge())
-			ticking = false
-			if a.status != 409 || !strings.Contains(a.body, "in-progress") || a.header["Retry-After"] != "1" {
-				t.Errorf("got %d %s, Retry-After %q at the end of the lease, want 1", a.status, a.body, a.header["Retry-After"])
-			}
-		}))
-		w.post(charge())
+			}))
+			w.becomes(duringRun(func() {
+				w.clock.Advance(w.store.record(t).LeaseEnd.Sub(w.clock.Now()) - 250*time.Millisecond)
+				ticking = ticks
+				a := w.post(charge())
+				ticking = false
+				if a.status != 409 || !strings.Contains(a.body, "in-progress") || a.header["Retry-After"] != "1" {
+					t.Errorf("got %d %s, Retry-After %q at the end of the lease, want 1", a.status, a.body, a.header["Retry-After"])
+				}
+			}))
+			w.post(charge())
+		}
 	})
 }
 
 // inside runs another operation inside the handler's, which returns err.
 func (w *fixture) inside(ctx context.Context, err error, during ...func(context.Context)) error {
-	_, err = idempotent.Do(ctx, w.guard, idempotent.Key{Operation: "inner", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)},
-		func(ctx context.Context) (string, error) {
-			for _, f := range during {
-				f(ctx)
-			}
-			return "", err
-		})
+	_, err = idempotent.Do(ctx, w.guard, operationKey("inner"), func(ctx context.Context) (string, error) {
+		for _, f := range during {
+			f(ctx)
+		}
+		return "", err
+	})
 	return err
+}
+
+func operationKey(operation string) idempotent.Key {
+	return idempotent.Key{Operation: operation, Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
 }
 
 // The meaning of an error is the same as in package idempotent: for the record,
@@ -515,17 +348,17 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 			inner  bool // an inner operation returned it
 			lambda bool // the error is returned to Lambda
 			status int
-			state  driver.State
+			again  int // the status of a retry
 		}{
-			"a wrapped Final":        {err: fmt.Errorf("charge: %w", final), status: 422, state: driver.StateCompleted},
-			"a joined Final":         {err: errors.Join(errDown, final), lambda: true, state: driver.StateUnknown},
-			"a wrapped Unknown":      {err: fmt.Errorf("charge: %w", unknown), status: 503, state: driver.StateUnknown},
-			"a joined Unknown":       {err: errors.Join(errDown, unknown), status: 503, state: driver.StateUnknown},
-			"a wrapped NotExecuted":  {err: fmt.Errorf("charge: %w", notExecuted), lambda: true, state: driver.StateUnknown},
-			"an inner Final":         {err: final, inner: true, lambda: true, state: driver.StateUnknown},
-			"an inner NotExecuted":   {err: notExecuted, inner: true, lambda: true, state: driver.StateUnknown},
-			"Unknown of NotExecuted": {err: idempotent.Unknown(notExecuted), status: 503, state: driver.StateUnknown},
-			"NotExecuted of Unknown": {err: idempotent.NotExecuted(unknown), status: 503, state: driver.StateUnknown},
+			"a wrapped Final":        {err: fmt.Errorf("charge: %w", final), status: 422, again: 422},
+			"a joined Final":         {err: errors.Join(errDown, final), lambda: true, again: 409},
+			"a wrapped Unknown":      {err: fmt.Errorf("charge: %w", unknown), status: 503, again: 409},
+			"a joined Unknown":       {err: errors.Join(errDown, unknown), status: 503, again: 409},
+			"a wrapped NotExecuted":  {err: fmt.Errorf("charge: %w", notExecuted), lambda: true, again: 409},
+			"an inner Final":         {err: final, inner: true, lambda: true, again: 409},
+			"an inner NotExecuted":   {err: notExecuted, inner: true, lambda: true, again: 409},
+			"Unknown of NotExecuted": {err: idempotent.Unknown(notExecuted), status: 503, again: 409},
+			"NotExecuted of Unknown": {err: idempotent.NotExecuted(unknown), status: 503, again: 409},
 		} {
 			w := newFixture(t, on)
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
@@ -546,8 +379,8 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 				t.Errorf("%s: the caller got %d %v, want %d", name, a.status, err, c.status)
 			}
 			w.becomes(created)
-			if a := w.post(charge()); (a.status == 201) != (c.state == driver.StateRetryable) {
-				t.Errorf("%s: a retry got %d, want the record %s", name, a.status, c.state)
+			if a := w.post(charge()); a.status != c.again {
+				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.again)
 			}
 		}
 	})
@@ -576,9 +409,9 @@ func TestGuardedTwice(t *testing.T) {
 	g, runs := newGuard(t), 0
 	guarded := lambdahttp.Middleware(g, quiet)
 	once := guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
-	onceURL := lambdahttp.FunctionURL(g, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+	onceURL := lambdahttp.FunctionURL(g, func(context.Context, urlEvent) (urlAnswer, error) {
 		runs++
-		return events.LambdaFunctionURLResponse{StatusCode: 200}, nil
+		return urlAnswer{StatusCode: 200}, nil
 	}, single)
 	request := events.LambdaFunctionURLRequest{RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyB + `"`}}
 	request.RequestContext.HTTP.Method = "POST"
@@ -616,85 +449,97 @@ func TestGuardedTwice(t *testing.T) {
 // operation, and responds as it does outside.
 func TestAdapterInsideAnOperation(t *testing.T) {
 	t.Parallel()
+	disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
 	onEachWire(t, func(t *testing.T, on wire) {
-		disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
+		sendInside := func(w *fixture, operation string, r request) (got reply, err error) {
+			_, _ = idempotent.Do(t.Context(), w.guard, operationKey(operation), func(ctx context.Context) (string, error) {
+				got, err = w.send(ctx, r)
+				return "", err
+			})
+			return got, err
+		}
 		for which, sent := range map[string]struct {
-			mod     func(*request)
+			r       request
 			options func(*lambdahttp.Options)
-		}{
-			"guarded":       {func(*request) {}, optional},
-			"without a key": {without("idempotency-key"), optional},
-			"disabled":      {func(*request) {}, disabled},
-		} {
-			for name, c := range map[string]struct {
-				err    error
-				status int
-			}{
-				"Final":       {idempotent.Final("closed", ""), 422},
-				"NotExecuted": {idempotent.NotExecuted(errDown), 0},
-			} {
+		}{"guarded": {charge(), optional}, "without a key": {charge(without("idempotency-key")), optional}, "disabled": {charge(), disabled}} {
+			for status, err := range map[int]error{422: idempotent.Final("closed", ""), 0: idempotent.NotExecuted(errDown)} {
 				w := newFixture(t, on, sent.options)
-				w.becomes(answers(0, c.err))
-				r := charge(sent.mod)
-				outer := idempotent.Key{Operation: "outer", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
-				var got reply
-				for range 2 {
-					_, _ = idempotent.Do(t.Context(), w.guard, outer, func(ctx context.Context) (string, error) {
-						var err error
-						got, err = w.send(ctx, r)
-						return "", err
-					})
-				}
-				if c.status != 0 && got.status != c.status || w.runs != 1 {
-					t.Errorf("%s, %s: got %d after %d runs", name, which, got.status, w.runs)
+				w.becomes(answers(0, err))
+				first, _ := sendInside(w, "outer", sent.r)
+				sendInside(w, "outer", sent.r)
+				if status != 0 && first.status != status || w.runs != 1 {
+					t.Errorf("%v, %s: got %d after %d runs", err, which, first.status, w.runs)
 				}
 			}
 		}
-		// A refusal of the guard gets a response too.
 		w := newFixture(t, on)
-		w.becomes(answers(502, nil))
-		w.post(charge())
-		var got reply
-		_, err := idempotent.Do(t.Context(), w.guard, idempotent.Key{Operation: "outer", Scope: "s", ID: "j", Fingerprint: idempotent.FingerprintBytes(nil)}, func(ctx context.Context) (_ string, err error) {
-			got, err = w.send(ctx, charge())
-			return "", err
-		})
-		if err != nil || got.status != 409 || got.header["Retry-After"] == "" {
-			t.Errorf("inside another operation the refusal got %d %v %v", got.status, got.header, err)
+		with(answers(502, nil), once())(w)
+		if got, err := sendInside(w, "outer", charge()); err != nil || got.status != 409 || got.header["Retry-After"] == "" {
+			t.Errorf("a refusal of the guard inside another operation: got %d %v %v", got.status, got.header, err)
 		}
 	})
 }
 
-// An error that an inner operation sets with SetError is an error of the
-// handler, whose outcome becomes unknown; it declares nothing else.
-func TestSetErrorOfAnInnerOperation(t *testing.T) {
+// F11, F25: the key, the caller, the path and the content of a request are
+// identified by their hashes. No record, log line or event contains them,
+// whatever the outcome, even if no route is known.
+func TestRequestsAreNotKept(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		err    error
-		status int
-	}{
-		"NotExecuted": {idempotent.NotExecuted(errDown), 0},
-		"Final":       {idempotent.Final("closed", ""), 0},
-		"Unknown":     {idempotent.Unknown(errDown), 0},
-		"nothing":     {nil, 200},
-	} {
-		w := newFixture(t, wires[0])
-		var told error
-		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
-			o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
-		})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			w.runs++
-			_ = w.inside(r.Context(), nil, func(ctx context.Context) { lambdahttp.SetError(ctx, c.err) })
-		}))
-		for range 2 {
-			out := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(out, keyed(t.Context()))
-			if w.runs == 1 && out.status == 0 && !errors.Is(told, c.err) {
-				t.Errorf("%s: ErrorHandler got %v", name, told)
+	onEachWire(t, func(t *testing.T, on wire) {
+		var log, told bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		w := newFixture(t, on, guard(func(o *idempotent.Options) {
+			o.Logger = logger
+			o.Observer = event.Observers(event.LogObserver(logger), event.ObserverFunc(func(_ context.Context, e event.Event) {
+				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)
+			}))
+		}), func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
+		var mu sync.Mutex
+		var kept bytes.Buffer
+		w.store.set(func(s *faultyStore) {
+			s.Store = idempotenttest.Intercept(s.Store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+				mu.Lock()
+				fmt.Fprintf(&kept, "%+v %s\n", c.Record, c.Record.Result)
+				mu.Unlock()
+				c.Do(ctx)
+			})
+		})
+
+		private := func(r *request) {
+			r.query = "promo=private-query"
+			to("", "/customers/ana@example.com/charges")(r)
+		}
+		r := charge(withBody(`{"card":"4242424242424242"}`), private)
+		again := func(key string) request {
+			return charge(withBody(r.body), withKey(key), private)
+		}
+		w.becomes(duringRun(func() { w.post(r) })) // the second one gets Retry-After
+		for _, next := range []request{r, r, charge(withBody(`{"card":"5555555555554444"}`), private)} {
+			w.post(next) // runs, is replayed, is refused as a mismatch
+		}
+		for _, err := range []error{idempotent.NotExecuted(errDown), idempotent.Unknown(errDown), nil} {
+			w.becomes(answers(503, err))
+			w.post(again(keyB)) // becomes retryable, is taken over and becomes unknown, is refused
+		}
+		w.post(again("too short"))
+		w.store.set(func(s *faultyStore) { s.insertErr = errDown })
+		w.post(again("third-key-of-the-test"))
+		w.store.set(func(s *faultyStore) { s.insertErr, s.replaceErr = nil, errDown })
+		w.post(again("fourth-key-of-the-test"))
+
+		for what, text := range map[string]struct{ holds, has string }{
+			"the store":  {kept.String(), "ch_1"},
+			"the log":    {log.String(), "event=mismatch"},
+			"the events": {told.String(), string(event.Unresolved)},
+		} {
+			if !strings.Contains(text.holds, text.has) {
+				t.Errorf("%s has no %q, so the test did not exercise it:\n%s", what, text.has, text.holds)
+			}
+			for _, private := range []string{keyA, keyB, "key-of-the-test", "too short", "merchant-1", "4242424242424242", "5555555555554444", "private-query", "ana"} {
+				if strings.Contains(text.holds, private) {
+					t.Errorf("%s contains %q", what, private)
+				}
 			}
 		}
-		if w.runs != 1 {
-			t.Errorf("%s: the handler ran %d times, want once", name, w.runs)
-		}
-	}
+	})
 }

@@ -10,20 +10,19 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -41,64 +40,6 @@ func TestEventWithoutMethod(t *testing.T) {
 	})
 }
 
-// A hostile event gets a response, whatever it contains.
-func TestHostileEvents(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		long := strings.Repeat("/x", 5000)
-		for name, c := range map[string]struct {
-			mods   []func(*request)
-			status int
-		}{
-			"nothing but a method": {[]func(*request){func(r *request) { *r = request{method: "POST"} }}, 201},
-			"no path, no type":     {[]func(*request){func(r *request) { r.path, r.route = "", "" }, without("content-type")}, 201},
-			"long path":            {[]func(*request){func(r *request) { r.path, r.route = long, "" }}, 201},
-			"unprintable path":     {[]func(*request){func(r *request) { r.path, r.route = "/\x00\xff\n", "" }}, 201},
-			"bare separators":      {[]func(*request){func(r *request) { r.query = "&&=&&;=" }}, 201},
-			"NUL key":              {[]func(*request){withKey("\x00")}, 400},
-			"long key":             {[]func(*request){withKey(`"` + strings.Repeat(`\"`, 1<<20))}, 400},
-			"deep JSON":            {[]func(*request){withBody(strings.Repeat("[", 100_000))}, 201},
-			"long exponent":        {[]func(*request){withBody("1e" + strings.Repeat("9", 1000))}, 201},
-			"two content types":    {[]func(*request){withHeader("Content-Type", "text/plain")}, 201},
-			"method in lower case": {[]func(*request){withMethod("post")}, 501},
-		} {
-			w := newFixture(t, on, optional)
-			if a := w.post(charge(c.mods...)); a.status != c.status {
-				t.Errorf("%s: status %d, want %d", name, a.status, c.status)
-			}
-		}
-	})
-}
-
-// The handler gets the unchanged event, and its execution.
-func TestHandlerSeesTheEvent(t *testing.T) {
-	t.Parallel()
-	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
-	w := newFixture(t, wires[0])
-	h := lambdahttp.APIGatewayV2(w.guard, func(ctx context.Context, got events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		if got.Body != ev.Body || len(got.Headers) != len(ev.Headers) || got.RequestContext.Authorizer.JWT.Claims["sub"] != "merchant-1" {
-			t.Errorf("the handler got another event: %+v", got)
-		}
-		if x, ok := idempotent.FromContext(ctx); !ok || x.RecordID().Operation() != "POST /charges" {
-			t.Error("the handler has no execution of its operation")
-		}
-		clear(got.Headers) // a handler may change its event
-		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
-	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-	if a, err := h(t.Context(), ev); err != nil || a.StatusCode != 200 {
-		t.Errorf("got %+v %v", a, err)
-	}
-}
-
-// These tests cover the differences between event types.
-
-type (
-	v1Event   = events.APIGatewayProxyRequest
-	v1Answer  = events.APIGatewayProxyResponse
-	albEvent  = events.ALBTargetGroupRequest
-	albAnswer = events.ALBTargetGroupResponse
-)
-
 // counted is a handler of an event type that counts its runs.
 func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, error) {
 	return func(context.Context, Ev) (Ans, error) { *runs++; return a, nil }
@@ -107,14 +48,22 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 // A suppressed type of a body stays away from an event.
 func TestNoTypeInAnEvent(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200, MultiValueHeaders: map[string][]string{"Content-Type": {}}}), single)
-	event := events.APIGatewayV2HTTPRequest{RouteKey: "$default", RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyA + `"`}}
+	event := v2Event{RouteKey: "$default", RawPath: "/", Headers: map[string]string{"idempotency-key": `"` + keyA + `"`}}
 	event.RequestContext.HTTP.Method = "POST"
-	for range 2 {
-		a, err := h(t.Context(), event)
-		if _, typed := a.Headers["Content-Type"]; err != nil || typed || runs != 1 {
-			t.Errorf("got %v, %v after %d runs", a.Headers, err, runs)
+	wantAnswers(t, lambdahttp.APIGatewayV2, event,
+		v2Answer{StatusCode: 200, MultiValueHeaders: map[string][]string{"Content-Type": {}}},
+		v2Answer{StatusCode: 200, Headers: map[string]string{"Idempotent-Replayed": "true"}})
+}
+
+// wantAnswers sends an event twice: the first response is the handler's own, and then the
+// stored one.
+func wantAnswers[Ev, Ans any](t *testing.T, build builder[Ev, Ans], ev Ev, own, stored Ans) {
+	t.Helper()
+	runs := 0
+	h := build(newGuard(t), counted[Ev](&runs, own), single)
+	for _, want := range []Ans{own, stored} {
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+			t.Errorf("got %+v %v after %d runs, want %+v", got, err, runs, want)
 		}
 	}
 }
@@ -122,57 +71,25 @@ func TestNoTypeInAnEvent(t *testing.T) {
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
 // HTTP-06, F04: two header lines are two values if the event has both, even if they are
-// equal, and a list otherwise. The event of an Application Load Balancer
-// without multi-value headers has only one of them, so the request is accepted.
+// equal. The event of an Application Load Balancer without multi-value headers has only
+// one of them, so the request is accepted.
 func TestHTTP06TwoHeaderLines(t *testing.T) {
 	t.Parallel()
-	a, b := `"`+keyA+`"`, `"`+keyB+`"`
-	for name, second := range map[string]string{"two keys": b, "one key twice": a} {
+	for _, second := range []string{keyA, keyB} {
 		runs := 0
-		for wire, send := range map[string]func() int{
-			"APIGatewayV1": func() int {
-				h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)
-				got, err := h(t.Context(), v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": second},
-					MultiValueHeaders: map[string][]string{"Idempotency-Key": {a, second}}})
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"ALBMultiValue": func() int {
-				h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
-				got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {a, second}}})
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"APIGatewayV2": func() int {
-				h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), single)
-				var ev events.APIGatewayV2HTTPRequest
-				ev.RequestContext.HTTP.Method, ev.Headers = "POST", map[string]string{"idempotency-key": a + "," + second}
-				got, err := h(t.Context(), ev)
-				if err != nil {
-					t.Error(err)
-				}
-				return got.StatusCode
-			},
-			"Middleware": func() int {
-				h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
-				w := &plainWriter{header: http.Header{}}
-				h.ServeHTTP(w, &http.Request{Method: "POST", URL: &url.URL{Path: "/"}, Header: http.Header{"Idempotency-Key": {a, second}}})
-				return w.status
-			},
-		} {
-			if got := send(); got != 400 || runs != 0 {
-				t.Errorf("%s, %s: status %d after %d runs, want 400", wire, name, got, runs)
-			}
+		both := []string{`"` + keyA + `"`, `"` + second + `"`}
+		v1, err := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)(t.Context(), v1Event{HTTPMethod: "POST",
+			Headers: map[string]string{"Idempotency-Key": both[1]}, MultiValueHeaders: map[string][]string{"Idempotency-Key": both}})
+		if err != nil || v1.StatusCode != 400 {
+			t.Errorf("a REST API: got %d %v", v1.StatusCode, err)
 		}
-	}
-	runs := 0
-	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
-	if got, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": b}}); got.StatusCode != 201 || err != nil || runs != 1 {
-		t.Errorf("the last of two lines: got %d %v", got.StatusCode, err)
+		alb := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+		if a, err := alb(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": both}}); err != nil || a.StatusCode != 400 || runs != 0 {
+			t.Errorf("a load balancer: got %d %v after %d runs", a.StatusCode, err, runs)
+		}
+		if a, err := alb(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": both[1]}}); err != nil || a.StatusCode != 201 || runs != 1 {
+			t.Errorf("the last of two lines: got %d %v", a.StatusCode, err)
+		}
 	}
 }
 
@@ -180,84 +97,67 @@ func TestHTTP06TwoHeaderLines(t *testing.T) {
 // test events often leave one out.
 func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	var view lambdahttp.Request
-	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
-	})
 	ev := v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": `"` + keyA + `"`},
 		QueryStringParameters: map[string]string{"b": "ü +", "a": "1"}, MultiValueQueryStringParameters: map[string][]string{"c": {"3", "2"}}}
-	for range 2 {
-		if got, err := h(t.Context(), ev); got.StatusCode != 201 || err != nil {
-			t.Errorf("got %+v %v", got, err)
-		}
-	}
-	if runs != 1 || view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
-		t.Errorf("%d runs, query %q", runs, view.RawQuery)
+	if view := viewOf(t, lambdahttp.APIGatewayV1, ev); view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
+		t.Errorf("query %q", view.RawQuery)
 	}
 	if len(ev.MultiValueQueryStringParameters) != 1 {
 		t.Error("the handler's event was changed")
 	}
 }
 
+// viewOf returns the view of an event that a rule gets. The request is guarded.
+func viewOf[Ev, Ans any](t *testing.T, build builder[Ev, Ans], ev Ev) (view lambdahttp.Request) {
+	t.Helper()
+	runs := 0
+	h := build(newGuard(t), counted[Ev](&runs, *new(Ans)), single, func(o *lambdahttp.Options) {
+		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
+	})
+	if _, err := h(t.Context(), ev); err != nil || runs > 1 {
+		t.Errorf("error %v after %d runs", err, runs)
+	}
+	return view
+}
+
 // Several values of one header are separate again in a replay.
 func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
 	t.Parallel()
-	runs := 0
-	own := v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
-		MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"}
-	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, own), single)
-	ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}}
-	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-		t.Errorf("the first response is %+v %v", got, err)
-	}
-	want := v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
-		"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}}
-	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
-		t.Errorf("the replay is %+v %v, want %+v", got, err, want)
-	}
+	wantAnswers(t, lambdahttp.APIGatewayV1, v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}},
+		v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
+			MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"},
+		v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
+			"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}})
 }
 
 // The load balancer accepts only headers in the mode of the request, and a
 // status with its text.
 func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 	t.Parallel()
-	for _, multi := range []bool{false, true} {
-		key := []string{`"` + keyA + `"`}
-		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": key[0]}}
-		own := albAnswer{StatusCode: 299, Headers: map[string]string{"Link": "</a>, </b>"}, Body: "\xff", IsBase64Encoded: false}
-		want := albAnswer{StatusCode: 299, StatusDescription: "299", Headers: map[string]string{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"}
-		if multi {
-			ev.Headers, ev.MultiValueHeaders = nil, map[string][]string{"idempotency-key": key}
-			own.Headers, own.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}}
-			want.Headers, want.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}
-		}
-		runs := 0
-		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single)
-		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-			t.Errorf("multi-value %t: the first response is %+v %v", multi, got, err)
-		}
-		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
-			t.Errorf("multi-value %t: the replay is %+v %v, want %+v", multi, got, err, want)
-		}
+	type single = map[string]string
+	type multi = map[string][]string
+	wantAnswers(t, lambdahttp.ALB, albEvent{HTTPMethod: "POST", Headers: single{"idempotency-key": `"` + keyA + `"`}},
+		albAnswer{StatusCode: 299, Headers: single{"Link": "</a>, </b>"}, Body: "\xff"},
+		albAnswer{StatusCode: 299, StatusDescription: "299", Headers: single{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"})
+	wantAnswers(t, lambdahttp.ALB, albEvent{HTTPMethod: "POST", MultiValueHeaders: multi{"idempotency-key": {`"` + keyA + `"`}}},
+		albAnswer{StatusCode: 299, MultiValueHeaders: multi{"Link": {"</a>", "</b>"}}, Body: "\xff"},
+		albAnswer{StatusCode: 299, StatusDescription: "299", MultiValueHeaders: multi{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}, Body: "\xff"})
 
-		// A problem has the same mode, and the standard text.
-		bare := ev
-		bare.Headers, bare.MultiValueHeaders = map[string]string{}, nil
-		if multi {
-			bare.Headers, bare.MultiValueHeaders = nil, map[string][]string{}
-		}
-		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, func(o *lambdahttp.Options) {
-			o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
-		})
-		got, err := h(t.Context(), bare)
-		if err != nil || got.StatusDescription != "400 Bad Request" || (got.MultiValueHeaders != nil) != multi || (got.Headers != nil) == multi {
-			t.Errorf("multi-value %t: the problem is %+v %v", multi, got, err)
-		}
-		// The load balancer reads JSON, in which a nil map would be null.
-		text, _ := json.Marshal(got)
-		if want := `"multiValueHeaders":{}`; strings.Contains(string(text), want) != multi {
-			t.Errorf("multi-value %t: the problem is %s", multi, text)
+	// A problem has the same mode, and the standard text. The load balancer reads JSON, in
+	// which a nil map would be null.
+	runs := 0
+	bare := func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.SingleTenant
+		o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
+	}
+	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), bare)
+	for want, ev := range map[string]albEvent{
+		`"headers":{},"multiValueHeaders":null`: {HTTPMethod: "POST", Headers: single{}},
+		`"headers":null,"multiValueHeaders":{}`: {HTTPMethod: "POST", MultiValueHeaders: multi{}},
+	} {
+		got, err := h(t.Context(), ev)
+		if text, _ := json.Marshal(got); err != nil || got.StatusDescription != "400 Bad Request" || !strings.Contains(string(text), want) {
+			t.Errorf("the problem is %s %v, want %s in it", text, err, want)
 		}
 	}
 }
@@ -293,41 +193,9 @@ func TestTraceIDs(t *testing.T) {
 		"Root=" + strings.Repeat("x", 64): strings.Repeat("x", 64),
 		"Root=" + strings.Repeat("x", 65): "",
 	} {
-		var got string
-		runs := 0
-		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.RequestID; return "charge" }
-		})
-		if _, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}); err != nil || got != want {
-			t.Errorf("%q: %q %v, want %q", header, got, err, want)
-		}
-	}
-}
-
-// Claims of a REST API are strings; a value of another type does not identify a
-// caller.
-func TestAPIGatewayV1Claims(t *testing.T) {
-	t.Parallel()
-	ev := load[v1Event](t, "apigatewayv1-post.json")
-	for name, c := range map[string]struct {
-		authorizer map[string]any
-		status     int
-	}{
-		"claim":             {map[string]any{"claims": map[string]any{"sub": "merchant-1"}}, 201},
-		"none":              {nil, 403},
-		"Lambda authorizer": {map[string]any{"principalId": "merchant-1", "sub": "merchant-1"}, 403},
-		"claims null":       {map[string]any{"claims": nil}, 403},
-		"claims text":       {map[string]any{"claims": `{"sub":"merchant-1"}`}, 403},
-		"number":            {map[string]any{"claims": map[string]any{"sub": 9007199254740993.0}}, 403},
-		"list":              {map[string]any{"claims": map[string]any{"sub": []any{"merchant-1"}}}, 403},
-		"empty":             {map[string]any{"claims": map[string]any{"sub": ""}}, 403},
-		"global":            {map[string]any{"claims": map[string]any{"sub": "\x00global"}}, 403},
-	} {
-		runs := 0
-		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-		ev.RequestContext.Authorizer = c.authorizer
-		if got, err := h(t.Context(), ev); err != nil || got.StatusCode != c.status {
-			t.Errorf("%s: %d %v, want %d", name, got.StatusCode, err, c.status)
+		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}
+		if got := viewOf(t, lambdahttp.ALB, ev).RequestID; got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
 		}
 	}
 }
@@ -336,29 +204,19 @@ func TestAPIGatewayV1Claims(t *testing.T) {
 func TestCookiesAreAHeader(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		header  map[string]string
-		cookies []string
-		want    []string
+		header        map[string]string
+		cookies, want []string
 	}{
 		{nil, []string{"a=1", "b=2"}, []string{"a=1; b=2"}},
 		{map[string]string{"Cookie": "c=3"}, []string{"a=1"}, []string{"c=3"}},
 		{nil, nil, nil},
 	} {
-		var got []string
-		look := func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("cookie"); return "charge" }
-		}
-		runs := 0
-		var v2 events.APIGatewayV2HTTPRequest
-		v2.RequestContext.HTTP.Method, v2.Headers, v2.Cookies = "POST", maps.Clone(c.header), c.cookies
-		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200}), single, look)(t.Context(), v2); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("APIGatewayV2 %v: %q %v, want %q", c, got, err, c.want)
-		}
-		got = nil
-		var fn events.LambdaFunctionURLRequest
-		fn.RequestContext.HTTP.Method, fn.Headers, fn.Cookies = "POST", maps.Clone(c.header), c.cookies
-		if _, err := lambdahttp.FunctionURL(newGuard(t), counted[events.LambdaFunctionURLRequest](&runs, events.LambdaFunctionURLResponse{StatusCode: 200}), single, look)(t.Context(), fn); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("FunctionURL %v: %q %v, want %q", c, got, err, c.want)
+		v2, fn := v2Event{Headers: c.header, Cookies: c.cookies}, urlEvent{Headers: c.header, Cookies: c.cookies}
+		v2.RequestContext.HTTP.Method, fn.RequestContext.HTTP.Method = "POST", "POST"
+		for _, view := range []lambdahttp.Request{viewOf(t, lambdahttp.APIGatewayV2, v2), viewOf(t, lambdahttp.FunctionURL, fn)} {
+			if got := view.Header("cookie"); !slices.Equal(got, c.want) {
+				t.Errorf("%T %v: %q, want %q", view.Event, c, got, c.want)
+			}
 		}
 	}
 }
@@ -386,14 +244,10 @@ func TestNoBodyAndEmptyBody(t *testing.T) {
 func TestHeaderSpellings(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		var got []string
-		runs := 0
-		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
-			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("x-a"); return "charge" }
-		})
 		ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"x-a": {"3"}, "X-A": {"2", "1"}, "x-A": {"4"}, "x-b": {"5"}}}
-		if _, err := h(t.Context(), ev); err != nil || !slices.Equal(got, []string{"2", "1", "4", "3"}) {
-			t.Fatalf("got %q %v", got, err)
+		view := viewOf(t, lambdahttp.APIGatewayV1, ev)
+		if got := view.Header("x-a"); !slices.Equal(got, []string{"2", "1", "4", "3"}) {
+			t.Fatalf("got %q", got)
 		}
 	}
 }
@@ -437,110 +291,18 @@ func text(b []byte) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// echoed is the response of a handler that returns the request's body.
-type echoed struct {
-	status   int
-	body     string
-	base64   bool
-	replayed bool
-}
-
-// echo builds a handler that responds with the body it gets, for the event type
-// that the file's name starts with, and returns a function that sends the
-// event.
-func echo(t *testing.T, file string, data []byte, g *idempotent.Guard, opts func(*lambdahttp.Options)) func() echoed {
-	kind, _, _ := strings.Cut(filepath.Base(file), "-")
-	switch kind {
-	case "apigatewayv2":
-		type answer = events.APIGatewayV2HTTPResponse
-		h := lambdahttp.APIGatewayV2(g, func(_ context.Context, ev events.APIGatewayV2HTTPRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
-		})
-	case "functionurl":
-		type answer = events.LambdaFunctionURLResponse
-		h := lambdahttp.FunctionURL(g, func(_ context.Context, ev events.LambdaFunctionURLRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
-		})
-	case "apigatewayv1":
-		type answer = events.APIGatewayProxyResponse
-		h := lambdahttp.APIGatewayV1(g, func(_ context.Context, ev events.APIGatewayProxyRequest) (answer, error) {
-			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
-		})
-	case "alb":
-		type answer = events.ALBTargetGroupResponse
-		h := lambdahttp.ALB(g, func(_ context.Context, ev events.ALBTargetGroupRequest) (answer, error) {
-			return answer{StatusCode: 200, StatusDescription: "200 OK", Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
-		}, opts)
-		return sending(t, data, h, func(a answer) echoed {
-			if a.StatusDescription != "200 OK" {
-				t.Errorf("%s: status description %q", file, a.StatusDescription)
-			}
-			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true" || len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
-		})
-	case "nethttp":
-		h := lambdahttp.Middleware(g, opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, err := io.Copy(w, r.Body); err != nil {
-				t.Error(err)
-			}
-		}))
-		return func() echoed {
-			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			w := &plainWriter{header: http.Header{}}
-			h.ServeHTTP(w, r)
-			a := w.reply()
-			return echoed{a.status, a.body, a.base64, a.header["Idempotent-Replayed"] == "true"}
-		}
-	}
-	t.Fatalf("%s: the name does not start with an event type", file)
-	return nil
-}
-
-func sending[Ev, Ans any](t *testing.T, data []byte, h func(context.Context, Ev) (Ans, error), look func(Ans) echoed) func() echoed {
-	return func() echoed {
-		var ev Ev
-		if err := json.Unmarshal(data, &ev); err != nil {
-			t.Fatal(err)
-		}
-		a, err := h(t.Context(), ev)
-		if err != nil {
-			t.Error(err)
-		}
-		return look(a)
-	}
-}
-
-// Every event of testdata has the view in its golden file and gets a response:
-// first the handler's, then the stored one if it is guarded.
+// Every event of testdata has the view beside it and gets a response: first the
+// handler's, then the stored one if it is guarded.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	files, _ := filepath.Glob("testdata/*-*.*")
-	kinds := map[string]int{}
-	for _, file := range files {
-		if strings.HasSuffix(file, ".golden") {
-			continue
-		}
-		kind, _, _ := strings.Cut(filepath.Base(file), "-")
-		kinds[kind]++
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+	for kind, build := range map[string]func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed{
+		"apigatewayv2": echo(lambdahttp.APIGatewayV2), "functionurl": echo(lambdahttp.FunctionURL), "apigatewayv1": echo(lambdahttp.APIGatewayV1),
+		"alb": echo(lambdahttp.ALB), "nethttp": echoHTTP,
+	} {
+		all := recordings(t, kind)
+		for name, event := range all {
 			var view seen
-			send := echo(t, file, data, newGuard(t), func(o *lambdahttp.Options) {
+			send := build(t, event.bytes(), func(o *lambdahttp.Options) {
 				optional(o)
 				o.Scope = lambdahttp.SingleTenant
 				o.Profile.Methods = []string{"POST", "PATCH", "GET"}
@@ -549,45 +311,384 @@ func TestEvents(t *testing.T) {
 					return lambdahttp.OperationOf(r)
 				}
 			})
-			first := send()
-			golden(t, file+".golden", view)
-			if first.status != 200 || first.replayed || first.body != view.Body {
-				t.Errorf("got the first response %+v", first)
+			first, second := send(), send()
+			if *update {
+				all[name] = recorded{event.Event, view}
+			} else if !reflect.DeepEqual(view, event.View) {
+				t.Errorf("%s, %s: the view is %+v, want %+v (-update writes it)", kind, name, view, event.View)
 			}
-			second := send()
-			if want := len(view.Key) == 1; second.replayed != want {
-				t.Errorf("the second response is replayed: %t, want %t", second.replayed, want)
+			if first.StatusCode != 200 || first.replayed() || first.Body != view.Body || first.StatusDescription != "" && first.StatusDescription != "200 OK" {
+				t.Errorf("%s, %s: got the first response %+v", kind, name, first)
 			}
-			second.replayed = false
-			if second != first {
-				t.Errorf("got the second response %+v, want the first one %+v", second, first)
+			if second.replayed() != (len(view.Key) == 1) || second.StatusCode != 200 || second.Body != first.Body || second.IsBase64Encoded != first.IsBase64Encoded {
+				t.Errorf("%s, %s: got the second response %+v, want the first one %+v", kind, name, second, first)
 			}
-		})
-	}
-	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
-		if kinds[kind] < 2 {
-			t.Errorf("testdata has %d events of the type %s, want more", kinds[kind], kind)
+		}
+		if *update {
+			var b bytes.Buffer
+			e := json.NewEncoder(&b)
+			e.SetEscapeHTML(false)
+			e.SetIndent("", "  ")
+			if err := errors.Join(e.Encode(all), os.WriteFile("testdata/"+kind+".json", b.Bytes(), 0o644)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
 
-// golden compares v with the file, and writes the file with -update.
-func golden(t *testing.T, file string, v any) {
-	t.Helper()
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
-	got := b.Bytes()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
+// echoed is what all types of responses have.
+type echoed struct {
+	StatusCode        int
+	StatusDescription string
+	Headers           map[string]string
+	MultiValueHeaders map[string][]string
+	Body              string
+	IsBase64Encoded   bool
+}
+
+func (e echoed) replayed() bool {
+	return e.Headers["Idempotent-Replayed"] == "true" || len(e.MultiValueHeaders["Idempotent-Replayed"]) == 1
+}
+
+// echo builds a handler that responds with the body it gets, and returns a function that
+// sends the event.
+func echo[Ev, Ans any](build builder[Ev, Ans]) func(*testing.T, []byte, func(*lambdahttp.Options)) func() echoed {
+	return func(t *testing.T, data []byte, options func(*lambdahttp.Options)) func() echoed {
+		h := build(newGuard(t), func(_ context.Context, ev Ev) (a Ans, _ error) {
+			out := transcoded[echoed](t, ev)
+			return transcoded[Ans](t, map[string]any{"statusCode": 200, "statusDescription": "200 OK", "body": out.Body, "isBase64Encoded": out.IsBase64Encoded}), nil
+		}, options)
+		return func() echoed {
+			a, err := h(t.Context(), transcoded[Ev](t, json.RawMessage(data)))
+			if err != nil {
+				t.Error(err)
+			}
+			return transcoded[echoed](t, a)
 		}
 	}
-	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s differs from the view of the event (-update writes it): %v\n%s", file, err, got)
+}
+
+func transcoded[To any](t testing.TB, from any) (to To) {
+	data, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(data, &to)
 	}
+	if err != nil {
+		t.Error(err)
+	}
+	return to
+}
+
+func echoHTTP(t *testing.T, data []byte, options func(*lambdahttp.Options)) func() echoed {
+	h := lambdahttp.Middleware(newGuard(t), options)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(w, r.Body); err != nil {
+			t.Error(err)
+		}
+	}))
+	return func() echoed {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &plainWriter{header: http.Header{}}
+		h.ServeHTTP(w, r)
+		a := w.reply()
+		return echoed{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64}
+	}
+}
+
+// No event causes a panic, every response has a valid status, and a request of
+// a guarded method runs at most once. Only an event without a method, or whose
+// route cannot be the name of an operation, causes an error.
+func FuzzTranslate(f *testing.F) {
+	kit.Inputs(f)
+	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
+		for _, event := range recordings(f, kind) {
+			f.Add(event.bytes())
+		}
+	}
+	for _, text := range []string{
+		`{"httpMethod":"POST"}`, `{"httpMethod":"POST","multiValueHeaders":{"Idempotency-Key":null},"headers":{"idempotency-key":"\"0123456789abcdef\""}}`,
+		`{"requestContext":{"http":{"method":"PATCH"},"authorizer":{"iam":null}},"headers":{"IDEMPOTENCY-KEY":"\"0123456789abcdef\""},"cookies":[""]}`,
+		`{"httpMethod":"POST","requestContext":{"authorizer":{"claims":[]}},"multiValueQueryStringParameters":{"":[],"a":["=&"]}}`,
+		`{"httpMethod":"POST","resource":"/\u007f","headers":{"idempotency-key":"\"0123456789abcdef\""}}`,
+		"POST http:x HTTP/1.0\r\nIdempotency-Key: \"0123456789abcdef\"\r\n\r\n", "POST * HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzEvent(t, data, lambdahttp.APIGatewayV2, func(ev *v2Event) string { return ev.RequestContext.HTTP.Method },
+			v2Answer{StatusCode: 200}, func(a v2Answer) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.FunctionURL, func(ev *urlEvent) string { return ev.RequestContext.HTTP.Method },
+			urlAnswer{StatusCode: 200}, func(a urlAnswer) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.APIGatewayV1, func(ev *v1Event) string { return ev.HTTPMethod },
+			v1Answer{StatusCode: 200}, func(a v1Answer) int { return a.StatusCode })
+		fuzzEvent(t, data, lambdahttp.ALB, func(ev *albEvent) string { return ev.HTTPMethod },
+			albAnswer{StatusCode: 200}, func(a albAnswer) int { return a.StatusCode })
+
+		runs := 0
+		h := lambdahttp.Middleware(newGuard(t), fuzzOptions)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(200) }))
+		for range 2 {
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+			if err != nil {
+				return
+			}
+			w := &plainWriter{header: http.Header{}}
+			h.ServeHTTP(w, r)
+			if w.status < 200 || w.status > 599 || runs > 1 && (r.Method == "POST" || r.Method == "PATCH") {
+				t.Errorf("%s: status %d after %d runs", r.Method, w.status, runs)
+			}
+		}
+	})
+}
+
+// fuzzOptions read every part of a request.
+func fuzzOptions(o *lambdahttp.Options) {
+	o.Scope = lambdahttp.SingleTenant
+	o.Operation = func(r *lambdahttp.Request) string {
+		_, _ = r.Body()
+		_, _, _ = r.Header("Cookie"), r.Claim("sub"), r.RequestID
+		for _, scope := range []lambdahttp.ScopeRule{lambdahttp.IAMPrincipal, lambdahttp.IAMRole, lambdahttp.Authorizer("a"), lambdahttp.CognitoIdentity, lambdahttp.APIKeyID, lambdahttp.LambdaTenant, lambdahttp.TrustedHeader("x-caller")} {
+			_, _ = scope.Of(context.Background(), r)
+		}
+		return lambdahttp.OperationOf(r)
+	}
+}
+
+func fuzzEvent[Ev, Ans any](t *testing.T, data []byte,
+
+	build builder[Ev, Ans],
+	method func(*Ev) string, ok Ans, status func(Ans) int,
+) {
+	runs, operation := 0, ""
+	h := build(newGuard(t), func(context.Context, Ev) (Ans, error) { runs++; return ok, nil }, fuzzOptions, func(o *lambdahttp.Options) {
+		rule := o.Operation
+		o.Operation = func(r *lambdahttp.Request) string { operation = rule(r); return operation }
+	})
+	for range 2 {
+		var ev Ev
+		if json.Unmarshal(data, &ev) != nil {
+			return
+		}
+		m := method(&ev)
+		a, err := h(t.Context(), ev)
+		if m == "" && err == nil || m != "" && err != nil && isName(operation) {
+			t.Errorf("%T with the method %q and the operation %q: %v", ev, m, operation, err)
+		}
+		if s := status(a); err == nil && (s < 200 || s > 599) || runs > 1 && (m == "POST" || m == "PATCH") {
+			t.Errorf("%T with the method %q: status %d after %d runs", ev, m, s, runs)
+		}
+	}
+}
+
+// isName reports whether s can be the name of an operation, see idempotent.Key.
+func isName(s string) bool {
+	return len(s) <= 256 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// A request has the same fingerprint through every event type, with two
+// exceptions:
+//
+//   - An HTTP API decodes the path, so it is left out if that makes another
+//     path of it.
+//   - An Application Load Balancer without multi-value headers has only one
+//     of two parameters of one name, so it is left out if there are two.
+func FuzzSameRequest(f *testing.F) {
+	kit.Inputs(f)
+	f.Add("charges", "expand", "customer", "dry_run", "false", "application/json", []byte(`{"amount":1250}`))
+	f.Add("a/b", "x", "1", "x", "2", "text/plain", []byte("\xff\x00"))
+	f.Add("caf\u00e9?#", "a&b", "c=d +", "", "", "", []byte{})
+	f.Add("%2F", "%", "%25", "\xff", "\x00", "application/x+json; charset=utf-8", []byte(` {"b":1.0,"a":1e0} `))
+	f.Add("..", ";", ";", "é", "\n", "APPLICATION/JSON", []byte(`{"a":1,"a":2}`))
+	f.Fuzz(func(t *testing.T, segment, name1, value1, name2, value2, contentType string, body []byte) {
+		r := charge(func(r *request) {
+			r.path = "/" + url.PathEscape(segment)
+			r.query = url.QueryEscape(name1) + "=" + url.QueryEscape(value1) + "&" + url.QueryEscape(name2) + "=" + url.QueryEscape(value2)
+			r.header = map[string]string{"idempotency-key": `"` + keyA + `"`, "content-type": contentType}
+			if r.body = string(body); !utf8.Valid(body) {
+				r.body, r.base64 = base64.StdEncoding.EncodeToString(body), true
+			}
+		})
+		g, runs := newGuard(t), 0
+		for _, on := range wires {
+			if on.name == "APIGatewayV2" && strings.ContainsAny(segment, "/%?") || on.name == "ALB" && name1 == name2 {
+				continue
+			}
+			r := r
+			if on.name == "APIGatewayV2" {
+				r.path = "/" + segment
+			}
+			a, err := on.build(g, func(context.Context, request) (reply, error) { runs++; return reply{status: 201}, nil }, single,
+				func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } },
+			)(t.Context(), r)
+			if err != nil || a.status != 201 || runs != 1 {
+				t.Errorf("%s: status %d, error %v after %d runs", on.name, a.status, err, runs)
+			}
+		}
+	})
+}
+
+// A record is found by operation, caller, key and path, whatever the event type
+// and the spelling of the path are.
+func TestResourceKey(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
+		w.post(charge(withKey(`"`+strings.ToUpper(keyA)+`"`), to("", "/orders/a%2fb/caf%C3%A9"), mounted("/prod")))
+		path := "/orders/a%2Fb/café"
+		if on.name == "APIGatewayV1" {
+			path = "/prod" + path // a base path, which the event does not name
+		}
+		want := idempotent.Key{Operation: "POST (no route)", Scope: "merchant-1", ID: lambdahttp.ResourceKey(path, keyA)}.RecordID()
+		if got := w.store.record(t); got == nil || got.ID != want {
+			t.Errorf("the record is %v, want %s", got, want)
+		}
+	})
+}
+
+// Two pairs of a path and a key have the same ID only if they are the same.
+func TestResourceKeysAreDistinct(t *testing.T) {
+	t.Parallel()
+	pieces := []string{"", "/", "a", "/a", "//a", "/a/", "/a b", "/a%2Fb", "/a/b", "/a%0A/b", "/a\n/b", "%", "%zz", "/a/b c"}
+	seen := map[string][2]string{}
+	for _, path := range pieces {
+		for _, key := range []string{"a", "/a", "b /a", "/a b", "b", "%0A", "a%0Ab"} {
+			id := lambdahttp.ResourceKey(path, key)
+			pair := [2]string{lambdahttp.CanonicalPath(path), key}
+			if other, ok := seen[id]; ok && other != pair {
+				t.Errorf("%q and %q have the ID %q", other, pair, id)
+			}
+			seen[id] = pair
+			if id == key {
+				t.Errorf("%q at %q has the ID of the key without a path", key, path)
+			}
+		}
+	}
+}
+
+func TestCanonicalPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/orders/1/pay": "/orders/1/pay",
+		"/caf%c3%a9":    "/caf%C3%A9",
+		"/café":         "/caf%C3%A9",
+		"/%6Frders":     "/orders",
+		"/a%2fb":        "/a%2Fb",
+		"/a/b":          "/a/b",
+		"/a%20b":        "/a%20b",
+		"/a b":          "/a%20b",
+		"/a+b":          "/a+b",
+		"/a%2Bb":        "/a+b",
+		"/a%3Bb":        "/a%3Bb",
+		"/a;b":          "/a%3Bb",
+		"/100%":         "/100%25",
+		"/100%25":       "/100%25",
+		"/%zz%41":       "/%25zz%2541",
+		"/\x00\xff\n":   "/%00%FF%0A",
+		"//a//":         "//a//",
+		"/a?b":          "/a%3Fb",
+		"":              "",
+	} {
+		if got := lambdahttp.CanonicalPath(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// A canonical path is printable, keeps the segments of the path, and is
+// canonical itself.
+func FuzzCanonicalPath(f *testing.F) {
+	for _, path := range []string{"/orders/1/pay", "/caf%c3%a9", "/a%2fb", "/100%", "//\x00\n%", ""} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		got := lambdahttp.CanonicalPath(path)
+		if strings.ContainsFunc(got, func(c rune) bool { return c <= ' ' || c > '~' }) || strings.Count(got, "/") != strings.Count(path, "/") {
+			t.Errorf("%q: got %q", path, got)
+		}
+		if again := lambdahttp.CanonicalPath(got); again != got {
+			t.Errorf("%q: got %q, and again %q", path, got, again)
+		}
+	})
+}
+
+// An event of API Gateway has a stage or a base path in its path, or neither. The
+// route finds the resource behind them.
+func TestResourceOfAPIGateway(t *testing.T) {
+	t.Parallel()
+	type params = map[string]string
+	for _, c := range []struct {
+		name, path, route string
+		params            params
+		stage             string
+		want              string
+	}{
+		{"no base path", "/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "$default", "/orders/1/pay"},
+		{"stage", "/prod/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "prod", "/orders/1/pay"},
+		{"base path", "/v1/eu/orders/1/pay", "/orders/{id}/pay", params{"id": "1"}, "prod", "/orders/1/pay"},
+		{"base path like the route", "/orders/1/orders/1", "/orders/{id}", params{"id": "1"}, "prod", "/orders/1"},
+		{"a decoded parameter", "/v1/orders/caf%C3%A9", "/orders/{id}", params{"id": "café"}, "prod", "/orders/caf%C3%A9"},
+		{"greedy", "/v1/orders/1/pay", "/{proxy+}", params{"proxy": "orders/1/pay"}, "prod", "/orders/1/pay"},
+		{"greedy below a segment", "/v1/api/orders/1", "/api/{rest+}", params{"rest": "orders/1"}, "prod", "/api/orders/1"},
+		{"a slash at the end", "/v1/orders/", "/{proxy+}", params{"proxy": "orders"}, "prod", "/orders/"},
+		{"the root", "/prod", "/", nil, "prod", "/"},
+		{"the root with a slash", "/v1/", "/", nil, "prod", "/"},
+		{"the root of an API", "/", "/", nil, "$default", "/"},
+		{"no path", "", "/", nil, "$default", "/"},
+		{"$default", "/orders/1", "$default", nil, "$default", "/orders/1"},
+		{"$default of a stage", "/prod/orders/1", "$default", nil, "prod", "/orders/1"},
+		{"$default at the root of a stage", "/prod", "$default", nil, "prod", "/"},
+		{"$default, a path like the stage", "/production/1", "$default", nil, "prod", "/production/1"},
+		{"$default, a path like its stage", "/$default/1", "$default", nil, "$default", "/$default/1"},
+		{"a parameter is missing", "/prod/orders/1", "/orders/{id}", nil, "prod", "/prod/orders/1"},
+		{"a parameter that is not in the path", "/v1/orders/1", "/orders/{id}", params{"id": "2"}, "prod", "/v1/orders/1"},
+	} {
+		var v2 v2Event
+		v2.RequestContext.HTTP.Method, v2.RawPath, v2.RouteKey, v2.PathParameters = "POST", c.path, "POST "+c.route, c.params
+		v1 := v1Event{HTTPMethod: "POST", Path: c.path, Resource: c.route, PathParameters: c.params}
+		v2.RequestContext.Stage, v1.RequestContext.Stage = c.stage, c.stage
+		if c.route == "$default" {
+			v2.RouteKey, v1.Resource = "$default", "/$default"
+		}
+		for _, view := range []lambdahttp.Request{viewOf(t, lambdahttp.APIGatewayV2, v2), viewOf(t, lambdahttp.APIGatewayV1, v1)} {
+			if got := lambdahttp.ResourceOf(&view); got != c.want {
+				t.Errorf("%s: the resource of %T is %q, want %q", c.name, view.Event, got, c.want)
+			}
+		}
+	}
+}
+
+// Without a route the operation has no name. A handler logs that once, without
+// the path, and not if the operation has a name.
+func TestUnknownRouteIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			route   string
+			options func(*lambdahttp.Options)
+			lines   int
+		}{
+			"no route":             {"", nil, 1},
+			"every path":           {catchAll, nil, 1},
+			"Options.Operation":    {"", func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }, 0},
+			"the profile's name":   {"", func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }, 0},
+			"not a guarded method": {"", func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PUT"} }, 0},
+		} {
+			var log bytes.Buffer
+			w := newFixture(t, on, guard(func(o *idempotent.Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				o.AllowMissingKey = true
+			}), func(o *lambdahttp.Options) {
+				if c.options != nil {
+					c.options(o)
+				}
+			})
+			w.post(charge(to(c.route, "/charges/secret-1"), without("idempotency-key")))
+			w.post(charge(to(c.route, "/charges/secret-2")))
+			w.post(charge(to(c.route, "/charges/secret-3")))
+			if got := strings.Count(log.String(), "Options.Operation"); got != c.lines || strings.Contains(log.String(), "secret") {
+				t.Errorf("%s: got %d lines, want %d:\n%s", name, got, c.lines, log.String())
+			}
+		}
+	})
 }

@@ -37,6 +37,8 @@ type fixture struct {
 	store *faultyStore
 	guard *idempotent.Guard
 	send  sender
+	// options are those of the handler.
+	options []func(*lambdahttp.Options)
 
 	mu     sync.Mutex
 	runs   int
@@ -58,6 +60,7 @@ func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fix
 	}
 	w.guard = guard
 	optFns = append([]func(*lambdahttp.Options){func(o *lambdahttp.Options) { o.Scope = on.scope }}, optFns...)
+	w.options = optFns
 	w.send = on.build(guard, func(ctx context.Context, r request) (reply, error) {
 		w.mu.Lock()
 		w.runs++
@@ -100,13 +103,17 @@ func charge(mods ...func(*request)) request {
 }
 
 func withKey(value string) func(*request) { return withHeader("idempotency-key", value) }
+
 func withHeader(name, value string) func(*request) {
 	return func(r *request) { r.header = maps.Clone(r.header); r.header[name] = value }
 }
+
 func without(name string) func(*request) {
 	return func(r *request) { r.header = maps.Clone(r.header); delete(r.header, name) }
 }
-func withBody(body string) func(*request)     { return func(r *request) { r.body = body } }
+
+func withBody(body string) func(*request) { return func(r *request) { r.body = body } }
+
 func withCaller(caller string) func(*request) { return func(r *request) { r.caller = caller } }
 
 // created is a handler that responds with 201 and everything that a response
@@ -277,4 +284,18 @@ func (s *site) wantUnavailable(body string) {
 func keyed(ctx context.Context) *http.Request {
 	r := &http.Request{Method: "POST", URL: &url.URL{Path: "/charges"}, Header: http.Header{"Idempotency-Key": {`"` + keyA + `"`}}, Body: http.NoBody}
 	return r.WithContext(ctx)
+}
+
+// through serves a request by h behind Middleware, and returns what was written, and the
+// error that the ErrorHandler got.
+func (w *fixture) through(h http.HandlerFunc, r *http.Request, optFns ...func(*lambdahttp.Options)) (out *plainWriter, failed error) {
+	out = &plainWriter{header: http.Header{}}
+	optFns = append([]func(*lambdahttp.Options){single, func(o *lambdahttp.Options) {
+		o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }
+	}}, optFns...)
+	lambdahttp.Middleware(w.guard, optFns...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.runs++
+		h(rw, r)
+	})).ServeHTTP(out, r)
+	return out, failed
 }

@@ -3,10 +3,7 @@
 package lambdahttp_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +13,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -110,12 +105,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 					r.Status = http.StatusCreated
 					r.Header.Set("Location", "/refunds/"+out.ID)
 				},
-			}, guard, func(o *lambdahttp.Options) {
-				o.Scope = lambdahttp.SingleTenant
-				if mod != nil {
-					mod(o)
-				}
-			})
+			}, guard, func(o *lambdahttp.Options) { single(o); optionally(mod)(o) })
 			f(t, w)
 		})
 	}
@@ -129,6 +119,16 @@ func (w *jsonFixture) post(t *testing.T, body string, mods ...func(*request)) (r
 	return w.send(t.Context(), r)
 }
 
+// gets sends a refund, and checks the response and how often the handler has run.
+func (w *jsonFixture) gets(t *testing.T, status int, part string, runs int, body string, mods ...func(*request)) reply {
+	t.Helper()
+	a, err := w.post(t, body, mods...)
+	if err != nil || a.status != status || !strings.Contains(a.body, part) || w.runs != runs {
+		t.Errorf("got %d %s, error %v, %d runs; want %d %s and %d runs", a.status, a.body, err, w.runs, status, part, runs)
+	}
+	return a
+}
+
 const validRefund = `{"amount":100,"reason":{"code":"broken"}}`
 
 // A JSON handler gets the decoded body, and its result is the response to the
@@ -136,22 +136,15 @@ const validRefund = `{"amount":100,"reason":{"code":"broken"}}`
 func TestJSONHandlesOnce(t *testing.T) {
 	t.Parallel()
 	onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
-		first, err := w.post(t, validRefund)
-		again, errAgain := w.post(t, validRefund)
-		if err != nil || errAgain != nil || w.runs != 1 {
-			t.Fatalf("errors %v and %v, %d runs, want 1", err, errAgain, w.runs)
+		for _, replayed := range []string{"", "true"} {
+			a := w.gets(t, 201, `{"id":"re_1","note":"a < b"}`, 1, validRefund)
+			h := lower(a.header)
+			if h["content-type"] != "application/json" || h["location"] != "/refunds/re_1" || h["idempotent-replayed"] != replayed {
+				t.Errorf("headers %v, want replayed %q", a.header, replayed)
+			}
 		}
 		if w.last.Amount != 100 || w.last.Reason.Code != "broken" {
 			t.Errorf("the handler got %+v", w.last)
-		}
-		for what, a := range map[string]reply{"first response": first, "replay": again} {
-			h := lower(a.header)
-			if a.status != 201 || a.body != `{"id":"re_1","note":"a < b"}` || h["content-type"] != "application/json" || h["location"] != "/refunds/re_1" {
-				t.Errorf("%s: %d %s %v", what, a.status, a.body, a.header)
-			}
-		}
-		if lower(again.header)["idempotent-replayed"] != "true" || lower(first.header)["idempotent-replayed"] != "" {
-			t.Errorf("marks of a replay: first %v, again %v", first.header, again.header)
 		}
 	})
 }
@@ -168,11 +161,11 @@ func TestPathValue(t *testing.T) {
 		event any
 		want  string
 	}{
-		"an HTTP API":     {&events.APIGatewayV2HTTPRequest{PathParameters: path}, "ch_7"},
-		"a REST API":      {&events.APIGatewayProxyRequest{PathParameters: path}, "ch_7"},
+		"an HTTP API":     {&v2Event{PathParameters: path}, "ch_7"},
+		"a REST API":      {&v1Event{PathParameters: path}, "ch_7"},
 		"net/http":        {served, "ch_7"},
-		"a function URL":  {&events.LambdaFunctionURLRequest{RawPath: "/charges/ch_7/refunds"}, ""},
-		"a load balancer": {&events.ALBTargetGroupRequest{Path: "/charges/ch_7/refunds"}, ""},
+		"a function URL":  {&urlEvent{RawPath: "/charges/ch_7/refunds"}, ""},
+		"a load balancer": {&albEvent{Path: "/charges/ch_7/refunds"}, ""},
 	} {
 		r := lambdahttp.Request{Event: row.event}
 		if got, other := r.PathValue("id"), r.PathValue("other"); got != row.want || other != "" {
@@ -211,19 +204,12 @@ func TestJSONRefusesBodies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
-				a, err := w.post(t, row.body, row.mods...)
-				if err != nil || a.status != 400 || w.runs != 0 || !strings.Contains(a.body, `"code":"invalid_body"`) || !strings.Contains(a.body, row.detail) {
-					t.Errorf("%d %s, error %v, %d runs; want 400, invalid_body and %q", a.status, a.body, err, w.runs, row.detail)
+				a := w.gets(t, 400, `"code":"invalid_body"`, 0, row.body, row.mods...)
+				if !strings.Contains(a.body, row.detail) || strings.Contains(a.body, "4111") {
+					t.Errorf("the response does not say %q, or quotes the body: %s", row.detail, a.body)
 				}
-				if strings.Contains(a.body, "4111") {
-					t.Errorf("the response quotes the body: %s", a.body)
-				}
-				if a, err := w.post(t, "%", func(r *request) { r.base64 = true }); err != nil || !strings.Contains(a.body, `"code":"invalid-body"`) {
-					t.Errorf("a broken encoding: %d %s, error %v", a.status, a.body, err)
-				}
-				if a, err := w.post(t, validRefund, without("content-type")); err != nil || a.status != 201 {
-					t.Errorf("the corrected request: %d %s, error %v", a.status, a.body, err)
-				}
+				w.gets(t, 400, `"code":"invalid-body"`, 0, "%", func(r *request) { r.base64 = true })
+				w.gets(t, 201, "", 1, validRefund, without("content-type"))
 			})
 		})
 	}
@@ -232,18 +218,11 @@ func TestJSONRefusesBodies(t *testing.T) {
 // A compressed body is decoded, and is the same request as without compression.
 func TestJSONInflates(t *testing.T) {
 	t.Parallel()
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := z.Write([]byte(validRefund)); err != nil || z.Close() != nil {
-		t.Fatal(err)
-	}
 	onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
-		first, err := w.post(t, base64.StdEncoding.EncodeToString(packed.Bytes()), withHeader("content-encoding", "gzip"), func(r *request) { r.base64 = true })
-		if err != nil || first.status != 201 || w.last.Amount != 100 {
-			t.Errorf("%d %s, error %v; the handler got %+v", first.status, first.body, err, w.last)
-		}
-		if again, err := w.post(t, validRefund); err != nil || again.status != 201 || w.runs != 1 {
-			t.Errorf("again: %d %s, error %v, %d runs", again.status, again.body, err, w.runs)
+		w.gets(t, 201, "", 1, validRefund, coded("gzip", func(r *request) { r.body = gzipped(1, r.body) }))
+		w.gets(t, 201, "", 1, validRefund)
+		if w.last.Amount != 100 {
+			t.Errorf("the handler got %+v", w.last)
 		}
 	})
 }
@@ -252,25 +231,16 @@ func TestJSONInflates(t *testing.T) {
 // unused. Another error of it is returned to Lambda.
 func TestJSONCheck(t *testing.T) {
 	t.Parallel()
-	for name, profile := range map[string]lambdahttp.Profile{"IETF": lambdahttp.IETF, "Stripe": lambdahttp.Stripe} {
-		onEachFront(t, func(o *lambdahttp.Options) {
-			o.Profile = profile
-			o.Profile.Syntax = lambdahttp.QuotedOrBareKey
-		}, func(t *testing.T, w *jsonFixture) {
-			a, err := w.post(t, `{"amount":0}`)
-			want := `{"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"The amount is less than 1.","code":"amount_too_small"}`
-			if name == "Stripe" {
-				want = `{"error":{"type":"invalid_request_error","code":"amount_too_small","message":"The amount is less than 1."}}`
-			}
-			if err != nil || a.status != 422 || a.body != want || w.runs != 0 {
-				t.Errorf("%s: %d %s, error %v, %d runs; want 422 and %s", name, a.status, a.body, err, w.runs, want)
-			}
+	for want, profile := range map[string]lambdahttp.Profile{
+		`{"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"The amount is less than 1.","code":"amount_too_small"}`: lambdahttp.IETF,
+		`{"error":{"type":"invalid_request_error","code":"amount_too_small","message":"The amount is less than 1."}}`:                        lambdahttp.Stripe,
+	} {
+		onEachFront(t, func(o *lambdahttp.Options) { o.Profile = profile }, func(t *testing.T, w *jsonFixture) {
+			w.gets(t, 422, want, 0, `{"amount":0}`)
 			if _, err := w.post(t, `{"amount":13}`); !errors.Is(err, errDown) || w.runs != 0 {
-				t.Errorf("%s: error %v, %d runs; want the check's error", name, err, w.runs)
+				t.Errorf("error %v, %d runs; want the check's error", err, w.runs)
 			}
-			if a, err := w.post(t, validRefund); err != nil || a.status != 201 {
-				t.Errorf("%s: the corrected request: %d %s, error %v", name, a.status, a.body, err)
-			}
+			w.gets(t, 201, "", 1, validRefund)
 		})
 	}
 }
@@ -310,10 +280,7 @@ func TestJSONProblems(t *testing.T) {
 				if (err != nil) != row.returnsLambda || !row.returnsLambda && (first.status != row.first || codeOf(t, first) != row.code) {
 					t.Errorf("first: %d %s, error %v; want %d %s", first.status, first.body, err, row.first, row.code)
 				}
-				again, err := w.post(t, validRefund)
-				if err != nil || again.status != row.again || w.runs != row.runs {
-					t.Errorf("again: %d %s, error %v, %d runs; want %d and %d runs", again.status, again.body, err, w.runs, row.again, row.runs)
-				}
+				w.gets(t, row.again, "", row.runs, validRefund)
 			})
 		})
 	}
@@ -323,19 +290,14 @@ func TestJSONProblems(t *testing.T) {
 // error would let the next request run.
 func TestJSONProblemOfStep(t *testing.T) {
 	t.Parallel()
-	resume := func(o *lambdahttp.Options) {
-		o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"refund"} }
-	}
 	onEachFront(t, resume, func(t *testing.T, w *jsonFixture) {
 		w.handle = func(ctx context.Context, _ refund) (refunded, error) {
-			return idempotent.Step(ctx, "refund", func(context.Context) (refunded, error) {
+			return idempotent.Step(ctx, "charge", func(context.Context) (refunded, error) {
 				return refunded{}, &lambdahttp.Problem{Status: 402, Code: "card_declined"}
 			})
 		}
 		for range 2 {
-			if a, err := w.post(t, validRefund); err != nil || a.status != 402 || codeOf(t, a) != "card_declined" || w.runs != 1 {
-				t.Errorf("got %d %s, error %v, %d runs; want 402 and 1 run", a.status, a.body, err, w.runs)
-			}
+			w.gets(t, 402, `"code":"card_declined"`, 1, validRefund)
 		}
 	})
 }
@@ -354,29 +316,18 @@ func codeOf(t *testing.T, a reply) string {
 // another method.
 func TestJSONUnguarded(t *testing.T) {
 	t.Parallel()
-	for name, mod := range map[string]func(*request){
-		"no key":         without("idempotency-key"),
-		"another method": func(r *request) { r.method = "PUT" },
-	} {
+	for name, mod := range map[string]func(*request){"no key": without("idempotency-key"), "another method": withMethod("PUT")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEachFront(t, func(o *lambdahttp.Options) {
-				o.Guard = func(o *idempotent.Options) { o.AllowMissingKey = true }
-			}, func(t *testing.T, w *jsonFixture) {
-				for range 2 {
-					if a, err := w.post(t, validRefund, mod); err != nil || a.status != 201 {
-						t.Errorf("%d %s, error %v", a.status, a.body, err)
-					}
+			onEachFront(t, optional, func(t *testing.T, w *jsonFixture) {
+				for i := range 2 {
+					w.gets(t, 201, "", i+1, validRefund, mod)
 				}
-				if w.runs != 2 || w.last.Amount != 100 {
-					t.Errorf("%d runs, the last with %+v; want 2", w.runs, w.last)
+				if w.last.Amount != 100 {
+					t.Errorf("the handler got %+v", w.last)
 				}
-				if a, err := w.post(t, `{`, mod); err != nil || a.status != 400 {
-					t.Errorf("an invalid body: %d %s, error %v", a.status, a.body, err)
-				}
-				if a, err := w.post(t, `{}`, mod); err != nil || a.status != 422 || w.runs != 2 {
-					t.Errorf("refused by the check: %d %s, error %v, %d runs", a.status, a.body, err, w.runs)
-				}
+				w.gets(t, 400, "", 2, `{`, mod)
+				w.gets(t, 422, "", 2, `{}`, mod)
 			})
 		})
 	}
@@ -401,10 +352,10 @@ func TestJSONCommit(t *testing.T) {
 					})
 					return out, err
 				}
-				for _, what := range []string{"first response", "replay"} {
-					a, err := w.post(t, validRefund)
-					if err != nil || a.status != 201 || a.body != `{"id":"re_1","note":""}` || lower(a.header)["location"] != "/refunds/re_1" || w.runs != 1 {
-						t.Errorf("%s: %d %s %v, error %v, %d runs", what, a.status, a.body, a.header, err, w.runs)
+				for range 2 {
+					a := w.gets(t, 201, `{"id":"re_1","note":""}`, 1, validRefund)
+					if lower(a.header)["location"] != "/refunds/re_1" {
+						t.Errorf("headers %v", a.header)
 					}
 				}
 			})
@@ -442,20 +393,21 @@ func TestJSONResultsThatCannotBeStored(t *testing.T) {
 			}
 		})
 	}
+	for _, out := range []refunded{{}, {Rate: math.NaN()}} {
+		if _, err := (lambdahttp.JSON[refund, refunded]{}).Resolved(out); (err != nil) != math.IsNaN(out.Rate) {
+			t.Errorf("the evidence of %+v: error %v", out, err)
+		}
+	}
 }
 
 // An operation without a body has an empty struct as its request.
 func TestJSONWithoutBody(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotent.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
 	capture := lambdahttp.JSON[struct{}, refunded]{
 		Handle: func(context.Context, struct{}) (refunded, error) { return refunded{ID: "ch_1"}, nil },
 	}
-	send := sendV2(capture.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }))
-	a, err := send(t.Context(), charge(withBody(""), without("content-type")))
+	send := sendV2(capture.APIGatewayV2(newGuard(t), single))
+	a, err := send(t.Context(), charge(untyped("")))
 	if err != nil || a.status != 200 || a.body != `{"id":"ch_1","note":""}` {
 		t.Errorf("%d %s, error %v; want 200, the default, and the result", a.status, a.body, err)
 	}
@@ -467,24 +419,14 @@ func TestJSONWithoutBody(t *testing.T) {
 // A missing guard or handler is found when the handler is built.
 func TestJSONPanics(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotent.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, front := range jsonFronts {
-		for _, g := range []*idempotent.Guard{nil, guard} {
-			var j lambdahttp.JSON[refund, refunded]
-			if g == nil {
-				j.Handle = func(context.Context, refund) (refunded, error) { return refunded{}, nil }
+		handles := lambdahttp.JSON[refund, refunded]{Handle: func(context.Context, refund) (refunded, error) { return refunded{}, nil }}
+		for missing, build := range map[string]func(){
+			"guard": func() { front(handles, nil, single) }, "handler": func() { front(lambdahttp.JSON[refund, refunded]{}, newGuard(t), single) },
+		} {
+			if got := panics(build); !strings.Contains(got, "JSON."+name) {
+				t.Errorf("%s without a %s: panic %q, want one that names the method", name, missing, got)
 			}
-			func() {
-				defer func() {
-					if p, _ := recover().(string); !strings.Contains(p, "JSON."+name) {
-						t.Errorf("%s, guard %v: panic %q, want one that names the method", name, g != nil, p)
-					}
-				}()
-				front(j, g, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
-			}()
 		}
 	}
 }

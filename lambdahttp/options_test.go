@@ -3,20 +3,22 @@
 package lambdahttp_test
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -97,59 +99,40 @@ func TestConstructionPanics(t *testing.T) {
 	if got := panics(func() { lambdahttp.APIGatewayV2(newGuard(t), nil) }); !strings.Contains(got, "APIGatewayV2") {
 		t.Errorf("without a handler: panic %q", got)
 	}
-	if got := panics(func() { lambdahttp.Claim("") }); !strings.Contains(got, "Claim") {
-		t.Errorf("without a claim: panic %q", got)
-	}
 }
 
 // F70, HTTP-30: known and unknown outcomes are retained for at least as long as
 // clients retry.
 func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	t.Parallel()
+	const almost = time.Hour - time.Millisecond
+	known := func(d time.Duration) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.Retention = d }
+	}
+	unknown := func(d time.Duration) func(*idempotent.Options) {
+		return func(o *idempotent.Options) { o.UnresolvedRetention = d }
+	}
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, c := range []struct {
-			profile  lambdahttp.Profile
-			of       string
-			kept     time.Duration
-			accepted bool
+		for i, c := range []struct {
+			profile lambdahttp.Profile
+			keeps   func(*idempotent.Options)
+			refused string // the option that the panic names; "": accepted
 		}{
-			{lambdahttp.IETF, "Retention", time.Hour - time.Millisecond, false},
-			{lambdahttp.IETF, "Retention", time.Hour, true},
-			{lambdahttp.UUID, "Retention", time.Hour - time.Millisecond, false},
-			{lambdahttp.UUID, "Retention", time.Hour, true},
-			{lambdahttp.Stripe, "Retention", 24*time.Hour - time.Millisecond, false},
-			{lambdahttp.Stripe, "Retention", 24 * time.Hour, true},
-			{lambdahttp.Stripe, "Retention", 0, true}, // the default
-			{lambdahttp.Profile{MinRetention: 2 * time.Hour}, "Retention", time.Hour, false},
-			{lambdahttp.IETF, "UnresolvedRetention", time.Minute, false},
-			{lambdahttp.IETF, "UnresolvedRetention", time.Hour, true},
+			{lambdahttp.IETF, known(almost), "Retention is 59m59.999s"}, {lambdahttp.IETF, known(time.Hour), ""},
+			{lambdahttp.UUID, known(almost), "Retention is"}, {lambdahttp.UUID, known(time.Hour), ""},
+			{lambdahttp.Stripe, known(23*time.Hour + almost), "Retention is"}, {lambdahttp.Stripe, known(24 * time.Hour), ""},
+			{lambdahttp.Stripe, known(0), ""}, // the default
+			{lambdahttp.Profile{MinRetention: 2 * time.Hour}, known(time.Hour), "Retention is"},
+			{lambdahttp.IETF, unknown(time.Minute), "UnresolvedRetention is"}, {lambdahttp.IETF, unknown(time.Hour), ""},
 		} {
 			got := panics(func() {
-				on.build(newGuard(t), created, func(o *lambdahttp.Options) {
-					o.Scope, o.Profile = lambdahttp.SingleTenant, c.profile
-					o.Guard = func(o *idempotent.Options) {
-						if c.of == "Retention" {
-							o.Retention = c.kept
-						} else {
-							o.UnresolvedRetention = c.kept
-						}
-					}
-				})
+				on.build(newGuard(t), created, single, guard(c.keeps), func(o *lambdahttp.Options) { o.Profile = c.profile })
 			})
-			if (got == "") != c.accepted || got != "" && !strings.Contains(got, "idempotent.Options."+c.of+" is ") {
-				t.Errorf("%s of %s: panic %q, want accepted: %t", c.of, c.kept, got, c.accepted)
+			if (got == "") != (c.refused == "") || c.refused != "" && !strings.Contains(got, "idempotent.Options."+c.refused) {
+				t.Errorf("row %d: panic %q, want %q in it", i, got, c.refused)
 			}
 		}
 	})
-	short, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Retention = time.Minute })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := panics(func() {
-		wires[0].build(short, created, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
-	}); !strings.Contains(got, "Retention is 1m0s") {
-		t.Errorf("a guard with a short retention: panic %q", got)
-	}
 }
 
 // The type of a problem depends on ProblemBase and DocsURL. Its code does not.
@@ -173,15 +156,6 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
-// A situation of a later version has a number.
-func TestUnknownSituation(t *testing.T) {
-	t.Parallel()
-	later := lambdahttp.FinalOutcome + 1
-	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-16"`) {
-		t.Errorf("got %s", got)
-	}
-}
-
 // A problem that exposes headers itself keeps them exposed.
 func TestExposedByAProblem(t *testing.T) {
 	t.Parallel()
@@ -191,35 +165,6 @@ func TestExposedByAProblem(t *testing.T) {
 	if got := vanished(w).header["Access-Control-Expose-Headers"]; got != "X-Trace, Access-Control-Expose-Headers, Retry-After" {
 		t.Errorf("exposed are %q", got)
 	}
-}
-
-// F64: only a response after which the client has to change something or to
-// wait links to the page about keys.
-func TestDocsURLLinks(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			play func(*fixture) reply
-			link bool
-		}{
-			"201":       {once(), false},
-			"replay":    {twice(), false},
-			"400":       {once(withKey("")), true},
-			"403":       {once(withCaller("")), false},
-			"409":       {meanwhile(), true},
-			"422":       {meanwhile(withBody("")), true},
-			"422 final": {func(w *fixture) reply { w.becomes(answers(0, idempotent.Final("a", ""))); return once()(w) }, false},
-			"503": {func(w *fixture) reply {
-				w.store.set(func(s *faultyStore) { s.insertErr = errDown })
-				return once()(w)
-			}, false},
-		} {
-			w := newFixture(t, on, documented)
-			if a := c.play(w); (a.header["Link"] != "") != c.link || c.link && a.header["Link"] != docsLink["Link"] {
-				t.Errorf("%s: status %d, Link %q", name, a.status, a.header["Link"])
-			}
-		}
-	})
 }
 
 // A custom profile is plain data, and does not change the standard one.
@@ -284,16 +229,7 @@ func TestOwnProfile(t *testing.T) {
 	}
 }
 
-func TestGuardOptionIsAppliedOnce(t *testing.T) {
-	t.Parallel()
-	applied := 0
-	w := newFixture(t, wires[0], guard(func(*idempotent.Options) { applied++ }))
-	twice()(w)
-	if applied != 1 {
-		t.Errorf("Options.Guard was called %d times, want once", applied)
-	}
-}
-
+// A situation of a later version has a number.
 func TestSituationNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -303,29 +239,192 @@ func TestSituationNames(t *testing.T) {
 		}
 		seen[s.String()] = true
 	}
-	if got := lambdahttp.Situation(200).String(); got != "situation-200" {
-		t.Errorf("the name of an unknown situation is %q", got)
+	later := lambdahttp.FinalOutcome + 1
+	if got := string(lambdahttp.StripeJSON(lambdahttp.Problem{Situation: later, Status: 500, Code: later.String()}).Body); !strings.Contains(got, `"type":"api_error","code":"situation-16"`) {
+		t.Errorf("got %s", got)
 	}
 }
 
 func TestRequestView(t *testing.T) {
 	t.Parallel()
-	asked := false
-	h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-	}, func(o *lambdahttp.Options) {
-		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
-			asked = true
-			body, err := r.Body()
-			if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||
-				r.RequestID != "JKJaXmPLvHcESHA=" || r.Claim("iss") != "https://login.example.com/" || r.Claim("none") != "" ||
-				len(r.Header("HOST")) != 1 || r.Header("none") != nil || len(body) != 35 || err != nil {
-				t.Errorf("the view is %+v, its body %q %v", r, body, err)
-			}
-			return r.Event.(*events.APIGatewayV2HTTPRequest).RequestContext.AccountID, nil
-		}
-	})
-	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")); err != nil || !asked {
-		t.Errorf("Scope was called: %t, error %v", asked, err)
+	r := viewOf(t, lambdahttp.APIGatewayV2, load[v2Event](t, "apigatewayv2/post"))
+	body, err := r.Body()
+	if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||
+		r.RequestID != "JKJaXmPLvHcESHA=" || r.Claim("iss") != "https://login.example.com/" || r.Claim("none") != "" ||
+		len(r.Header("HOST")) != 1 || r.Header("none") != nil || len(body) != 35 || err != nil || r.Event.(*v2Event).RequestContext.AccountID == "" {
+		t.Errorf("the view is %+v, its body %q %v", r, body, err)
 	}
+}
+
+// A policy needs the same valid options as a handler, and shows the final
+// options of the guard.
+func TestPolicyOfOptions(t *testing.T) {
+	t.Parallel()
+	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Options) { o.Retention = time.Minute })); err == nil {
+		t.Error("a retention of a minute was published")
+	}
+	made := func(optFns ...func(*lambdahttp.Options)) *lambdahttp.Policy {
+		t.Helper()
+		p, err := lambdahttp.NewPolicy(newGuard(t), append([]func(*lambdahttp.Options){single}, optFns...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	made(func(o *lambdahttp.Options) { // the last that are valid
+		o.Profile.ServerErrors, o.Profile.Answers[lambdahttp.NoTimeLeft].Status = lambdahttp.ReleaseServerErrors, 599
+	})
+	if got := made().Retention; got != 24*time.Hour {
+		t.Errorf("the default retention is %s", got)
+	}
+	if got := made().WaitFor; got != 0 {
+		t.Errorf("by default a request waits %s", got)
+	}
+	for timeout, want := range map[time.Duration]time.Duration{0: 26 * time.Second, time.Second: 0} {
+		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
+		if got := patient.WaitFor; got != want {
+			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
+		}
+	}
+	if p := made(func(o *lambdahttp.Options) {
+		o.Scope.Description, o.Fingerprint = "", lambdahttp.FingerprintRule{Of: lambdahttp.WholeRequest.Of}
+	}); p.Scope != "the authenticated caller" || !strings.HasPrefix(p.Fingerprint, "the method, the path") {
+		t.Errorf("without descriptions: %q, %q", p.Scope, p.Fingerprint)
+	}
+	for want, names := range map[string][]string{
+		"* X-Csrf-Token": {"*", "X-CSRF-Token", "Location"},
+		"Content-Encoding Content-Range Content-Type X-Csrf-Token": {"x-csrf-token", "content-type"},
+	} {
+		p := made(func(o *lambdahttp.Options) { o.ReplayHeaders = names })
+		if strings.Join(p.ReplayedHeaders, " ") != want || (p.OmittedHeaders == nil) == strings.Contains(want, "*") {
+			t.Errorf("ReplayHeaders %q: %q are replayed, want %s, except %q", names, p.ReplayedHeaders, want, p.OmittedHeaders)
+		}
+		if all := p.OmittedHeaders; all != nil && (!slices.IsSorted(all) || !slices.Contains(all, "Idempotency-Key")) {
+			t.Errorf("ReplayHeaders %q: omitted are %q", names, all)
+		}
+	}
+	all := func(o *lambdahttp.Options) {
+		o.Profile.StatusHeader, o.ExpiresHeader, o.ExposeHeaders = true, true, true
+	}
+	for want, optFns := range map[string][]func(*lambdahttp.Options){
+		"Idempotent-Replayed[true] Idempotency-Status[not-stored]": nil,
+		"Idempotent-Replayed[true] Idempotency-Status[created replayed conflict mismatch unknown ignored not-stored] Idempotency-Expires[] Access-Control-Expose-Headers[]": {all},
+	} {
+		var added []string
+		for _, h := range made(optFns...).AddedHeaders {
+			added = append(added, fmt.Sprint(h.Name, h.Values))
+		}
+		if got := strings.Join(added, " "); got != want {
+			t.Errorf("the added headers are %s, want %s", got, want)
+		}
+	}
+	accepting := func(o *lambdahttp.Options) {
+		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+	}
+	for _, a := range append(made(accepting).Answers, made().Answers...) {
+		body, location := string(a.Example.Body), a.Example.Header.Get("Location")
+		waiting := a.Situation == lambdahttp.InProgress || a.Situation == lambdahttp.Accepted
+		named := waiting || a.Situation == lambdahttp.OutcomeUnknown || a.Situation == lambdahttp.ReplayUnavailable
+		if strings.Contains(body, `"until"`) != waiting || strings.Contains(body, `"resource"`) != named || (location != "") != (a.Situation == lambdahttp.Accepted) {
+			t.Errorf("the example of %s is %s, with the location %q", a.Situation, body, location)
+		}
+	}
+	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
+		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite golden files, and the tables in docs/")
+
+// The page for clients has a heading for each problem.
+func TestProblemsHaveAHeading(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/http-answers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
+		if !strings.Contains(string(text), "\n### "+s.String()+"\n") {
+			t.Errorf("docs/http-answers.md has no heading for the problem %s", s)
+		}
+	}
+}
+
+// docs/http-keys.md compares the profiles by their data, and docs/reports/limits.md their
+// answers.
+func TestProfilesInDocs(t *testing.T) {
+	t.Parallel()
+	profiles, answers := profilesTables(t)
+	kit.Part(t, "../docs/http-keys.md", "profiles", profiles, *update)
+	kit.Part(t, "../docs/reports/limits.md", "answers", answers, *update)
+}
+
+// docs/reports/limits.md lists the headers that are never stored.
+func TestHeadersInDocs(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("| never stored | headers |\n|---|---|\n")
+	for why, names := range lambdahttp.ExchangeHeaders {
+		fmt.Fprintf(&b, "| %s | `%s` |\n", why, strings.Join(names, "`, `"))
+	}
+	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
+	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
+	kit.Part(t, "../docs/reports/limits.md", "headers", b.String(), *update)
+}
+
+// profilesTables returns what a profile declares besides its answers, and these.
+func profilesTables(t *testing.T) (profiles, answers string) {
+	const head = "| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n"
+	var b strings.Builder
+	b.WriteString(head)
+	line := func(name string, of func(p *lambdahttp.Profile) string) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, of(&lambdahttp.IETF), of(&lambdahttp.Stripe), of(&lambdahttp.UUID))
+	}
+	line("a key is", func(p *lambdahttp.Profile) string { return strings.ReplaceAll(p.Syntax.Description, "|", `\|`) })
+	line("for example", func(p *lambdahttp.Profile) string { return "`" + p.Syntax.Example + "`" })
+	line("characters", func(p *lambdahttp.Profile) string {
+		if p.MinKeyLength == p.MaxKeyLength {
+			return fmt.Sprint(p.MinKeyLength)
+		}
+		return fmt.Sprintf("%d to %d", p.MinKeyLength, p.MaxKeyLength)
+	})
+	line("in a body field", func(p *lambdahttp.Profile) string {
+		return map[bool]string{true: "refused", false: "`KeyFrom`"}[p.HeaderOnly]
+	})
+	line("guards", func(p *lambdahttp.Profile) string { return strings.Join(p.Methods, ", ") })
+	line("refuses a key on", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ForbiddenMethods, ", "), "–") })
+	line("a key belongs to", func(p *lambdahttp.Profile) string {
+		rules, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = *p })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules.Extent
+	})
+	line("a 5xx of the handler", func(p *lambdahttp.Profile) string {
+		return map[lambdahttp.ServerErrors]string{
+			lambdahttp.FollowRecovery:    "follows the recovery: unknown, or runs again",
+			lambdahttp.StoreServerErrors: "is stored",
+		}[p.ServerErrors]
+	})
+	line("minimum retention", func(p *lambdahttp.Profile) string { return fmt.Sprintf("%g h", p.MinRetention.Hours()) })
+	line("`Idempotency-Status`", func(p *lambdahttp.Profile) string {
+		return map[bool]string{true: "on", false: "off"}[p.StatusHeader]
+	})
+	line("a problem is", func(p *lambdahttp.Profile) string {
+		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
+	})
+	profiles = b.String()
+	b.Reset()
+	b.WriteString(head)
+	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
+		line(s.String(), func(p *lambdahttp.Profile) string {
+			a := p.Answers[s]
+			text := fmt.Sprint(cmp.Or(a.Status, lambdahttp.IETF.Answers[s].Status))
+			for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+				text += fmt.Sprintf(", `%s: %s`", name, a.Header[name])
+			}
+			return text
+		})
+	}
+	return profiles, b.String()
 }

@@ -6,18 +6,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -27,105 +25,22 @@ import (
 func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, profile := range profiles {
-			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
-			w.becomes(func(ctx context.Context, _ request) (reply, error) {
-				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
-				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
-			})
-			if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
-				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
-			}
-			if stored := w.store.record(t); stored.State != driver.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
-				t.Errorf("the record is %s and contains %q", stored.State, stored.Result)
-			}
-			for range 2 {
-				a := w.post(charge())
-				if a.status != 409 || strings.Contains(a.body, "sk_live") || !strings.Contains(a.body, `Roll the key to get a new \"secret\".`) || a.header["Idempotent-Replayed"] != "" {
-					t.Errorf("the retry got %d %s %v", a.status, a.body, a.header)
-				}
-			}
-			if a := w.post(charge(withBody("other"))); a.status != 422 && a.status != 400 {
-				t.Errorf("another request got %d", a.status)
-			}
-			if w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
-				t.Errorf("%d runs and %v", w.runs, w.seen.Kinds())
-			}
-			w.clock.Advance(25 * time.Hour)
-			if a := w.post(charge()); a.status != 201 || w.runs != 2 {
-				t.Errorf("after the retention: got %d after %d runs", a.status, w.runs)
-			}
+		w := newFixture(t, on)
+		w.becomes(func(ctx context.Context, _ request) (reply, error) {
+			lambdahttp.NoStore(ctx, "Roll the \xff\"key\".")
+			return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
+		})
+		if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
+			t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
+		}
+		w.wantRecord(1, "completed")
+		if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"Roll the \uFFFD\\\"key\\\".\"}\n" {
+			t.Errorf("stored as %q", got)
+		}
+		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, `\"key\".`) || w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
+			t.Errorf("the retry got %d %s after %d runs and %v", a.status, a.body, w.runs, w.seen.Kinds())
 		}
 	})
-}
-
-// The handler's error takes precedence over its declarations, a withheld
-// response stays withheld, and a 5xx remains a 5xx.
-func TestDeclarations(t *testing.T) {
-	t.Parallel()
-	withheld := func(status int, err error) handler {
-		return func(ctx context.Context, r request) (reply, error) {
-			lambdahttp.NoStore(ctx, "")
-			return answers(status, err)(ctx, r)
-		}
-	}
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			h     handler
-			state driver.State
-			next  int
-		}{
-			"NoStore":                  {withheld(201, nil), driver.StateCompleted, 409},
-			"NoStore with a 5xx":       {withheld(502, nil), driver.StateUnknown, 409},
-			"NoStore with NotExecuted": {withheld(422, idempotent.NotExecuted(errDown)), driver.StateRetryable, 201},
-			"NoStore with Unknown":     {withheld(504, idempotent.Unknown(errDown)), driver.StateUnknown, 409},
-			"NoStore, undeliverable":   {withheld(600, nil), driver.StateUnknown, 409},
-		} {
-			w := newFixture(t, on)
-			w.becomes(c.h)
-			w.post(charge())
-			if got := w.store.record(t).State; got != c.state {
-				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
-			}
-			w.becomes(created)
-			if a := w.post(charge()); a.status != c.next {
-				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.next)
-			}
-		}
-	})
-}
-
-// A declaration has no effect on an unguarded request.
-func TestDeclarationsUnguarded(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, optional)
-		for _, h := range []handler{secret("x"), refusal(201)} {
-			w.becomes(h)
-			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
-				if a := w.post(charge(mod)); a.status != 201 || a.header["Idempotency-Status"] != "" {
-					t.Errorf("got %d %v", a.status, a.header)
-				}
-			}
-		}
-	})
-	lambdahttp.NoStore(t.Context(), "x")
-}
-
-// The stored form of a withheld response decodes, and other forms are refused.
-func TestStoredFormOfWithheld(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	w.becomes(secret("\xff<a>"))
-	w.post(charge())
-	if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"\uFFFD<a>\"}\n" {
-		t.Errorf("stored as %q", got)
-	}
-	for _, data := range []string{"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n"} {
-		if err := lambdahttp.Codec.Decode([]byte(data), &lambdahttp.Response{}); err == nil {
-			t.Errorf("%q was decoded", data)
-		}
-	}
 }
 
 // handed is a response that a handler passes to a transaction before it returns
@@ -143,6 +58,7 @@ const keptCharge = "{\"s\":201,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":
 func headers() map[string]string {
 	return map[string]string{"location": "/charges/ch_1", "x-charge-id": "ch_1", "x-other": "1", "set-cookie": "a=1", "Date": "today"}
 }
+
 func links() map[string][]string { return map[string][]string{"Link": {"</a>", "</b>"}} }
 
 // The codec of a handler's guard accepts the type that the handler returns, as
@@ -153,13 +69,13 @@ func TestCodecTakesAnswers(t *testing.T) {
 	joinedLinks := headers()
 	joinedLinks["Link"] = "</a>, </b>"
 
-	takes(t, lambdahttp.APIGatewayV2, v2Event{}, events.APIGatewayV2HTTPResponse{StatusCode: 201}, []handed[events.APIGatewayV2HTTPResponse]{
-		{"text", events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}", Cookies: []string{"a=1"}}, keptCharge},
-		{"base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
-		{"broken base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8", IsBase64Encoded: true}, ""},
-		{"5xx", events.APIGatewayV2HTTPResponse{StatusCode: 500}, ""},
-		{"no status", events.APIGatewayV2HTTPResponse{}, ""},
-		{"1xx", events.APIGatewayV2HTTPResponse{StatusCode: 103}, ""},
+	takes(t, lambdahttp.APIGatewayV2, v2Event{}, v2Answer{StatusCode: 201}, []handed[v2Answer]{
+		{"text", v2Answer{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}", Cookies: []string{"a=1"}}, keptCharge},
+		{"base64", v2Answer{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
+		{"broken base64", v2Answer{StatusCode: 200, Body: "AP8", IsBase64Encoded: true}, ""},
+		{"5xx", v2Answer{StatusCode: 500}, ""},
+		{"no status", v2Answer{}, ""},
+		{"1xx", v2Answer{StatusCode: 103}, ""},
 	})
 	takes(t, lambdahttp.APIGatewayV1, v1Event{}, v1Answer{StatusCode: 201}, []handed[v1Answer]{
 		{"text", v1Answer{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}"}, keptCharge},
@@ -177,13 +93,16 @@ func TestCodecTakesAnswers(t *testing.T) {
 		{"broken base64", urlAnswer{StatusCode: 200, Body: "?", IsBase64Encoded: true}, ""},
 		{"5xx", urlAnswer{StatusCode: 502}, ""},
 	})
+	// Behind Middleware only a Response is accepted.
+	var options *idempotent.Options
+	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
+	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
+		t.Errorf("stored as %q", got)
+	}
+	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
+		t.Errorf("stored as %q, %v", got, err)
+	}
 }
-
-type (
-	v2Event   = events.APIGatewayV2HTTPRequest
-	urlEvent  = events.LambdaFunctionURLRequest
-	urlAnswer = events.LambdaFunctionURLResponse
-)
 
 func threeHeaders(o *lambdahttp.Options) {
 	o.ReplayHeaders = []string{"x-charge-id", "link", "location"}
@@ -194,11 +113,7 @@ func codecOf(get **idempotent.Options) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { *get = o } }
 }
 
-func takes[Ev, Ans any](
-	t *testing.T,
-	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
-	event Ev, created Ans, rows []handed[Ans],
-) {
+func takes[Ev, Ans any](t *testing.T, build builder[Ev, Ans], event Ev, created Ans, rows []handed[Ans]) {
 	t.Helper()
 	var options *idempotent.Options
 	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, threeHeaders, codecOf(&options))
@@ -210,7 +125,7 @@ func takes[Ev, Ans any](
 			}
 		}
 	}
-	for _, v := range []any{event, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
+	for _, v := range []any{event, reply{status: 201}, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
 		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "that the handler returns") {
 			t.Errorf("%T: stored as %q, %v", v, got, err)
 		}
@@ -235,127 +150,34 @@ func takes[Ev, Ans any](
 	}
 }
 
-// A response of another event type is a programming error, and behind
-// Middleware only a Response is accepted.
-func TestCodecOfOtherTypes(t *testing.T) {
-	t.Parallel()
-	var options *idempotent.Options
-	lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, v2Event) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: 201}, nil
-	}, single, codecOf(&options))
-	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("stored as %q", got)
-	}
-	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
-	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("stored as %q", got)
-	}
-	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
-		t.Errorf("stored as %q, %v", got, err)
-	}
-}
-
 // The declarations of a handler also apply to a response that it passes to a
 // transaction, for every event type.
 func TestCodecHeedsDeclarations(t *testing.T) {
 	t.Parallel()
-	secret := lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/keys/sk_live_1"}}, Body: []byte("sk_live_1")}
+	shown := lambdahttp.Response{Status: 201, Body: []byte("sk_live_1")}
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newFixture(t, on)
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			encode := func() []byte {
-				data, err := lambdahttp.CodecIn(ctx).Encode(secret)
-				if err != nil {
-					t.Error(err)
-				}
-				return data
-			}
-			if !bytes.Contains(encode(), []byte("sk_live_1")) {
-				t.Error("a response was withheld without a declaration of the handler")
-			}
-			lambdahttp.NoStore(ctx, "Roll the key.")
-			if data := encode(); string(data) != "{\"s\":201,\"w\":\"Roll the key.\"}\n" {
-				t.Errorf("stored as %q", data)
-			}
 			e, _ := idempotent.FromContext(ctx)
-			if err := e.Commit(ctx, secret, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-				if bytes.Contains(next.Result, []byte("sk_live_1")) {
+			for _, want := range []string{"{\"s\":201}\nsk_live_1", "{\"s\":201,\"w\":\"Roll the key.\"}\n"} {
+				if data, err := lambdahttp.CodecIn(ctx).Encode(shown); err != nil || string(data) != want {
+					t.Errorf("stored as %q, %v; want %q", data, err, want)
+				}
+				lambdahttp.NoStore(ctx, "Roll the key.")
+			}
+			err := e.Commit(ctx, shown, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+				if bytes.Contains(next.Result, shown.Body) {
 					t.Errorf("committed as %q", next.Result)
 				}
 				return w.store.Replace(ctx, next, was)
-			}); err != nil {
+			})
+			if err != nil {
 				t.Error(err)
 			}
 			return created(ctx, r)
 		})
 		w.post(charge())
 	})
-}
-
-// A response that says that the server does not support the request is an outcome,
-// unless the options declare another rule for 5xx: the key is not blocked.
-func TestUnsupportedIsStored(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for _, c := range []struct {
-			status int
-			rule   lambdahttp.ServerErrors
-			again  int // status of a retry
-			runs   int
-		}{
-			{501, lambdahttp.ServerErrorsByProfile, 501, 1},
-			{501, lambdahttp.FollowRecovery, 501, 1},
-			{505, lambdahttp.FollowRecovery, 505, 1},
-			{502, lambdahttp.FollowRecovery, 409, 1},
-			{501, lambdahttp.UnknownServerErrors, 409, 1},
-			{501, lambdahttp.ReleaseServerErrors, 501, 2},
-			{501, lambdahttp.StoreServerErrors, 501, 1},
-		} {
-			w := newFixture(t, on, serverErrors(c.rule))
-			w.becomes(answers(c.status, nil))
-			first, again := w.post(charge()), w.post(charge())
-			if first.status != c.status || again.status != c.again || w.runs != c.runs {
-				t.Errorf("%d under rule %d: got %d, then %d after %d runs; want %d after %d", c.status, c.rule, first.status, again.status, w.runs, c.again, c.runs)
-			}
-		}
-	})
-}
-
-// A handler that refuses through its response settles the record in the same
-// way for every rule about 5xx.
-func TestRefusalIsNotExecuted(t *testing.T) {
-	t.Parallel()
-	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
-		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
-		w.becomes(refusal(201))
-		w.post(charge())
-		if got := w.store.record(t).State; got != driver.StateRetryable {
-			t.Errorf("rule %d: the record is %s", rule, got)
-		}
-	}
-}
-
-// A response that no gateway can deliver is not stored, and observers get the
-// reason.
-func TestUndeliverableIsTold(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	w.becomes(func(context.Context, request) (reply, error) {
-		return reply{status: 201, body: "?", base64: true}, nil
-	})
-	w.post(charge())
-	var why error
-	for _, e := range w.seen.Events() {
-		if e.Err != nil {
-			why = e.Err
-		}
-	}
-	if why == nil || !strings.Contains(why.Error(), "no gateway can deliver") || errors.Unwrap(why) == nil {
-		t.Errorf("observers got the error %v", why)
-	}
-	if got := w.store.record(t).State; got != driver.StateUnknown {
-		t.Errorf("the record is %s", got)
-	}
 }
 
 func TestStoredForm(t *testing.T) {
@@ -394,6 +216,7 @@ func TestDamagedIsRefused(t *testing.T) {
 		"{\"s\":200,\"h\":{\"Etag\":[]}}\n", "{\"s\":200,\"h\":{\"etag\":[\"1\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"],\"Etag\":[\"1\"]}}\n",
 		"{\"s\":200,\"h\":{\"Etag\":[\"\\u0061\"]}}\n", "{\"s\":200,\"h\":{\"Etag\":[\"\xff\"]}}\n", "null\n", "[]\n",
 		"{\"s\":200,\"hb\":{}}\n", "{\"s\":200,\"hb\":{\"Etag\":[\"MQ==\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"]},\"hb\":{\"Link\":[\"/w==\"]}}\n",
+		"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n",
 	} {
 		r := lambdahttp.Response{Status: 1}
 		if err := lambdahttp.Codec.Decode([]byte(data), &r); err == nil || r.Status != 1 {
@@ -442,6 +265,11 @@ func FuzzStoredForm(f *testing.F) {
 // Evidence provides the response that a handler never returned.
 func TestResolved(t *testing.T) {
 	t.Parallel()
+	unknown := func(on wire) (*fixture, idempotent.RecordID) {
+		w := newFixture(t, on)
+		with(answers(504, nil), once())(w)
+		return w, w.store.record(t).ID
+	}
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			evidence idempotent.Resolution
@@ -455,11 +283,9 @@ func TestResolved(t *testing.T) {
 				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
 					body: `{"type":"about:blank","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
 		} {
-			w := newFixture(t, on)
-			w.becomes(answers(504, nil))
-			w.post(charge())
+			w, id := unknown(on)
 			for range 2 { // the same evidence again is not an error
-				if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, c.evidence); err != nil {
+				if err := w.guard.Resolve(t.Context(), id, c.evidence); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
 			}
@@ -467,63 +293,14 @@ func TestResolved(t *testing.T) {
 				t.Errorf("%s: got %+v after %d runs, want %+v", name, a, w.runs, c.want)
 			}
 		}
-		w := newFixture(t, on)
-		w.becomes(answers(504, nil))
-		w.post(charge())
-		err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{}))
-		if err == nil || !strings.Contains(err.Error(), "status 0") {
-			t.Errorf("a response without a status resolved a record: %v", err)
-		}
-		// Evidence in another encoding could not be replayed.
-		err = w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text"))
-		if err == nil || !strings.Contains(err.Error(), lambdahttp.Encoding) || w.store.record(t).State != driver.StateUnknown {
-			t.Errorf("a result that is not a response resolved a record: %v", err)
-		}
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.ResolvedWithoutResult()); err != nil {
-			t.Fatal(err)
-		}
-		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, "replay-unavailable") {
-			t.Errorf("got %d %s", a.status, a.body)
-		}
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.As(err, new(*idempotent.SettledError)) {
-			t.Errorf("a second resolution: %v", err)
-		}
-	})
-}
-
-// A webhook that arrives while the handler is running is refused and changes
-// nothing: the handler's own response is the outcome. The same webhook later
-// finds that response stored, or settles an unknown outcome.
-func TestWebhookDuringTheRun(t *testing.T) {
-	t.Parallel()
-	evidence := lambdahttp.Resolved(lambdahttp.Response{Status: 201, Body: []byte("from the webhook")})
-	onEachWire(t, func(t *testing.T, on wire) {
-		for status, c := range map[int]struct {
-			later error
-			body  string
-		}{
-			201: {new(idempotent.SettledError), `{"id":"ch_1"}`},
-			504: {nil, "from the webhook"},
-		} {
-			w := newFixture(t, on)
-			webhook := func() error { return w.guard.Resolve(t.Context(), w.store.record(t).ID, evidence) }
-			w.becomes(func(ctx context.Context, r request) (reply, error) {
-				var running *idempotent.InProgressError
-				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
-					t.Errorf("during the run the webhook got %v, want an InProgressError with RetryAfter", err)
-				}
-				return answers(status, nil)(ctx, r)
-			})
-			if a := w.post(charge()); a.status != status {
-				t.Errorf("the caller got %d, want the handler's %d", a.status, status)
-			}
-			if err := webhook(); !errtype.Matches(err, c.later) {
-				t.Errorf("after %d the webhook got %v, want %v", status, err, c.later)
-			}
-			if a := w.post(charge()); a.status != 201 || a.body != c.body || w.runs != 1 {
-				t.Errorf("a retry got %d %q after %d runs, want %q", a.status, a.body, w.runs, c.body)
+		// What could not be replayed is no evidence.
+		w, id := unknown(on)
+		for says, evidence := range map[string]idempotent.Resolution{"status 0": lambdahttp.Resolved(lambdahttp.Response{}), lambdahttp.Encoding: idempotent.Resolved("text")} {
+			if err := w.guard.Resolve(t.Context(), id, evidence); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("a result that is no response: got %v, want %q in it", err, says)
 			}
 		}
+		w.wantRecord(1, "unknown")
 	})
 }
 
@@ -547,24 +324,272 @@ func TestRecordsAreCommonToEventTypes(t *testing.T) {
 // else.
 func TestDecodeStored(t *testing.T) {
 	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on)
-		w.post(charge())
-		encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
-		if err != nil || encoding != lambdahttp.Encoding {
-			t.Fatalf("got %q, %v", encoding, err)
-		}
-		got, err := lambdahttp.DecodeStored(data)
-		want := lambdahttp.Response{
-			Status: 201,
-			Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}, "X-Charge-Id": {"ch_1"}},
-			Body:   []byte(`{"id":"ch_1"}`),
-		}
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
-	})
+	w := newFixture(t, wires[0])
+	w.post(charge())
+	encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
+	if err != nil || encoding != lambdahttp.Encoding {
+		t.Fatalf("got %q, %v", encoding, err)
+	}
+	got, err := lambdahttp.DecodeStored(data)
+	if err != nil || got.Status != 201 || got.Header.Get("Location") != "/charges/ch_1" || string(got.Body) != `{"id":"ch_1"}` {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	if r, err := lambdahttp.DecodeStored([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
+	}
+}
+
+// F63: BeforeReplay gets the retry and the stored response, once for each
+// replay of a response and at no other time.
+func TestBeforeReplay(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		asked := 0
+		var refusal error
+		w := newFixture(t, on, func(o *lambdahttp.Options) {
+			o.BeforeReplay = func(ctx context.Context, r *lambdahttp.Request, stored lambdahttp.Response) error {
+				asked++
+				if r.Path != "/charges" || stored.Status != 201 || string(stored.Body) != `{"id":"ch_1"}` || stored.Header.Get("Location") != "/charges/ch_1" || stored.Header.Get("Date") != "" || ctx.Err() != nil {
+					t.Errorf("BeforeReplay was called with %+v for %+v", stored, r)
+				}
+				return refusal
+			}
+		})
+		w.post(charge())
+		w.post(charge(withBody("{}")))
+		w.post(charge(withMethod("GET")))
+		if asked != 0 {
+			t.Errorf("BeforeReplay was called %d times without a replay", asked)
+		}
+		if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "true" || asked != 1 {
+			t.Errorf("allowed: got %d %v after %d calls of BeforeReplay", a.status, a.header, asked)
+		}
+		refusal = lambdahttp.RefuseReplay("The charge was deleted")
+		if a := w.post(charge()); a.status != 409 || !strings.Contains(refusal.Error(), "deleted") || a.header["Idempotent-Replayed"] != "" || a.header["Location"] != "" || !strings.Contains(a.body, `"detail":"The charge was deleted"`) {
+			t.Errorf("refused: got %d %v %s", a.status, a.header, a.body)
+		}
+		refusal = errors.Join(errDown)
+		if _, err := w.send(t.Context(), charge()); err != refusal {
+			t.Errorf("failed: got %v, want the unchanged error", err)
+		}
+		refusal = nil
+		if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "true" {
+			t.Errorf("allowed again: got %d after %d runs", a.status, w.runs)
+		}
+	})
+}
+
+// transaction writes the record. In these tests it writes no other data.
+type transaction = func(context.Context, driver.Record, driver.Version) (*driver.Record, error)
+
+// lost is a transaction that never reached the store.
+func lost(*fixture) transaction {
+	return func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errDown }
+}
+
+// unanswered is a transaction that was applied, but whose reply was lost.
+func unanswered(w *fixture) transaction {
+	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+		if met, err := w.store.Replace(ctx, next, was); err != nil || met != nil {
+			w.t.Errorf("the transaction got %v %v", met, err)
+		}
+		return nil, errDown
+	}
+}
+
+var committed = lambdahttp.Response{Status: 201, Body: []byte(`{"id":"ch_1"}`)}
+
+// careless is a handler that commits, ignores the error, and responds with 201.
+// It commits once: a retry of its request commits nothing.
+func (w *fixture) careless(write transaction) handler {
+	return func(ctx context.Context, r request) (reply, error) {
+		if w.runs == 1 {
+			e, _ := idempotent.FromContext(ctx)
+			_ = e.Commit(ctx, committed, write)
+		}
+		return created(ctx, r)
+	}
+}
+
+// A handler that ignores a transaction in doubt cannot know that it succeeded.
+// Its caller gets 409, outcome-unknown, with Retry-After.
+func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			options func(*lambdahttp.Options)
+			write   func(*fixture) transaction
+			down    bool // the store fails until the request has its response
+			step    bool // use CommitStep
+			status  int
+			state   driver.State
+			retry   int
+			runs    int
+		}{
+			"not applied":                      {write: lost, status: 409, state: driver.StateUnknown, retry: 409, runs: 1},
+			"not applied, Rerun":               {options: rerun, write: lost, status: 409, state: driver.StateRetryable, retry: 201, runs: 2},
+			"not applied, and the store fails": {write: lost, down: true, status: 409, state: driver.StateInProgress, retry: 409, runs: 1},
+			"applied":                          {write: unanswered, status: 201, state: driver.StateCompleted, retry: 201, runs: 1},
+			"applied, and the store fails":     {write: unanswered, down: true, status: 409, state: driver.StateCompleted, retry: 201, runs: 1},
+			"a step":                           {write: lost, step: true, status: 409, state: driver.StateUnknown, retry: 409, runs: 1},
+		} {
+			optFns := []func(*lambdahttp.Options){telling}
+			if c.options != nil {
+				optFns = append(optFns, c.options)
+			}
+			w := newFixture(t, on, optFns...)
+			write := func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+				defer w.store.set(func(s *faultyStore) {
+					if c.down {
+						s.replaceErr = errDown
+					}
+				})
+				return c.write(w)(ctx, next, was)
+			}
+			w.becomes(w.careless(write))
+			if c.step {
+				w.becomes(func(ctx context.Context, r request) (reply, error) {
+					_, _ = idempotent.CommitStep(ctx, "order", "o-1", write)
+					return created(ctx, r)
+				})
+			}
+			a := w.post(charge())
+			w.store.set(func(s *faultyStore) { s.replaceErr = nil })
+			if a.status != c.status || a.header["Location"] != "" {
+				t.Errorf("%s: the caller got %d %v, want %d", name, a.status, a.header, c.status)
+			}
+			if c.status == 409 && (!strings.Contains(a.body, `"code":"outcome-unknown"`) || a.header["Retry-After"] != "1" || a.header["Idempotency-Status"] != "unknown" || a.cookies != nil) {
+				t.Errorf("%s: got the response %v %s", name, a.header, a.body)
+			}
+			if got := w.store.record(t).State; got != c.state {
+				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
+			}
+			if a := w.post(charge()); a.status != c.retry || w.runs != c.runs {
+				t.Errorf("%s: a retry got %d after %d runs, want %d after %d", name, a.status, w.runs, c.retry, c.runs)
+			}
+		}
+	})
+}
+
+// A step whose key the provider may have forgotten does not run again. A
+// handler that ignores that error reports success for an unknown record.
+func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }))
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown })
+			if w.runs == 1 {
+				return reply{status: 502}, nil
+			}
+			return created(ctx, r)
+		})
+		w.post(charge())
+		w.clock.Advance(24 * time.Hour) // the default of DownstreamRetention
+		a := w.post(charge())
+		if a.status != 409 || !strings.Contains(a.body, `"code":"outcome-unknown"`) || a.header["Retry-After"] != "1" {
+			t.Errorf("the caller got %d %v %s", a.status, a.header, a.body)
+		}
+		if r := w.store.record(t); r.State != driver.StateUnknown || r.Reason != driver.ReasonKeysForgotten {
+			t.Errorf("the record is %s, %s", r.State, r.Reason)
+		}
+	})
+}
+
+// A handler can report a transaction in doubt itself: its error is returned to
+// Lambda, and a failure response is sent unchanged.
+func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, status := range []int{0, 504} {
+			w := newFixture(t, on)
+			var doubt error
+			w.becomes(func(ctx context.Context, r request) (reply, error) {
+				e, _ := idempotent.FromContext(ctx)
+				if doubt = e.Commit(ctx, committed, lost(w)); status != 0 {
+					doubt = nil
+				}
+				return reply{status: status}, doubt
+			})
+			if a, err := w.send(t.Context(), charge()); a.status != status && err == nil || err != doubt {
+				t.Errorf("the caller got %d %v, want the handler's %d %v", a.status, err, status, doubt)
+			}
+		}
+	})
+}
+
+// If an http.Handler writes a success and then reports a transaction in doubt,
+// the success is not sent.
+func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[int]int{201: 409, 303: 409, 400: 400, 404: 404, 502: 502} {
+		w := newFixture(t, wires[0])
+		out, _ := w.through(func(rw http.ResponseWriter, r *http.Request) {
+			rw.WriteHeader(written)
+			_, _ = io.WriteString(rw, "written")
+			e, _ := idempotent.FromContext(r.Context())
+			if err := e.Commit(r.Context(), committed, lost(w)); err != nil {
+				lambdahttp.SetError(r.Context(), errors.Join(errors.New("the order was not placed"), err))
+			}
+		}, keyed(t.Context()), exposing)
+		if out.status != want || strings.Contains(string(out.body), "outcome-unknown") != (want == 409) || strings.Contains(string(out.body), "written") != (want != 409) {
+			t.Errorf("%d was written: the client got %d %s", written, out.status, out.body)
+		}
+		if want == 409 && (out.sent.Get("Retry-After") != "1" || out.sent.Get("Access-Control-Expose-Headers") != "Retry-After") {
+			t.Errorf("%d was written: the response has the headers %v", written, out.sent)
+		}
+	}
+}
+
+// A response that was sent cannot change, but the record does not store it as
+// the outcome.
+func TestDoubtAfterAStream(t *testing.T) {
+	t.Parallel()
+	for _, reports := range []bool{false, true} {
+		var w *fixture
+		s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.WriteHeader(201)
+			rw.(http.Flusher).Flush()
+			e, _ := idempotent.FromContext(r.Context())
+			if err := e.Commit(r.Context(), committed, lost(w)); reports {
+				lambdahttp.SetError(r.Context(), err)
+				rw.Header().Set(http.TrailerPrefix+"X-Error", "in doubt")
+			}
+			_, _ = io.WriteString(rw, "sent")
+		}, nil)
+		w = s.fixture
+		a, got := s.do("")
+		if a.StatusCode != 201 || got != "sent" || a.Header.Get("Idempotency-Status") != "not-stored" || (a.Trailer.Get("X-Error") == "in doubt") != reports {
+			t.Errorf("the client got %d %q %v %v", a.StatusCode, got, a.Header, a.Trailer)
+		}
+		if got := s.store.record(t).State; got != driver.StateUnknown {
+			t.Errorf("the record is %s, want unknown", got)
+		}
+		if a, got := s.do(""); a.StatusCode != 409 || !strings.Contains(got, "outcome-unknown") || s.runs != 1 {
+			t.Errorf("the retry got %d %s after %d runs", a.StatusCode, got, s.runs)
+		}
+	}
+}
+
+// What a predecessor answered is replayed as a response, and its refusals have the
+// statuses of the guard's own.
+func TestPredecessor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		result any
+		err    error
+		status int
+	}{
+		"done":        {committed, nil, 201},
+		"in progress": {nil, &idempotent.InProgressError{}, 409},
+		"mismatch":    {nil, &idempotent.MismatchError{}, 422},
+		"failure":     {nil, context.DeadlineExceeded, 503},
+	} {
+		w := newFixture(t, wires[0], guard(func(o *idempotent.Options) {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return c.result, c.err == nil, c.err }
+		}))
+		if a := w.post(charge()); a.status != c.status || c.err == nil && a.body != `{"id":"ch_1"}` || w.runs != 0 {
+			t.Errorf("%s: got %d %s after %d runs", name, a.status, a.body, w.runs)
+		}
 	}
 }

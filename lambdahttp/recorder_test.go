@@ -4,6 +4,7 @@ package lambdahttp_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,51 +26,33 @@ import (
 
 var discard = log.New(io.Discard, "", 0)
 
-// An unsupported control of the inner writer is reported, and nothing is lost.
+// An unsupported control of the inner writer is reported, and nothing is lost. lambdaurl's
+// writer cannot flush, but a Flush still starts streaming.
 func TestControlsOfAPlainWriter(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, wires[0])
-	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		if _, _, err := rw.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("Hijack: %v", err)
-		}
-		if err := http.NewResponseController(rw).SetWriteDeadline(time.Time{}); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("SetWriteDeadline: %v", err)
-		}
-		_, _ = rw.Write([]byte("kept"))
-	}))
 	for _, replayed := range []string{"", "true"} {
-		out := &plainWriter{header: http.Header{}}
-		h.ServeHTTP(out, keyed(t.Context()))
+		out, _ := w.through(func(rw http.ResponseWriter, _ *http.Request) {
+			if _, _, err := rw.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				t.Errorf("Hijack: %v", err)
+			}
+			if err := http.NewResponseController(rw).SetWriteDeadline(time.Time{}); !errors.Is(err, http.ErrNotSupported) {
+				t.Errorf("SetWriteDeadline: %v", err)
+			}
+			_, _ = rw.Write([]byte("kept"))
+		}, keyed(t.Context()))
 		if out.status != 200 || string(out.body) != "kept" || out.sent.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("got %d %q %v", out.status, out.body, out.sent)
 		}
 	}
-	// lambdaurl's writer cannot flush, but a Flush still starts streaming.
 	w = newFixture(t, wires[0])
-	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	out, _ := w.through(func(rw http.ResponseWriter, _ *http.Request) {
 		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Flush: %v", err)
 		}
-	}))
-	out := &plainWriter{header: http.Header{}}
-	h.ServeHTTP(out, keyed(t.Context()))
+	}, keyed(t.Context()))
 	if out.status != 200 || w.store.record(t).Encoding != driver.EncodingOmitted {
 		t.Errorf("got %d, the record is %+v", out.status, w.store.record(t))
-	}
-}
-
-// Connection deadlines are set on the server's own writer.
-func TestConnectionDeadlines(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		c := http.NewResponseController(w)
-		if err := errors.Join(c.SetWriteDeadline(time.Now().Add(time.Minute)), c.SetReadDeadline(time.Now().Add(time.Minute)), c.EnableFullDuplex()); err != nil {
-			t.Error(err)
-		}
-	}, nil)
-	if a, _ := s.do(""); a.StatusCode != 200 {
-		t.Errorf("status %d", a.StatusCode)
 	}
 }
 
@@ -100,20 +83,6 @@ func TestInformationalResponses(t *testing.T) {
 		if got != want || a.StatusCode != 201 || a.Header.Get("Link") != "" || a.Header.Get("X-Around") != fmt.Sprint(i+1) {
 			t.Errorf("informational %q, want %q; then %d %v", got, want, a.StatusCode, a.Header)
 		}
-	}
-}
-
-// Headers of an informational response are not in a response that replaces the
-// handler's.
-func TestInformationalThenFinal(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", "</style.css>; rel=preload")
-		w.WriteHeader(http.StatusEarlyHints)
-		lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
-	}, nil)
-	if a, _ := s.do(""); a.StatusCode != 422 || a.Header.Get("Link") != "" {
-		t.Errorf("got %d %v", a.StatusCode, a.Header)
 	}
 }
 
@@ -150,106 +119,145 @@ func TestTrailers(t *testing.T) {
 // A writer gets the trailers after the handler, and no other header.
 func TestTrailersOfAPlainWriter(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, wires[0])
-	out := &plainWriter{header: http.Header{}}
-	lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	out, _ := newFixture(t, wires[0]).through(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Trailer", "X-Checksum, X-Never")
 		rw.WriteHeader(201)
 		rw.Header().Set("X-Checksum", "42")
 		rw.Header().Set("X-Late", "1")
-	})).ServeHTTP(out, keyed(t.Context()))
+	}, keyed(t.Context()))
 	if len(out.header) != 2 || out.header.Get("X-Checksum") != "42" {
 		t.Errorf("got the headers %v", out.header)
 	}
 }
 
-// After a hijack the connection is the handler's, whatever error it reports.
-func TestErrorAfterAHijack(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		_, _ = rw.WriteString("HTTP/1.1 204 No Content\r\n\r\n")
-		_ = rw.Flush()
-		lambdahttp.SetError(r.Context(), errDown)
-	}, nil, func(o *lambdahttp.Options) {
-		o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { t.Error("the error handler was called") }
-	})
-	if a, _ := s.do(""); a.StatusCode != 204 {
-		t.Errorf("got %d", a.StatusCode)
-	}
-	s.close()
+// fromServer is what a client gets. The body of a problem contains body.
+type fromServer struct {
+	status int
+	body   string
+	header map[string]string
 }
 
-// A buffered response follows the rules of net/http.
-func TestKeptResponsesFollowNetHTTP(t *testing.T) {
+var unavailable = &fromServer{409, "replay-unavailable", nil}
+
+// FM55, HTTP-18, HTTP-24: a buffered response follows the rules of net/http, and is replayed.
+// One that is streamed is not stored, and cannot change.
+func TestServed(t *testing.T) {
 	t.Parallel()
+	flush := func(w http.ResponseWriter) { w.(http.Flusher).Flush() }
+	streamed5xx := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flush(w) }
+	bodiless := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Errorf("a body with %d: %v", status, err)
+			}
+		}
+	}
+	declined := idempotent.Final("declined", "Declined.")
+	kept := func(value string) map[string]string { return map[string]string{"X-Kept": value} }
 	for name, c := range map[string]struct {
-		h      http.HandlerFunc
-		status int
-		body   string
-		header string // of X-Kept
+		options func(*lambdahttp.Options)
+		method  string // "": POST
+		h       http.HandlerFunc
+		first   fromServer
+		again   *fromServer // what a retry gets; nil: the same, marked as a replay
+		record  string
 	}{
-		"nothing": {func(http.ResponseWriter, *http.Request) {}, 200, "", ""},
-		"headers after the status are too late": {func(w http.ResponseWriter, _ *http.Request) {
+		"nothing": {h: func(http.ResponseWriter, *http.Request) {}, first: fromServer{200, "", nil}, record: "completed"},
+		"headers after the status are too late": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Kept", "before")
 			w.WriteHeader(201)
 			w.Header().Set("X-Kept", "after")
 			_, _ = w.Write([]byte("x"))
-		}, 201, "x", "before"},
-		"the first status wins": {func(w http.ResponseWriter, _ *http.Request) {
+		}, first: fromServer{201, "x", kept("before")}, record: "completed"},
+		"the first status wins": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(202)
 			w.WriteHeader(500)
-		}, 202, "", ""},
-		"no body with 204": {func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(204)
-			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
-				t.Errorf("a body with 204: %v", err)
-			}
-		}, 204, "", ""},
-		"no body with 304": {func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(304)
-			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
-				t.Errorf("a body with 304: %v", err)
-			}
-		}, 304, "", ""},
-		"a name in another case": {func(w http.ResponseWriter, _ *http.Request) {
+		}, first: fromServer{202, "", nil}, record: "completed"},
+		"no body with 204": {h: bodiless(204), first: fromServer{204, "", nil}, record: "completed"},
+		"no body with 304": {h: bodiless(304), first: fromServer{304, "", nil}, record: "completed"},
+		"a name in another case": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["x-kept"] = []string{"one"}
 			w.WriteHeader(201)
-		}, 201, "", "one"},
-		"no status": {func(w http.ResponseWriter, _ *http.Request) {
+		}, first: fromServer{201, "", kept("one")}, record: "completed"},
+		"no status": {h: func(w http.ResponseWriter, _ *http.Request) {
 			if got := panics(func() { w.WriteHeader(99) }) + panics(func() { w.WriteHeader(1000) }); got != "invalid WriteHeader code 99invalid WriteHeader code 1000" {
 				t.Errorf("impossible statuses: %q", got)
 			}
 			_, _ = w.Write([]byte("x"))
-		}, 200, "x", ""},
-	} {
-		s := newSite(t, c.h, nil, func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"X-Kept"} })
-		for _, replayed := range []string{"", "true"} {
-			a, got := s.do("")
-			if a.StatusCode != c.status || got != c.body || a.Header.Get("X-Kept") != c.header || a.Header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("%s: got %d %q %v, replayed %q", name, a.StatusCode, got, a.Header, replayed)
+		}, first: fromServer{200, "x", nil}, record: "completed"},
+		"the body of the request": {h: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
+			first: fromServer{200, "the body", nil}, record: "completed"},
+		"deadlines of the server's connection": {h: func(w http.ResponseWriter, _ *http.Request) {
+			c, soon := http.NewResponseController(w), time.Now().Add(time.Minute)
+			if err := errors.Join(c.SetWriteDeadline(soon), c.SetReadDeadline(soon), c.EnableFullDuplex()); err != nil {
+				t.Error(err)
 			}
+		}, first: fromServer{200, "", nil}, record: "completed"},
+		"HEAD": {method: "HEAD", options: func(o *lambdahttp.Options) { o.Profile.Methods = []string{"HEAD"} }, h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Kept", "1")
+			_, _ = w.Write([]byte("body"))
+		}, first: fromServer{200, "", kept("1")}, record: "completed"},
+		"headers of an informational response, then Final": {h: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			lambdahttp.SetError(r.Context(), declined)
+		}, first: fromServer{422, `"code":"declined"`, map[string]string{"Link": ""}}, record: "completed"},
+		"an error after a success": {h: func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(201)
+			lambdahttp.SetError(r.Context(), errDown)
+		}, first: fromServer{201, "", nil}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
+		"streamed, then Final": {h: func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("streamed"))
+			flush(w)
+			lambdahttp.SetError(r.Context(), declined)
+		}, first: fromServer{200, "streamed", nil}, again: &fromServer{422, `"code":"declined"`, nil}, record: "completed"},
+		"a streamed secret": {h: func(w http.ResponseWriter, r *http.Request) {
+			lambdahttp.NoStore(r.Context(), "Roll the key.")
+			_, _ = io.WriteString(w, "sk_live_1")
+			flush(w)
+		}, first: fromServer{200, "sk_live_1", notStored}, again: &fromServer{409, "Roll the key.", nil}, record: "completed"},
+		"a streamed 5xx, FollowRecovery": {h: streamed5xx, options: serverErrors(lambdahttp.FollowRecovery),
+			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
+		"a streamed 5xx, ReleaseServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.ReleaseServerErrors),
+			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{500, "", nil}, record: "retryable"},
+		"a streamed 5xx, StoreServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.StoreServerErrors),
+			first: fromServer{500, "", notStored}, again: unavailable, record: "completed"},
+	} {
+		s := newSite(t, c.h, nil, optionally(c.options))
+		send := func(want fromServer, replayed string) {
+			r := s.request(t.Context(), strings.NewReader("the body"))
+			r.Method = cmp.Or(c.method, "POST")
+			a, got := s.send(r)
+			if a.StatusCode != want.status || got != want.body && (want.status < 400 || !strings.Contains(got, want.body)) {
+				t.Errorf("%s: got %d %q, want %d %q", name, a.StatusCode, got, want.status, want.body)
+			}
+			if got := a.Header.Get("Idempotent-Replayed"); got != replayed && replayed != "any" {
+				t.Errorf("%s: Idempotent-Replayed is %q", name, got)
+			}
+			for header, value := range want.header {
+				if got := a.Header.Get(header); got != value {
+					t.Errorf("%s: %s is %q, want %q", name, header, got, value)
+				}
+			}
+		}
+		send(c.first, "")
+		s.wantRecord(1, c.record)
+		if c.again != nil {
+			send(*c.again, "any")
+		} else {
+			send(c.first, "true")
 		}
 	}
 }
 
-// A guarded HEAD request gets headers and no body, first and replayed.
-func TestGuardedHEAD(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Etag", `"1"`)
-		_, _ = w.Write([]byte("body"))
-	}, nil, func(o *lambdahttp.Options) { o.Profile.Methods = []string{"HEAD"} })
-	for _, replayed := range []string{"", "true"} {
-		r := s.request(t.Context(), http.NoBody)
-		r.Method = "HEAD"
-		if a, got := s.send(r); a.StatusCode != 200 || got != "" || a.Header.Get("Etag") != `"1"` || a.Header.Get("Idempotent-Replayed") != replayed {
-			t.Errorf("got %d %q %v", a.StatusCode, got, a.Header)
+var notStored = map[string]string{"Idempotency-Status": "not-stored"}
+
+// optionally returns options that may be nil.
+func optionally(f func(*lambdahttp.Options)) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) {
+		if f != nil {
+			f(o)
 		}
 	}
 }
@@ -301,8 +309,7 @@ func TestPassingThroughIsTransparent(t *testing.T) {
 func TestMiddlewareInsideAnExecution(t *testing.T) {
 	t.Parallel()
 	inner := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush() }))
-	key := idempotent.Key{Operation: "outer", Scope: idempotent.Global, ID: "x", Fingerprint: idempotent.FingerprintBytes(nil)}
-	_, err := idempotent.Do(t.Context(), newGuard(t), key, func(ctx context.Context) (int, error) {
+	_, err := idempotent.Do(t.Context(), newGuard(t), operationKey("outer"), func(ctx context.Context) (int, error) {
 		r := keyed(ctx)
 		r.Method = "GET"
 		out := &fast{plainWriter: plainWriter{header: http.Header{}}}
@@ -450,115 +457,64 @@ func TestHTTP18LongResponses(t *testing.T) {
 	}
 }
 
-// HTTP-24: a streamed response of 5xx follows the rules for 5xx. It is marked as not
-// stored only if it would have been stored otherwise.
-func TestHTTP24StreamedServerErrors(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		policy lambdahttp.ServerErrors
-		state  driver.State
-		mark   string
-	}{
-		{lambdahttp.FollowRecovery, driver.StateUnknown, ""},
-		{lambdahttp.ReleaseServerErrors, driver.StateRetryable, ""},
-		{lambdahttp.StoreServerErrors, driver.StateCompleted, "not-stored"},
-	} {
-		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(500)
-			w.(http.Flusher).Flush()
-		}, nil, serverErrors(c.policy))
-		a, _ := s.do("")
-		if rec := s.store.record(t); a.StatusCode != 500 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
-			t.Errorf("policy %d: got %d %v, the record is %s", c.policy, a.StatusCode, a.Header, rec.State)
-		}
-	}
-}
-
-// HTTP-18: a handler that hijacks the connection writes its response itself.
+// HTTP-18: a handler that hijacks the connection writes its response itself. A response
+// that has been started is sent before. Afterwards the connection is the handler's,
+// whatever error it reports.
 func TestHTTP18Hijacked(t *testing.T) {
 	t.Parallel()
-	for name, hijack := range map[string]func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
-		"http.Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
-		"http.ResponseController": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
-			return http.NewResponseController(w).Hijack()
-		},
+	hijacker := func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() }
+	controller := func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
+		return http.NewResponseController(w).Hijack()
+	}
+	const byHand = "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand"
+	for name, c := range map[string]struct {
+		before string
+		hijack func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error)
+		writes string
+		fails  error
+		status int
+		body   string
+	}{
+		"http.Hijacker":           {hijack: hijacker, writes: byHand, status: 299, body: "hand"},
+		"http.ResponseController": {hijack: controller, writes: byHand, status: 299, body: "hand"},
+		"after a write":           {before: "half", hijack: hijacker, writes: "half", status: 200, body: "halfhalf"},
+		"with an error":           {hijack: hijacker, writes: byHand, fails: errDown, status: 299, body: "hand"},
 	} {
-		ended, over := untilOver()
-		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-			c, rw, err := hijack(w)
+		over := make(chan struct{}, 2) // the client cannot see that the exchange has ended
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if c.before != "" {
+				w.Header().Set("Content-Length", "8")
+				_, _ = io.WriteString(w, c.before)
+			}
+			conn, rw, err := c.hijack(w)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer c.Close()
+			defer conn.Close()
 			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
 				t.Errorf("%s: a write after the hijack: %v", name, err)
 			}
 			if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("x")); !errors.Is(err, http.ErrHijacked) {
 				t.Errorf("%s: a copy after the hijack: %v", name, err)
 			}
-			fmt.Fprint(rw, "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand")
+			_, _ = rw.WriteString(c.writes)
 			_ = rw.Flush()
-		}, ended)
-		a, got := s.do("")
-		if a.StatusCode != 299 || got != "hand" {
+			lambdahttp.SetError(r.Context(), c.fails)
+		}, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(w, r)
+				over <- struct{}{}
+			})
+		}, func(o *lambdahttp.Options) {
+			o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { t.Errorf("%s: the error handler was called", name) }
+		})
+		if a, got := s.do(""); a.StatusCode != c.status || got != c.body {
 			t.Errorf("%s: got %d %q", name, a.StatusCode, got)
 		}
-		<-over
-		s.wantUnavailable("")
-	}
-}
-
-// untilOver returns a wrapper for the middleware, and a channel that receives
-// when an exchange has ended there. The client of a hijacked connection cannot
-// see that.
-func untilOver() (func(http.Handler) http.Handler, <-chan struct{}) {
-	over := make(chan struct{}, 2)
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r)
-			over <- struct{}{}
-		})
-	}, over
-}
-
-// A response that has been started is sent before the connection is hijacked.
-func TestHijackAfterWrite(t *testing.T) {
-	t.Parallel()
-	ended, over := untilOver()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "8")
-		_, _ = w.Write([]byte("half"))
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
+		if <-over; c.fails == nil {
+			s.wantUnavailable("")
 		}
-		defer c.Close()
-		_, _ = rw.WriteString("half")
-		_ = rw.Flush()
-	}, ended)
-	if a, got := s.do(""); a.StatusCode != 200 || got != "halfhalf" {
-		t.Errorf("got %d %q", a.StatusCode, got)
-	}
-	<-over
-	s.wantUnavailable("")
-}
-
-// A response that is being sent cannot change; retries get the outcome that was
-// stored instead.
-func TestStreamedAndFinal(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte("streamed"))
-		w.(http.Flusher).Flush()
-		lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
-	}, nil)
-	if a, got := s.do(""); a.StatusCode != 200 || got != "streamed" {
-		t.Errorf("got %d %q", a.StatusCode, got)
-	}
-	if a, got := s.do(""); a.StatusCode != 422 || !strings.Contains(got, `"code":"declined"`) {
-		t.Errorf("the retry got %d %q", a.StatusCode, got)
 	}
 }
 
@@ -622,22 +578,6 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	a, _ := s.do("")
 	if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|Idempotent-Replayed" {
 		t.Errorf("the replay exposes %q", got)
-	}
-}
-
-// FM55: a secret that is streamed is not stored either, but the hint is.
-func TestFM55StreamedSecret(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		lambdahttp.NoStore(r.Context(), "Roll the key.")
-		_, _ = io.WriteString(w, "sk_live_1")
-		w.(http.Flusher).Flush()
-	}, nil)
-	if a, got := s.do(""); a.StatusCode != 200 || got != "sk_live_1" || a.Header.Get("Idempotency-Status") != "not-stored" {
-		t.Errorf("got %d %q %v", a.StatusCode, got, a.Header)
-	}
-	if a, got := s.do(""); a.StatusCode != 409 || !strings.Contains(got, "Roll the key.") || s.runs != 1 {
-		t.Errorf("the retry got %d %q after %d runs", a.StatusCode, got, s.runs)
 	}
 }
 

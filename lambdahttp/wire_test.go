@@ -47,6 +47,7 @@ type reply struct {
 }
 
 type handler func(context.Context, request) (reply, error)
+
 type sender func(context.Context, request) (reply, error)
 
 // catchAll is a route that matches every path, in the spelling of each front.
@@ -109,33 +110,77 @@ func onEachWire(t *testing.T, f func(*testing.T, wire)) {
 	}
 }
 
-// load reads an event of testdata.
-func load[Ev any](t testing.TB, file string) (ev Ev) {
+// recorded is an event of testdata, and the rules' view of it.
+type recorded struct {
+	Event json.RawMessage `json:"event"`
+	View  seen            `json:"view"`
+}
+
+// recordings returns the events of one type, by name.
+func recordings(t testing.TB, kind string) (all map[string]recorded) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/" + file)
+	data, err := os.ReadFile("testdata/" + kind + ".json")
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &ev); err != nil {
-		t.Fatalf("%s: %v", file, err)
+	return all
+}
+
+// bytes returns an event as it arrives: JSON, or what a server reads, of which the file
+// has each byte as a character.
+func (r recorded) bytes() (data []byte) {
+	var text string
+	if json.Unmarshal(r.Event, &text) != nil {
+		return r.Event
+	}
+	for _, c := range text {
+		data = append(data, byte(c))
+	}
+	return data
+}
+
+// load returns an event by its type and name.
+func load[Ev any](t testing.TB, which string) (ev Ev) {
+	t.Helper()
+	kind, name, _ := strings.Cut(which, "/")
+	if err := json.Unmarshal(recordings(t, kind)[name].Event, &ev); err != nil {
+		t.Fatalf("%s: %v", which, err)
 	}
 	return ev
 }
 
+// builder is a constructor of the package.
+type builder[Ev, Ans any] = func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error)
+
+// The events and responses of each type.
+type (
+	v2Event   = events.APIGatewayV2HTTPRequest
+	v2Answer  = events.APIGatewayV2HTTPResponse
+	urlEvent  = events.LambdaFunctionURLRequest
+	urlAnswer = events.LambdaFunctionURLResponse
+	v1Event   = events.APIGatewayProxyRequest
+	v1Answer  = events.APIGatewayProxyResponse
+	albEvent  = events.ALBTargetGroupRequest
+	albAnswer = events.ALBTargetGroupResponse
+)
+
 func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.APIGatewayV2(g, func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	guarded := lambdahttp.APIGatewayV2(g, func(ctx context.Context, ev v2Event) (v2Answer, error) {
 		a, err := h(ctx, request{
 			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
 		})
-		return events.APIGatewayV2HTTPResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
+		return v2Answer{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
 	}, optFns...)
 	return sendV2(guarded)
 }
 
-func sendV2(guarded func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)) sender {
+func sendV2(guarded func(context.Context, v2Event) (v2Answer, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.APIGatewayV2HTTPRequest
+		var ev v2Event
 		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RouteKey, ev.RawQueryString = r.method, r.mount+r.path, "$default", r.query
 		if r.route != "" {
 			ev.RouteKey, ev.PathParameters = r.apiRoute()
@@ -154,19 +199,19 @@ func sendV2(guarded func(context.Context, events.APIGatewayV2HTTPRequest) (event
 }
 
 func buildURL(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.FunctionURL(g, func(ctx context.Context, ev events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+	guarded := lambdahttp.FunctionURL(g, func(ctx context.Context, ev urlEvent) (urlAnswer, error) {
 		a, err := h(ctx, request{
 			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
 		})
-		return events.LambdaFunctionURLResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
+		return urlAnswer{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
 	}, optFns...)
 	return sendURL(guarded)
 }
 
-func sendURL(guarded func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error)) sender {
+func sendURL(guarded func(context.Context, urlEvent) (urlAnswer, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.LambdaFunctionURLRequest
+		var ev urlEvent
 		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RawQueryString = r.method, r.path, r.query
 		ev.RequestContext.RequestID = "req-1"
 		ev.Headers, ev.Body, ev.IsBase64Encoded = maps.Clone(r.header), r.body, r.base64
@@ -180,7 +225,7 @@ func sendURL(guarded func(context.Context, events.LambdaFunctionURLRequest) (eve
 }
 
 func scopeOfURL(_ context.Context, r *lambdahttp.Request) (string, error) {
-	a := r.Event.(*events.LambdaFunctionURLRequest).RequestContext.Authorizer
+	a := r.Event.(*urlEvent).RequestContext.Authorizer
 	if a == nil || a.IAM == nil {
 		return "", nil
 	}
@@ -188,21 +233,21 @@ func scopeOfURL(_ context.Context, r *lambdahttp.Request) (string, error) {
 }
 
 func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.APIGatewayV1(g, func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+	guarded := lambdahttp.APIGatewayV1(g, func(ctx context.Context, ev v1Event) (v1Answer, error) {
 		a, err := h(ctx, request{
 			method: ev.HTTPMethod, path: ev.Path, query: url.Values(ev.MultiValueQueryStringParameters).Encode(),
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
 		})
-		return events.APIGatewayProxyResponse{
+		return v1Answer{
 			StatusCode: a.status, Headers: a.header, MultiValueHeaders: cookies(nil, a), Body: a.body, IsBase64Encoded: a.base64,
 		}, err
 	}, optFns...)
 	return sendV1(guarded)
 }
 
-func sendV1(guarded func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)) sender {
+func sendV1(guarded func(context.Context, v1Event) (v1Answer, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.APIGatewayProxyRequest
+		var ev v1Event
 		ev.HTTPMethod, ev.Path = r.method, r.mount+r.path
 		ev.Resource, ev.PathParameters = r.apiRoute()
 		ev.RequestContext.Stage = "live"                                // not in the path of a REST API
@@ -286,7 +331,7 @@ func scopeOfALB(_ context.Context, r *lambdahttp.Request) (string, error) {
 
 func buildALB(multi bool) func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender {
 	return func(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-		guarded := lambdahttp.ALB(g, func(ctx context.Context, ev events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
+		guarded := lambdahttp.ALB(g, func(ctx context.Context, ev albEvent) (albAnswer, error) {
 			header := ev.Headers
 			if multi {
 				header = last(ev.MultiValueHeaders)
@@ -309,9 +354,9 @@ func buildALB(multi bool) func(*idempotent.Guard, handler, ...func(*lambdahttp.O
 	}
 }
 
-func sendALB(multi bool, guarded func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error)) sender {
+func sendALB(multi bool, guarded func(context.Context, albEvent) (albAnswer, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.ALBTargetGroupRequest
+		var ev albEvent
 		ev.HTTPMethod, ev.Path, ev.Body, ev.IsBase64Encoded = r.method, r.path, r.body, r.base64
 		header := map[string]string{"x-amzn-trace-id": "Self=1-67891234-12456789abcdef012345678;Root=req-1"}
 		maps.Copy(header, r.header)
@@ -450,11 +495,13 @@ type plainWriter struct {
 }
 
 func (w *plainWriter) Header() http.Header { return w.header }
+
 func (w *plainWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status, w.sent = status, w.header.Clone()
 	}
 }
+
 func (w *plainWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	w.body = append(w.body, p...)

@@ -35,6 +35,7 @@ func policyOf(t *testing.T, optFns ...func(*lambdahttp.Options)) *lambdahttp.Pol
 }
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
+
 func optional(o *lambdahttp.Options) {
 	o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
 }
@@ -101,68 +102,49 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 }
 
-// A replay has all headers, all and named ones, or only named ones.
-func TestReplayedHeaders(t *testing.T) {
+// F10: a policy says to what a key belongs, what a response of 5xx does to the key, and
+// which headers a replay has: all, all and named ones, or only named ones.
+func TestPolicySays(t *testing.T) {
 	t.Parallel()
-	const some = "its headers except `*-Nonce`, `*-Secret`, `*-Token`, `Age`, `Alt-Svc`, "
-	for want, names := range map[string][]string{
-		some: nil,
-		"`X-Ratelimit*`. It also has `X-Csrf-Token`, `X-Next-Token`.\n":                                {"*", "x-next-token", "X-CSRF-Token", "Location"},
-		"these of its headers: `Content-Encoding`, `Content-Range`, `Content-Type`, `X-Next-Token`.\n": {"x-next-token", "content-type"},
-	} {
-		page := policy.Markdown(policyOf(t, single, func(o *lambdahttp.Options) { o.ReplayHeaders = names }))
-		if !strings.Contains(page, "A replayed response has the stored status and body, and ") || !strings.Contains(page, want) {
-			t.Errorf("ReplayHeaders %q: the page has no %q:\n%s", names, want, page)
-		}
-	}
-}
-
-// A policy says what a response of 5xx does to the key.
-func TestPolicyOfServerErrors(t *testing.T) {
-	t.Parallel()
-	answering := func(e lambdahttp.ServerErrors, r idempotent.Recovery) func(*lambdahttp.Options) {
+	type option = func(*lambdahttp.Options)
+	replaying := func(names ...string) option { return func(o *lambdahttp.Options) { o.ReplayHeaders = names } }
+	answering := func(e lambdahttp.ServerErrors, r idempotent.Recovery) option {
 		return func(o *lambdahttp.Options) {
 			o.ServerErrors, o.Guard = e, func(o *idempotent.Options) { o.Recovery = r }
 		}
 	}
-	const unknown, again, stored = "leaves the outcome unknown", "runs again", "is stored"
-	for _, c := range []struct {
-		optFn func(*lambdahttp.Options)
-		want  string
-	}{
-		{answering(lambdahttp.ServerErrorsByProfile, idempotent.Reconcile), unknown},
-		{answering(lambdahttp.FollowRecovery, idempotent.Rerun), again},
-		{answering(lambdahttp.StoreServerErrors, idempotent.Rerun), stored},
-		{answering(lambdahttp.UnknownServerErrors, idempotent.Rerun), unknown},
-		{answering(lambdahttp.ReleaseServerErrors, idempotent.Reconcile), again},
-	} {
-		if got := policyOf(t, single, c.optFn).ServerErrors; !strings.Contains(got, c.want) {
-			t.Errorf("a 5xx %q, want %q in it", got, c.want)
-		}
-	}
-}
-
-// F10: a policy says to what a key belongs, for each combination of options.
-func TestPolicyExtent(t *testing.T) {
-	t.Parallel()
 	named := func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }
 	perResource := func(o *lambdahttp.Options) { o.Profile.PerResource = true }
 	whole := func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }
-	const refused, another = "; at another path it can be refused as already used", "; at another path it is another key"
+	const (
+		replayed = "A replayed response has the stored status and body, and "
+		refused  = "; at another path it can be refused as already used"
+		another  = "; at another path it is another key"
+		unknown  = "| a response of 5xx | leaves the outcome unknown"
+		again    = "| a response of 5xx | is not stored: the same request runs again"
+	)
 	for _, c := range []struct {
-		optFns []func(*lambdahttp.Options)
-		want   string
+		optFns []option
+		says   string
 	}{
+		{nil, replayed + "its headers except `*-Nonce`, `*-Secret`, `*-Token`, `Age`, `Alt-Svc`, "},
+		{[]option{replaying("*", "x-next-token", "X-CSRF-Token", "Location")}, "`X-Ratelimit*`. It also has `X-Csrf-Token`, `X-Next-Token`.\n"},
+		{[]option{replaying("x-next-token", "content-type")}, replayed + "these of its headers: `Content-Encoding`, `Content-Range`, `Content-Type`, `X-Next-Token`.\n"},
+		{[]option{answering(lambdahttp.ServerErrorsByProfile, idempotent.Reconcile)}, unknown},
+		{[]option{answering(lambdahttp.FollowRecovery, idempotent.Rerun)}, again},
+		{[]option{answering(lambdahttp.StoreServerErrors, idempotent.Rerun)}, "| a response of 5xx | is stored"},
+		{[]option{answering(lambdahttp.UnknownServerErrors, idempotent.Rerun)}, unknown},
+		{[]option{answering(lambdahttp.ReleaseServerErrors, idempotent.Reconcile)}, again},
 		{nil, "one request of a method and endpoint" + refused},
-		{[]func(*lambdahttp.Options){perResource}, "one request of a method and path" + another},
-		{[]func(*lambdahttp.Options){named}, "one request of an operation" + refused},
-		{[]func(*lambdahttp.Options){named, perResource}, "one request of an operation and path" + another},
-		{[]func(*lambdahttp.Options){whole}, "one request of the whole API" + refused},
-		{[]func(*lambdahttp.Options){whole, perResource}, "one request of a path" + another},
-		{[]func(*lambdahttp.Options){whole, named}, "one request of an operation" + refused},
+		{[]option{perResource}, "one request of a method and path" + another},
+		{[]option{named}, "one request of an operation" + refused},
+		{[]option{named, perResource}, "one request of an operation and path" + another},
+		{[]option{whole}, "one request of the whole API" + refused},
+		{[]option{whole, perResource}, "one request of a path" + another},
+		{[]option{whole, named}, "one request of an operation" + refused},
 	} {
-		if p := policyOf(t, append(c.optFns, single)...); p.Extent != c.want {
-			t.Errorf("a key belongs to %q, want %q", p.Extent, c.want)
+		if page := policy.Markdown(policyOf(t, append(c.optFns, single)...)); !strings.Contains(page, c.says) {
+			t.Errorf("the page has no %q:\n%s", c.says, page)
 		}
 	}
 }

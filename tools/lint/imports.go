@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"internal/jsontypes":        {"internal/jsonpointer"},
 	"internal/kit":              {"idempotent"},
 	"internal/kit/engine":       {"dynamostore", "dynamostore/dynamotest", "internal/kit", awsSDK},
+	"internal/kit/exchange":     {"idempotent", "lambdahttp"},
 	"internal/logs":             {},
 	"internal/page":             {},
 	"internal/sfv":              {},

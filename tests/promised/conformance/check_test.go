@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit/exchange"
 )
 
 // api is a running service, as its clients and its operator reach it.
@@ -47,7 +50,7 @@ type check struct {
 	*api
 	t        *testing.T
 	provider *provider
-	profile  *profile
+	profile  *exchange.Profile
 	customer string // of this check only
 	keys     []string
 }
@@ -74,9 +77,93 @@ func (c *check) run(s service, r *requirement) (why string) {
 			why = f.text
 		}
 	}()
-	c.api = s.open(c, r)
-	r.run(c)
+	for _, row := range r.rowsOn(s) {
+		if c.api == nil || row.Options != nil {
+			with := *r
+			with.options = row.Options
+			c.api = s.open(c, &with)
+		}
+		c.customer = "cus_" + unique()
+		c.play(row)
+	}
+	if r.run != nil {
+		if c.api == nil {
+			c.api = s.open(c, r)
+		}
+		c.customer = "cus_" + unique()
+		r.run(c)
+	}
 	return ""
+}
+
+// play sends the requests of a row, and checks what each of them gets.
+func (c *check) play(row exchange.Row) {
+	key, other := c.newKey(), c.newKey()
+	got := make([]answer, len(row.Sends))
+	for i := 0; i < len(row.Sends); {
+		first := i
+		c.advanceBy(row.Sends[i].Later)
+		if i++; i == len(row.Sends) || !row.Sends[i].During {
+			got[first] = c.eventually("", c.sent(row.Sends[first], key, other))
+			continue
+		}
+		h := c.hold()
+		pending := c.start("", c.sent(row.Sends[first], key, other))
+		c.wait(h.entered)
+		for ; i < len(row.Sends) && row.Sends[i].During; i++ {
+			got[i] = c.charge("", c.sent(row.Sends[i], key, other))
+		}
+		h.release()
+		got[first] = c.finish(pending)
+	}
+	for i, s := range row.Sends {
+		switch {
+		case s.Gets == exchange.Created, s.Gets == exchange.Passed:
+			c.created(got[i])
+		case s.Gets == exchange.Replay:
+			c.replays(got[i], got[s.Of])
+		case s.Method == "HEAD": // without a body
+			c.want(got[i], c.profile.Status(s.Gets))
+		default:
+			c.problem(got[i], s.Gets)
+			if i > 0 && reflect.DeepEqual(s, row.Sends[i-1]) && got[i].body != got[i-1].body {
+				c.failf("got %s, want the bytes of %s", got[i], got[i-1])
+			}
+		}
+	}
+	c.effects(row.Runs, row.Runs)
+}
+
+func (c *check) advanceBy(d time.Duration) {
+	if d > 0 {
+		c.advance(d)
+	}
+}
+
+// sent makes a request of the table.
+func (c *check) sent(s exchange.Send, key, other string) func(*call) {
+	if s.Other {
+		key, other = other, key
+	}
+	return func(r *call) {
+		r.method, r.path, r.body = s.Target(c.customer, key)
+		if r.caller = cmp.Or(s.Caller, exchange.Somebody); r.caller == exchange.Nobody {
+			r.caller = ""
+		}
+		if s.Method == "GET" || s.Method == "HEAD" {
+			r.body = ""
+		}
+		switch {
+		case s.NoKey:
+		case s.Name != "":
+			withHeader(s.Name, c.profile.Spell(key))(r)
+		case s.Lines == nil:
+			r.key = key
+		}
+		for _, line := range s.Lines {
+			r.lines = append(r.lines, c.profile.Line(line, key, other))
+		}
+	}
 }
 
 // newKey returns a key that is valid in every profile.
@@ -136,7 +223,7 @@ func (c *check) startIn(ctx context.Context, key string, mods ...func(*call)) <-
 		req.Header.Set("Authorization", "Bearer "+r.caller)
 	}
 	if r.lines == nil && r.key != "" {
-		r.lines = []string{c.profile.spell(r.key)}
+		r.lines = []string{c.profile.Spell(r.key)}
 	}
 	if r.lines != nil {
 		req.Header["Idempotency-Key"] = r.lines
@@ -145,13 +232,11 @@ func (c *check) startIn(ctx context.Context, key string, mods ...func(*call)) <-
 		req.Header[name] = []string{value} // in this spelling
 	}
 	pending := make(chan answer, 1)
-	go func() { pending <- exchange(req, slices.Clone(c.keys)) }()
+	go func() { pending <- roundTrip(req, slices.Clone(c.keys)) }()
 	return pending
 }
 
-func withBody(body string) func(*call)      { return func(r *call) { r.body = body } }
-func withCaller(caller string) func(*call)  { return func(r *call) { r.caller = caller } }
-func withLines(lines ...string) func(*call) { return func(r *call) { r.lines = lines } }
+func withBody(body string) func(*call) { return func(r *call) { r.body = body } }
 func at(method, path string) func(*call) {
 	return func(r *call) { r.method, r.path = method, path }
 }
@@ -182,8 +267,8 @@ type answer struct {
 // executed.
 var client = &http.Client{Timeout: 20 * time.Second}
 
-// exchange sends a request. An answer with one of the keys in it is an error.
-func exchange(req *http.Request, keys []string) answer {
+// roundTrip sends a request. An answer with one of the keys in it is an error.
+func roundTrip(req *http.Request, keys []string) answer {
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer{err: err}
@@ -248,17 +333,61 @@ func (c *check) replays(a, first answer) {
 
 // problem checks that an answer is the profile's answer in a situation.
 func (c *check) problem(a answer, code string) {
-	c.want(a, c.profile.statusOf(code))
-	c.profile.checkProblem(c, a, code)
+	c.want(a, c.profile.Status(code))
+	if c.profile.Name == "stripe" {
+		c.stripeError(a, code)
+	} else {
+		c.problemDocument(a, code)
+	}
 	if linked := strings.Contains(a.header.Get("Link"), `<`+page+`>; rel="describedby"`); linked != (a.status == 400 || a.status == 409 || a.status == 422) {
 		c.failf("the link to the documentation is wrong or missing: %s", a)
 	}
 	_, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 32)
-	if waits := slices.Contains([]string{"in-progress", "accepted", "outcome-unknown", "store-unavailable"}, code); waits != (err == nil) {
+	if exchange.Waits(code) != (err == nil) {
 		c.failf("Retry-After is %q: %s", a.header.Get("Retry-After"), a)
 	}
-	if a.header.Get("Idempotent-Replayed") != "" {
-		c.failf("this is not a replay: %s", a)
+	if (a.header.Get("Location") != "") != (code == "accepted") {
+		c.failf("only a request that is accepted has a place where its progress is: %s", a)
+	}
+	if a.header.Get("Idempotent-Replayed") != "" || a.header.Get("Idempotency-Key") != "" {
+		c.failf("this is not a replay, and has no key: %s", a)
+	}
+}
+
+// problemDocument checks a problem (RFC 9457).
+func (c *check) problemDocument(a answer, code string) {
+	p := members(c, a)
+	media := "application/problem+json"
+	if a.status < 400 {
+		media = "application/json"
+	}
+	if a.header.Get("Content-Type") != media || a.header.Get("Content-Language") != "en" ||
+		p["type"] != page+"#"+code || p["code"] != code || p["status"] != float64(a.status) || p["title"] != exchange.Title(code) {
+		c.failf("got %s, want a problem of the type %s#%s", a, page, code)
+	}
+	if detail, _ := p["detail"].(string); !strings.HasSuffix(detail, ".") {
+		c.failf("the problem's detail is not a sentence: %s", a)
+	}
+}
+
+func members(c *check, a answer) (m map[string]any) {
+	if err := json.Unmarshal([]byte(a.body), &m); err != nil {
+		c.failf("the body is not a JSON object: %s", a)
+	}
+	return m
+}
+
+// stripeError checks an error in the form of Stripe's API.
+func (c *check) stripeError(a answer, code string) {
+	var body struct {
+		Error struct{ Type, Code, Message string }
+	}
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil {
+		c.failf("the body is not an error: %s", a)
+	}
+	kind, name := exchange.StripeError(code)
+	if e := body.Error; name == "" || e.Type != kind || e.Code != name || !strings.HasSuffix(e.Message, ".") || a.header.Get("Content-Type") != "application/json" {
+		c.failf("got %s, want the error %s %s", a, kind, name)
 	}
 }
 
@@ -274,7 +403,7 @@ func (c *check) entriesOf(customer string) []entry {
 func (c *check) ask(method, path string) answer {
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.provider.URL+path, nil)
 	c.must(err)
-	a := exchange(req, nil)
+	a := roundTrip(req, nil)
 	c.must(a.err)
 	c.want(a, http.StatusOK)
 	return a

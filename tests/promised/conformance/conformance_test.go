@@ -19,6 +19,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/kit/exchange"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -50,7 +51,8 @@ type requirement struct {
 	name string
 	text string // in the words of this project
 	asks string // the documents and their sections: "D2.1 O4"; "D2.5(04)": since draft 04; "–": a promise of this project
-	run  func(*check)
+	rows []exchange.Row
+	run  func(*check) // after the rows
 
 	profiles string // "ietf uuid": the others have another rule, see rule; "": all
 	on       place
@@ -81,19 +83,49 @@ func guarded(f func(*idempotent.Options)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = f }
 }
 
+// of returns cases of package exchange, by their names.
+func of(names string) (all []requirement) {
+	for _, name := range strings.Fields(names) {
+		c := exchange.Cases[slices.IndexFunc(exchange.Cases, func(c exchange.Case) bool { return c.Name == name })]
+		r := requirement{name: c.Name, text: c.Text, asks: c.Asks, rule: c.Rule, rows: c.Rows}
+		if c.Shop {
+			r.on = shops
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// and returns a case of package exchange that a client of a service can exercise further.
+func and(name string, run func(*check)) []requirement {
+	r := of(name)
+	r[0].run = run
+	return r
+}
+
 var requirements = slices.Concat(keyRequirements, scopeRequirements, payloadRequirements, replayRequirements, runningRequirements, outcomeRequirements, publishedRequirements)
 
 // service is one service under test.
 type service struct {
 	column  string
-	profile *profile
+	profile *exchange.Profile
 	open    func(*check, *requirement) *api
 	place   place
 }
 
 // appliesTo reports whether the requirement is exercised on the service.
 func (r *requirement) appliesTo(s service) bool {
-	return (r.profiles == "" || slices.Contains(strings.Fields(r.profiles), s.profile.name)) && (r.on == everywhere || r.on == s.place)
+	return s.profile.In(r.profiles) && (r.on == everywhere || r.on == s.place) && (r.rows == nil || len(r.rowsOn(s)) > 0)
+}
+
+// rowsOn returns the rows that are exercised on the service.
+func (r *requirement) rowsOn(s service) (rows []exchange.Row) {
+	for _, row := range r.rows {
+		if s.profile.In(row.Profiles) && (!row.Shop || s.place == shops) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // G07: every requirement on the example in each profile, and on each front in
@@ -103,7 +135,7 @@ func TestConformance(t *testing.T) {
 	provider := newProvider()
 	t.Cleanup(provider.Close)
 	var services []service
-	for _, p := range profiles {
+	for _, p := range exchange.Profiles {
 		for _, f := range fronts {
 			services = append(services, service{f.name, p, func(c *check, r *requirement) *api { return openShop(c, f, r) }, shops})
 		}
@@ -111,7 +143,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		services = append(services, service{p.name, p, func(c *check, r *requirement) *api { return openProcess(c, x, r) }, example})
+		services = append(services, service{p.Name, p, func(c *check, r *requirement) *api { return openProcess(c, x, r) }, example})
 	}
 	met := &results{columns: map[string][]string{}}
 	t.Run("on", func(t *testing.T) {
@@ -120,7 +152,7 @@ func TestConformance(t *testing.T) {
 				if !r.appliesTo(s) {
 					continue
 				}
-				t.Run(s.column+"/"+s.profile.name+"/"+r.name, func(t *testing.T) {
+				t.Run(s.column+"/"+s.profile.Name+"/"+r.name, func(t *testing.T) {
 					t.Parallel()
 					c := &check{t: t, provider: provider, profile: s.profile, customer: "cus_" + unique()}
 					if why := c.run(s, &r); why != "" {
@@ -185,8 +217,8 @@ func (r *results) marks(name string, columns ...string) string {
 
 func (r *results) table() string {
 	var example, front []string
-	for _, p := range profiles {
-		example = append(example, p.name)
+	for _, p := range exchange.Profiles {
+		example = append(example, p.Name)
 	}
 	for _, f := range fronts {
 		front = append(front, f.name)

@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/kit/exchange"
 )
 
 // build builds the charge example once, and returns the path of the program.
@@ -38,12 +39,12 @@ type process struct {
 }
 
 // startProcess starts the example with a profile, on a free port.
-func startProcess(t *testing.T, p *profile, providerURL string, env ...string) (*process, error) {
+func startProcess(t *testing.T, p *exchange.Profile, providerURL string, env ...string) (*process, error) {
 	program, err := build()
 	if err != nil {
 		return nil, err
 	}
-	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.name), providerURL: providerURL}
+	x := &process{program: program, dir: t.TempDir(), env: append(env, "PORT=0", "PROFILE="+p.Name), providerURL: providerURL}
 	t.Cleanup(x.kill)
 	return x, x.start()
 }

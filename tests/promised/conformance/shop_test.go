@@ -154,7 +154,7 @@ func (s *shop) born(mods ...func(*life)) {
 
 // options are those of every handler of the shop.
 func (l *life) options(o *lambdahttp.Options) {
-	o.Profile = l.c.profile.value
+	o.Profile = l.c.profile.Value
 	o.Scope = l.front.scope
 	o.DocsURL = page
 	if l.r.options != nil {

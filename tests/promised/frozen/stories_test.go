@@ -352,7 +352,7 @@ func send[E, R any](
 		o.Scope = lambdahttp.SingleTenant
 		o.Operation = func(*lambdahttp.Request) string { return "POST " + name }
 	}, set)
-	got, err := h(ctx, event[E](w.t, "lambdahttp", name))
+	got, err := h(ctx, httpEvent[E](w.t, name))
 	if err != nil {
 		w.t.Errorf("%s: %v", name, err)
 	}
@@ -430,6 +430,17 @@ func single[Req any](ctx context.Context, w *fixture, name string, key idempoten
 	if got, err := h(ctx, event[Req](w.t, "lambdabatch", name)); err != nil || got.ID != name {
 		w.t.Errorf("%s: %q, %v", name, got.ID, err)
 	}
+}
+
+// httpEvent returns an event that the tests of lambdahttp have: its type, and its name.
+func httpEvent[E any](t *testing.T, name string) (e E) {
+	t.Helper()
+	kind, name, _ := strings.Cut(name, "-")
+	all := event[map[string]struct{ Event json.RawMessage }](t, "lambdahttp", kind)
+	if err := json.Unmarshal(all[name].Event, &e); err != nil {
+		t.Fatalf("%s, %s: %v", kind, name, err)
+	}
+	return e
 }
 
 // event returns an event that a test of the package has, in its file or in that of all.

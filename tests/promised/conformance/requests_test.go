@@ -5,15 +5,78 @@ package conformance
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
+)
+
+func unique() string { return strings.ToLower(rand.Text()) }
+
+// How a key is sent, and which requests have one.
+var keyRequirements = slices.Concat(
+	of("key-format key-length padded-key uuid-value hostile-key one-key header-only missing-key optional-key"),
+	[]requirement{{
+		name: "safe-methods", text: "GET, HEAD and OPTIONS need no key, and nothing is stored for them", asks: "O3 O4 Pq Pa R6",
+		run: func(c *check) {
+			key := c.newKey()
+			location := c.created(c.charge(key)).header.Get("Location")
+			methods := []string{"GET"}
+			if c.routes {
+				methods = append(methods, "HEAD")
+			}
+			for _, method := range methods {
+				c.want(c.read(method, location, ""), http.StatusOK)
+				if c.profile.Name == "uuid" {
+					continue // see read-with-key
+				}
+				for range 2 {
+					a := c.read(method, location, key)
+					c.want(a, http.StatusOK)
+					if a.header.Get("Idempotent-Replayed") != "" || a.header.Get("Location") != "" {
+						c.failf("%s got a replay: %s", method, a)
+					}
+				}
+			}
+			if c.routes {
+				c.created(c.charge("", at("OPTIONS", "/charges"))) // the shop's OPTIONS does what POST does
+				c.created(c.charge(key, at("OPTIONS", "/charges")))
+				c.effects(3, 3)
+			}
+		},
+	}},
+	of("read-with-key put-delete put-delete-opt-in patch"),
+)
+
+// For whom and for what a key is valid.
+var scopeRequirements = slices.Concat(
+	of("new-key other-caller no-caller other-endpoint other-method other-resource"),
+	[]requirement{{
+		name: "other-path", text: "At another path, a key never gets the first path's response", asks: "R2", on: shops,
+		run: func(c *check) {
+			key := c.newKey()
+			first := c.created(c.charge(key, at("POST", "/accounts/1/charges")))
+			switch other := c.charge(key, at("POST", "/accounts/2/charges")); other.status {
+			case 201:
+				if c.created(other); c.profile.Name == "stripe" {
+					c.failf("got %s, want a refusal: a key of Stripe belongs to the whole API", other)
+				}
+				c.effects(2, 2)
+			default:
+				c.problem(other, "key-reused")
+				c.effects(1, 1)
+			}
+			c.replays(c.charge(key, at("POST", "/accounts/1/charges")), first)
+		},
+	}},
+	of("catch-all"),
 )
 
 // seal encrypts the responses of the shops that have it.
@@ -28,41 +91,16 @@ func compressed(text string, level int) string {
 }
 
 // Which requests with one key are the same request, and what is stored of them.
-var payloadRequirements = []requirement{
-	{
-		name: "other-payload", text: "A key with another payload is refused; nothing is executed, and the first response stays", asks: "D2.2 D2.4 D2.7 B0 B1 B3 P1 P2 P3 Pa Pq O2 O5 R2 R4 R7",
-		rule: "422 in D, B, O and R; 400 in P's description of Stripe, and in its profile.",
-		run: func(c *check) {
-			key := c.newKey()
-			first := c.created(c.charge(key))
-			for _, other := range []string{c.body(9000), strings.Replace(c.body(4200), "usd", "eur", 1)} {
-				c.problem(c.charge(key, withBody(other)), "key-reused")
-			}
-			if c.routes {
-				c.problem(c.charge(key, at("POST", "/charges?dry_run=true")), "key-reused")
-			}
-			c.replays(c.charge(key), first)
-			c.effects(1, 1)
-			c.created(c.charge(c.newKey(), withBody(c.body(9000))))
-			c.effects(2, 2)
-		},
-	},
-	{
-		name: "payload-first", text: "Another payload is reported whatever the state of the first request is", asks: "B7",
-		run: func(c *check) {
-			key, other := c.newKey(), withBody(c.body(9000))
-			h, pending := c.held(key)
-			c.problem(c.charge(key, other), "key-reused")
-			h.release()
-			c.created(c.finish(pending))
-			c.treat(conduct{cut: true})
-			unknown := c.newKey()
-			c.want(c.charge(unknown), http.StatusBadGateway)
-			c.problem(c.charge(unknown, other), "key-reused")
-			c.effects(2, 2)
-		},
-	},
-	{
+var payloadRequirements = slices.Concat(
+	of("other-payload"),
+	and("payload-first", func(c *check) {
+		c.treat(conduct{cut: true})
+		unknown := c.newKey()
+		c.want(c.charge(unknown), http.StatusBadGateway)
+		c.problem(c.charge(unknown, withBody(c.body(9000))), "key-reused")
+		c.effects(1, 1)
+	}),
+	[]requirement{{
 		name: "same-meaning", text: "JSON is compared by its meaning: space, order and escapes make no difference, at any depth", asks: "B0 B3",
 		run: func(c *check) {
 			format, values := `{"amount":%[1]s,"currency":"usd","customer":"%[2]s"}`, []any{"4200", c.customer}
@@ -81,8 +119,7 @@ var payloadRequirements = []requirement{
 			}
 			c.effects(1, 1)
 		},
-	},
-	{
+	}, {
 		name: "same-content", text: "Bodies with the same parts, or compressed anew, are equal; another media type is another payload", asks: "B3", on: shops,
 		run: func(c *check) {
 			form := func(boundary, amount string) func(*call) {
@@ -118,8 +155,7 @@ var payloadRequirements = []requirement{
 				c.effects(i+1, i+1)
 			}
 		},
-	},
-	{
+	}, {
 		name: "delimiters", text: "Values that look alike when they are joined are different payloads", asks: "B3 B5",
 		run: func(c *check) {
 			key := c.newKey()
@@ -132,20 +168,9 @@ var payloadRequirements = []requirement{
 			}
 			c.effects(1, 1)
 		},
-	},
-	{
-		name: "selected-values", text: "The comparison can be limited to some values of the payload", asks: "D2.4", on: shops,
-		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/amount", "/currency", "/customer") },
-		run: func(c *check) {
-			key := c.newKey()
-			first := c.created(c.charge(key))
-			noted := strings.TrimSuffix(c.body(4200), "}") + `,"note":"sent again"}`
-			c.replays(c.charge(key, withBody(noted)), first)
-			c.problem(c.charge(key, withBody(c.body(9000))), "key-reused")
-			c.effects(1, 1)
-		},
-	},
-	{
+	}},
+	of("selected-values"),
+	[]requirement{{
 		name: "digest", text: "The comparison can use a digest that the client sends", asks: "D2.4", on: shops,
 		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
 		run: func(c *check) {
@@ -161,8 +186,7 @@ var payloadRequirements = []requirement{
 			c.problem(c.charge(key, withBody(c.body(9000)), digest(c.body(9000))), "key-reused")
 			c.effects(1, 1)
 		},
-	},
-	{
+	}, {
 		name: "hashes-only", text: "The store has neither keys nor bodies of requests", asks: "B5 R7", alone: true,
 		run: func(c *check) {
 			key := c.newKey()
@@ -184,8 +208,7 @@ var payloadRequirements = []requirement{
 				}
 			}
 		},
-	},
-	{
+	}, {
 		name: "sealed", text: "An API can have its stored responses encrypted", asks: "–", on: shops,
 		options: guarded(func(o *idempotent.Options) { o.Seal = seal }),
 		run: func(c *check) {
@@ -196,8 +219,7 @@ var payloadRequirements = []requirement{
 				c.failf("the store contains the response: %s", dump)
 			}
 		},
-	},
-	{
+	}, {
 		name: "keyed-hashes", text: "Equal requests under two keys have different hashes", asks: "R7", alone: true,
 		run: func(c *check) {
 			c.created(c.charge(c.newKey()))
@@ -207,5 +229,5 @@ var payloadRequirements = []requirement{
 				c.failf("the stored fingerprints are %q", f)
 			}
 		},
-	},
-}
+	}},
+)
