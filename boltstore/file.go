@@ -27,7 +27,7 @@ type Store struct {
 	// context while a writer waits, so writers wait here.
 	write chan struct{}
 
-	// broken is set once bbolt panicked. Then bbolt may hold its locks for ever,
+	// broken is set once bbolt panicked. Then bbolt may never release its locks,
 	// and its memory may differ from the file, so it is not called again.
 	broken atomic.Pointer[damagedError]
 

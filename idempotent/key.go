@@ -60,7 +60,7 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 	}
 }
 
-// WholePayload returns a KeyFunc for requests that have no id of their own: the key
+// WholePayload returns a KeyFunc for requests without an id: the key
 // is the content of the whole request, as [FingerprintOf] compares it. The function
 // returns the scope of a request.
 //

@@ -105,7 +105,7 @@ type Options struct {
 	Codec Codec
 
 	// Seal encrypts the results, Final errors and results of steps that are stored,
-	// and decrypts them for a replay. The store still holds in clear the record id,
+	// and decrypts them for a replay. Unencrypted in the store are the record id,
 	// times, step names, references (see [Execution.SetRef]) and request ids, which
 	// operators need. Results that were stored without Seal remain readable. A guard
 	// without Seal does not replay a sealed result, and accepts no result as evidence

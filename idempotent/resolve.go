@@ -169,7 +169,7 @@ type evidence struct {
 	seals     bool
 	version   string
 	retention time.Duration
-	// For claimsStep and claimsCorrection: the step in clear, and as it is stored.
+	// For claimsStep and claimsCorrection: the step unsealed, and as it is stored.
 	encoded, done driver.StepRecord
 }
 

@@ -130,7 +130,7 @@ func eachEnding(t *testing.T, f func(t *testing.T, name string, s *sealed, h han
 	}
 }
 
-// G14: a guard with a Sealer gives its store no result in clear, and replays all of
+// G14: a guard with a Sealer gives its store no unsealed result, and replays all of
 // them. A guard without it gets neither the result nor the sealed bytes.
 func TestSealedResults(t *testing.T) {
 	t.Parallel()
@@ -330,7 +330,7 @@ func TestUnsealedRecordsStayReadable(t *testing.T) {
 }
 
 // A record declares that its operation seals. A guard without the Sealer then
-// stores no evidence in clear; evidence without a result needs no key. A guard with the
+// stores no unsealed evidence; evidence without a result needs no key. A guard with the
 // Sealer also seals evidence about an operation that did not.
 func TestEvidenceAboutASealingOperation(t *testing.T) {
 	t.Parallel()
@@ -398,7 +398,7 @@ func (s *sealed) inTenSeconds(optFns ...func(*idempotent.Options)) (context.Cont
 }
 
 // G14: if sealing fails, the effect has happened. Its caller gets the outcome, which is
-// stored without the result, and nothing is stored or logged in clear. A transaction is
+// stored without the result, and nothing is stored unsealed or logged. A transaction is
 // not sent, and evidence is not stored.
 func TestSealingFails(t *testing.T) {
 	t.Parallel()
@@ -625,7 +625,7 @@ func TestOpeningFailsInAHandler(t *testing.T) {
 	s.wantLater("a standing outcome", err, true)
 }
 
-// Evidence is compared with the sealed outcome in clear: equal results are stored
+// Evidence is compared with what the sealed outcome contains: equal results are stored
 // as different bytes. What cannot be compared now is compared later, and what can never be
 // compared is another outcome. Evidence without a result is compared without reading or
 // opening anything.
@@ -692,7 +692,7 @@ func TestEvidenceMeetsASealedOutcome(t *testing.T) {
 	plain.mustResolve(long)
 }
 
-// Evidence about a step is compared with its sealed result in clear. A correction replaces
+// Evidence about a step is compared with what its sealed result contains. A correction replaces
 // another result, and one that can no longer be opened.
 func TestEvidenceMeetsASealedStep(t *testing.T) {
 	t.Parallel()

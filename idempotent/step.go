@@ -247,7 +247,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (encoded 
 	return encoded, nil
 }
 
-// encodeStep returns the result v of a step in clear, and the record of the step as
+// encodeStep returns the unsealed result v of a step, and the record of the step as
 // it is to be stored.
 func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver.StepSource) (encoded, done driver.StepRecord, err error) {
 	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape, By: by}
@@ -258,7 +258,7 @@ func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver
 	return encoded, done, err
 }
 
-// encodeStepResult returns the result v of the step s of a record in clear, and s
+// encodeStepResult returns the unsealed result v of the step s of a record, and s
 // with that result as it is to be stored. The error is a [*StoreError] if v could
 // not be sealed, and otherwise a [*StepError].
 func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRecord, v any) (encoded, done driver.StepRecord, err error) {

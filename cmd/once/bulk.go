@@ -19,7 +19,7 @@ import (
 // bulkHelp describes --from in the help of once resolve.
 const bulkHelp = `With --from, each line of the file is a JSON document with a record id, one
 answer in the form of once reconcile --exec (except "later"), and, if you like,
-a reason of its own:
+its own reason:
 
     {"record": "transfer#…", "completed": {"transfer_id": "tr_17"}}
     {"record": "transfer#…", "not_executed": "TOKEN", "reason": "…"}

@@ -136,7 +136,7 @@ func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
 
 const exitsNote = "exit codes" // the name of the annotation
 
-// coded is an error with an exit code of its own.
+// coded is an error with its own exit code.
 type coded struct {
 	error
 	code int

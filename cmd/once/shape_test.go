@@ -54,8 +54,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// A large table costs a few pages, even if they have no records. Of a page with
-// many records not all are used.
+// A large table costs a few pages, even if they have no records. If a page has
+// many records, not all are used.
 func TestResolve_ShapeReads(t *testing.T) {
 	t.Parallel()
 	c := &settler{env: &env{environment: nightEnvironment()}}

@@ -267,7 +267,7 @@ func openFile(path string, create bool) (*opened, error) {
 
 const (
 	// callTimeout limits one request to AWS, so that the operator does not wait
-	// for ever.
+	// without limit.
 	callTimeout = 30 * time.Second
 	// askTimeout limits requests for optional information.
 	askTimeout = 3 * time.Second

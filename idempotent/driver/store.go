@@ -93,8 +93,8 @@ type AbandonedLister interface {
 	// list, in no order. It reads the whole store.
 	Running(ctx context.Context) iter.Seq2[Listed, error]
 	// Abandoned reads a part of the store and passes the records that Running would
-	// list, and that are due by now, to handle: in pages, one call at a time. Of a
-	// record that cannot be read, only the ID is set for certain. The next call continues where
+	// list, and that are due by now, to handle: in pages, one call at a time. If a
+	// record cannot be read, only its ID is certainly set. The next call continues where
 	// this one ended, in whatever process. A pass over the whole store begins when the
 	// pause that the store decides on has passed since the end of the last one; until then
 	// Abandoned does nothing. Two calls at the same time do not read the same part.

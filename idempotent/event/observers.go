@@ -11,7 +11,7 @@ import (
 )
 
 // LogObserver returns an [Observer] that logs every event: as a warning or an
-// error if it may need an operator's attention, otherwise at debug level. Of an
+// error if it may need an operator's attention, otherwise at debug level. For an
 // error it logs the type, and the text if the error implements slog.LogValuer, as
 // errors of this toolkit do: the text of another may contain secrets. If l is nil,
 // it logs to slog.Default.

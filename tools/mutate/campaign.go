@@ -149,7 +149,7 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 
 // try runs the tests that can notice the mutant m. A test that does not end
 // decides nothing: others may fail. So it is left out and the others run again, a
-// few times, unless m is declared to run for ever.
+// few times, unless m is declared endless.
 func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate {
 	first := b.run(m, tests, without...)
 	if _, loops := c.endless[m.name()]; loops {

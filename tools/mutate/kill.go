@@ -157,7 +157,7 @@ func pattern(tests []test) string {
 }
 
 // exec runs the test binary once with the mutant id, or with id 0 without a
-// mutant. It ends with the first test that fails: others may wait for ever for
+// mutant. It ends with the first test that fails: others may wait for
 // something that the mutant prevents.
 func (b *binary) exec(id int, limit time.Duration, flag string, entries ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)

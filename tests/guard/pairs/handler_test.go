@@ -132,7 +132,7 @@ func (p *world) options(o *idempotent.Options) {
 	if o.Recovery == idempotent.Resume {
 		o.Steps = []string{"charge"}
 	}
-	if r["wait"] == "5 s" && p.explored != nil { // a clock that stands still would wait for ever
+	if r["wait"] == "5 s" && p.explored != nil { // a clock that stands still would wait without limit
 		o.WaitFor = 5 * time.Second
 	}
 	if r["predecessor"] == "asked" {
