@@ -63,7 +63,7 @@ func answerOfHTTP(q request, w *httptest.ResponseRecorder) answer {
 		switch {
 		case !r.intact(q.Promise.key(q.Key).RecordID()):
 			a.Class = classDamaged
-		case w.Header().Get("Idempotency-Replayed") == "true":
+		case w.Header().Get("Idempotent-Replayed") == "true":
 			a.Class = classReplayed
 		case a.Stored:
 			a.Class = classDone

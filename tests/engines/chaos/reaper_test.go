@@ -15,7 +15,8 @@ import (
 )
 
 // reaper deletes expired items, as DynamoDB does by their time to live: in any order, and
-// none whose time to live has changed meanwhile.
+// none whose time to live has changed meanwhile. The store sets it an hour after the expiry
+// of a record, which the reaper does not wait for.
 type reaper struct {
 	storm  *storm
 	client *dynamodb.Client
@@ -28,7 +29,8 @@ func (p *reaper) work(ctx context.Context) {
 }
 
 func (p *reaper) reap(ctx context.Context) error {
-	now := strconv.FormatInt(time.Now().Unix(), 10)
+	const grace = time.Hour
+	now := strconv.FormatInt(time.Now().Add(grace).Unix(), 10)
 	pages := dynamodb.NewScanPaginator(p.client, &dynamodb.ScanInput{
 		TableName: aws.String(p.storm.settings.Table), FilterExpression: aws.String("#ttl < :now"),
 		ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},

@@ -418,7 +418,7 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 		b.silent[p] = b.silent[p][1:]
 		return w
 	case len(all) == 0 || chance < 0.5 || p == brief && time.Since(all[len(all)-1].born) > youth:
-		w := newWork(p, fmt.Sprintf("%s-%d", operations[p], len(all)))
+		w := newWork(p, fmt.Sprintf("%s-%09d", operations[p], len(all)))
 		b.works[p] = append(all, w)
 		b.byKey[w.key] = w
 		return w
