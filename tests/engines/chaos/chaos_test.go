@@ -267,7 +267,7 @@ func folder(t *testing.T) string {
 }
 
 const (
-	clients   = 18
+	clients   = 24
 	operators = 2 // at a time
 
 	// The mean times between faults of clients and of the engine.

@@ -150,11 +150,13 @@ func (o *operator) resolve(ctx context.Context, _ *randv2.Rand) {
 	out, _ := o.once(ctx, nil, "list", "--state", "unknown", "--json")
 	var records []pending
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pending
-		if dec.Decode(&p) != nil {
+		var listed, p pending
+		if len(records) == settledAtOnce || dec.Decode(&listed) != nil {
 			break // the end, or what a killed engine cut
 		}
-		records = append(records, p)
+		if shown, _ := o.once(ctx, nil, "show", string(listed.Record), "--json"); json.Unmarshal(shown, &p) == nil { // the index has no request id
+			records = append(records, p)
+		}
 	}
 	settled, answers := o.answers(ctx, records)
 	if len(settled) == 0 {
@@ -166,7 +168,7 @@ func (o *operator) resolve(ctx context.Context, _ *randv2.Rand) {
 		_ = json.NewEncoder(&file).Encode(answers[i]) // its types encode
 	}
 	out, _ = o.once(ctx, file.Bytes(), "resolve", "--from", "-", "--reason", "the ledger", "--yes", "--json")
-	o.storm.seen.Add(factSettledByHand, bytes.Count(out, []byte(`"outcome": "written"`)))
+	o.storm.seen.Add(factSettledByHand, bytes.Count(out, []byte(`"outcome":"written"`)))
 }
 
 func (o *operator) requeue(ctx context.Context, _ *randv2.Rand) {

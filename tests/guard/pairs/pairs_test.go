@@ -18,8 +18,8 @@ import (
 
 var (
 	seed      = flag.Uint64("seed", 1, "for the rows")
-	schedules = flag.Int("schedules", 40, "of each row")
-	lives     = flag.Int("lives", 60, "on DynamoDB Local; 0: all")
+	schedules = flag.Int("schedules", 20, "of each row")
+	lives     = flag.Int("lives", 30, "on DynamoDB Local; 0: all")
 )
 
 // Each pair of settings keeps what the row promises.
