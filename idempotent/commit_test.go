@@ -183,6 +183,9 @@ func TestCommit(t *testing.T) {
 			for _, try := range c.tries {
 				last = commit(ctx, try.result, l.book)
 				try.check(t, c.name, last)
+				if last != nil && strings.Count(last.Error(), idempotent.ErrNotApplied.Error()) > 1 {
+					t.Errorf("%s: the error repeats itself: %v", c.name, last)
+				}
 			}
 			if c.own != nil {
 				last = c.own(last)

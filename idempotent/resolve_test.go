@@ -62,7 +62,7 @@ func TestResolve(t *testing.T) {
 		"no result, while it runs": {stands: *running(time.Hour), evidence: noResult, want: busy, wait: time.Second, state: driver.StateInProgress},
 		"nothing, while it runs":   {stands: *running(time.Hour), evidence: notExecuted, want: busy, wait: time.Second, state: driver.StateInProgress},
 		"nothing, within a lease": {
-			stands: driver.Record{State: driver.StateUnknown, LeaseEnd: start.Add(time.Minute)}, evidence: notExecuted,
+			stands: driver.Record{State: driver.StateUnknown, Since: start, LeaseEnd: start.Add(time.Minute)}, evidence: notExecuted,
 			want: busy, says: "its handler may still be running; retry", wait: time.Minute, state: driver.StateUnknown,
 		},
 		"nothing, of a retryable": {stands: *free, evidence: notExecuted, state: driver.StateRetryable},

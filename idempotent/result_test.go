@@ -4,6 +4,7 @@ package idempotent_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -137,31 +138,37 @@ func TestResultWithoutRoomForChunks(t *testing.T) {
 // error names the cause: to a request and to Lookup.
 func TestReplayUnavailable(t *testing.T) {
 	t.Parallel()
-	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3}}
+	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3, Sum: sha256.Sum256([]byte("abc"))}}
 	for name, c := range map[string]struct {
 		stands driver.Record
 		codec  idempotent.Codec // nil: JSON
-		chunks bool             // the store supports them
+		pieces []string         // that the store has; nil: it supports none
 		want   string
 	}{
-		"omitted":          {done(driver.EncodingOmitted, "", ""), nil, false, "could not be stored"},
-		"another codec":    {done("xml", "<a/>", ""), nil, false, `it was encoded as "xml" but this code decodes "json"`},
-		"no encoding":      {done("", `"x"`, ""), nil, false, `it was encoded as ""`},
-		"cut off":          {done("json", `"x`, ""), nil, false, "does not decode into a *string"},
-		"trailing data":    {done("json", `"x"{}`, ""), nil, false, "does not decode into a *string"},
-		"another type":     {done("json", "[1]", ""), nil, false, "does not decode into a *string"},
-		"not packed":       {done("json+br", `"x"`, ""), nil, false, "result is damaged"},
-		"truncated":        {done("json+br", "\x00\x00\x00\x00\x8b", ""), nil, false, "result is damaged"},
-		"a damaged Final":  {done("final", "{", ""), nil, false, "Final error is damaged"},
-		"a broken decoder": {done("raw", "x", ""), panicsInDecode{}, false, "does not decode"},
-		"another version":  {done("json", `"x"`, "2"), nil, false, "version"},
-		"no chunk store":   {inChunks, nil, false, "this store does not"},
-		"no chunk":         {inChunks, nil, true, "chunk of the stored"},
+		"omitted":          {done(driver.EncodingOmitted, "", ""), nil, nil, "could not be stored"},
+		"another codec":    {done("xml", "<a/>", ""), nil, nil, `it was encoded as "xml" but this code decodes "json"`},
+		"no encoding":      {done("", `"x"`, ""), nil, nil, `it was encoded as ""`},
+		"cut off":          {done("json", `"x`, ""), nil, nil, "does not decode into a *string"},
+		"trailing data":    {done("json", `"x"{}`, ""), nil, nil, "does not decode into a *string"},
+		"another type":     {done("json", "[1]", ""), nil, nil, "does not decode into a *string"},
+		"not packed":       {done("json+br", `"x"`, ""), nil, nil, "result is damaged"},
+		"truncated":        {done("json+br", "\x00\x00\x00\x00\x8b", ""), nil, nil, "result is damaged"},
+		"a damaged Final":  {done("final", "{", ""), nil, nil, "Final error is damaged"},
+		"a broken decoder": {done("raw", "x", ""), panicsInDecode{}, nil, "does not decode"},
+		"another version":  {done("json", `"x"`, "2"), nil, nil, "version"},
+		"no chunk store":   {inChunks, nil, nil, "this store does not"},
+		"an altered chunk": {inChunks, nil, []string{"abd"}, "result was altered"},
+		"omitted, beside":  {driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingOmitted}, nil, []string{}, "could not be stored"},
+		"no chunk":         {inChunks, nil, []string{}, "chunk of the stored"},
 	} {
 		f := newFixture(t)
 		var store driver.Store = f.Store
-		if c.chunks {
-			store = newChunked(f.Store)
+		if c.pieces != nil {
+			beside := newChunked(f.Store)
+			for i, p := range c.pieces {
+				beside.chunks[piece(f.key.RecordID(), driver.Version{1}, i)] = []byte(p)
+			}
+			store = beside
 		}
 		f = f.over(store, func(o *idempotent.Options) {
 			if c.codec != nil {
@@ -169,15 +176,15 @@ func TestReplayUnavailable(t *testing.T) {
 			}
 		})
 		f.holds(c.stands)
-		replayed, err := f.do(forbidden(t))
+		replayed, err := f.outcome(forbidden(t))
 		out, found := idempotent.Lookup[string](t.Context(), f.guard, f.key)
 		for _, err := range []error{err, found} {
 			if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
 			}
 		}
-		if kinds := f.kinds(); kinds != "replay_failed" || replayed != "" || out.Value != "" || out.Stored {
-			t.Errorf("%s: got %q and %+v, events %s", name, replayed, out, kinds)
+		if kinds := f.kinds(); kinds != "replay_failed" || replayed.Value != "" || replayed.RecordID != f.key.RecordID() || out.Value != "" || out.Stored {
+			t.Errorf("%s: got %+v and %+v, events %s", name, replayed, out, kinds)
 		}
 	}
 }

@@ -55,6 +55,29 @@ func cover(settings []setting, together func(pair) bool, seed uint64) (rows []ro
 	return rows
 }
 
+// singles returns a row for each value, with the usual values of the other settings, or the
+// first ones that go together with it. They show what the pairs find and they do not.
+func singles(settings []setting, together func(pair) bool) (rows []row) {
+	for _, s := range settings {
+		for _, value := range s.values {
+			r := row{s.name: value}
+			for _, other := range settings {
+				for _, usual := range other.values {
+					if _, ok := r[other.name]; ok {
+						break
+					}
+					r[other.name] = usual
+					if slices.ContainsFunc(r.pairs(settings), func(p pair) bool { return !together(p) }) {
+						delete(r, other.name)
+					}
+				}
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
 // complete gives the other settings values. It begins again if a setting is left without a
 // value that goes together with the others.
 func complete(settings []setting, together func(pair) bool, begin row, missing map[pair]bool, random *rand.Rand) row {
