@@ -24,7 +24,7 @@ func inDir(dir string) func(*idempotencyclient.Options) {
 func sendNamed(t *testing.T, transport *idempotencyclient.Transport, s *server, name string) (string, error) {
 	t.Helper()
 	s.got = nil
-	_, _, err := sendRequest(t, transport, newRequest(t, idempotencyclient.WithName(t.Context(), name), http.MethodPost, api, "4200"))
+	_, _, err := sendRequest(t, transport, newRequest(t, idempotencyclient.WithName(t.Context(), name), http.MethodPost, api, "the amount is 4200"))
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +57,7 @@ func TestPending(t *testing.T) {
 	}
 	for _, f := range files {
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil || strings.Contains(f.Name()+string(data), "17") && strings.Contains(string(data), "order") || strings.Contains(string(data), "4200") {
+		if err != nil || strings.Contains(f.Name()+string(data), "17") && strings.Contains(string(data), "order") || strings.Contains(string(data), "amount") {
 			t.Errorf("the file %s has %s, %v", f.Name(), data, err)
 		}
 		info, err := f.Info()

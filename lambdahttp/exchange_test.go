@@ -134,8 +134,11 @@ func wantReplay(t *testing.T, a, first reply) {
 // wantRecord checks how often the handler ran, and the record.
 func (w *fixture) wantRecord(runs int, record string) {
 	w.t.Helper()
-	if w.runs != runs {
-		w.t.Errorf("the handler ran %d times, want %d", w.runs, runs)
+	w.mu.Lock() // a server may run the handler
+	ran := w.runs
+	w.mu.Unlock()
+	if ran != runs {
+		w.t.Errorf("the handler ran %d times, want %d", ran, runs)
 	}
 	state := ""
 	if rec := w.store.record(w.t); rec != nil {
