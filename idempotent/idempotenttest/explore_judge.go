@@ -301,7 +301,8 @@ func outcomeOf(answer any, err error) (status string, final bool) {
 // asksToRepeat reports whether an answer has the header Retry-After, as one of
 // lambdahttp.Options.Accepted, which is given while the first request is running.
 func asksToRepeat(answer any) (asks bool) {
-	walk(asJSON(answer), func(name string, _ any) (keep bool) {
+	v, _ := asJSON(answer)
+	walk(v, func(name string, _ any) (keep bool) {
 		asks = asks || strings.EqualFold(name, "Retry-After")
 		return true
 	})
@@ -311,25 +312,23 @@ func asksToRepeat(answer any) (asks bool) {
 // comparable returns an answer without what differs between a first answer and a replay: two
 // headers, and whether a list of headers is empty or missing then.
 func comparable(answer any) []byte {
-	v := asJSON(answer)
+	v, ok := asJSON(answer)
+	if !ok {
+		return fmt.Appendf(nil, "%v", answer)
+	}
 	walk(v, func(name string, member any) (keep bool) {
 		headers, isMap := member.(map[string]any)
 		return member != nil && !(isMap && len(headers) == 0) && !strings.EqualFold(name, "Idempotent-Replayed") && !strings.EqualFold(name, "Idempotency-Status")
 	})
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Appendf(nil, "%v", answer)
-	}
+	text, _ := json.Marshal(v) // it was JSON
 	return text
 }
 
-// asJSON returns what JSON keeps of an answer, or the answer itself.
-func asJSON(answer any) (v any) {
+// asJSON returns a copy of an answer as JSON keeps it, if it can be encoded.
+func asJSON(answer any) (v any, ok bool) {
 	text, err := json.Marshal(answer)
-	if err != nil || json.Unmarshal(text, &v) != nil {
-		return answer
-	}
-	return v
+	ok = err == nil && json.Unmarshal(text, &v) == nil
+	return v, ok
 }
 
 // walk calls keep for each member of the objects in v, those inside first, and removes the
