@@ -447,6 +447,7 @@ func TestHandOver_Refusals(t *testing.T) {
 		"ID was canceled":             {`{}`, failing(context.Canceled), nil},
 		"ID failed to read":           {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errors.New("throttled")}), nil},
 		"store error":                 {first, nil, nil},
+		"no time":                     {first, nil, nil},
 		"in progress":                 {`{"order_id":"o-8"}`, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -469,14 +470,19 @@ func TestHandOver_Refusals(t *testing.T) {
 				event := messages("", "o-7")
 				event.Records[0].Body = c.body
 				event.Records[0].Attributes, event.Records[1].Attributes = map[string]string{"MessageGroupId": "g"}, map[string]string{"MessageGroupId": "g"}
-				if name == "store error" {
+				invocation := w.invocation()
+				switch name {
+				case "store error":
 					w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
+				case "no time":
+					invocation = w.clock.Invocation(t.Context(), 0)
 				}
-				if c.reason == nil {
-					wantIDs(t, w.send(h, event), "m1", "m2")
-				} else {
-					wantIDs(t, w.send(h, event))
+				again := []string{"m1", "m2"}
+				if c.reason != nil {
+					again = nil
 				}
+				response, err := h(invocation, event)
+				wantIDs(t, failed(t, response, err), again...)
 				w.fault = nil
 				return nil
 			})

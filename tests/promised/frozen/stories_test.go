@@ -94,12 +94,12 @@ var stories = []story{
 		w.charge("earlier", answered, receipt{ID: "ch_new"}, nil)
 		w.entered("charge earlier")
 	}},
-	{"a killed run becomes unknown", func(w *fixture) { w.killed("killed", reconciled) }, func(w *fixture) {
+	{"a killed run becomes unknown", func(w *fixture) { w.killed("killed", reconciled, 0) }, func(w *fixture) {
 		w.reconcile(receipt{ID: "ch_5"}, "killed")
 		w.charge("killed", reconciled, receipt{ID: "ch_5"}, nil)
 		w.entered()
 	}},
-	{"a killed run is repeated", func(w *fixture) { w.killed("again", rerun) }, func(w *fixture) {
+	{"a killed run is repeated", func(w *fixture) { w.killed("again", rerun, 0) }, func(w *fixture) {
 		w.charge("again", rerun, receipt{ID: "ch_6"}, nil)
 		w.entered("charge again")
 	}},
@@ -113,6 +113,11 @@ var stories = []story{
 	{"load balancer", func(w *fixture) { w.http("alb-post") }, func(w *fixture) { w.http("alb-post"); w.entered() }},
 	{"queues and streams", (*fixture).batches, func(w *fixture) { w.batches(); w.entered() }},
 	{"single events", (*fixture).singles, func(w *fixture) { w.singles(); w.entered() }},
+	{"a run that announced itself before it was killed becomes unknown", func(w *fixture) { w.killed("announced", reconciled, 1) }, func(w *fixture) {
+		w.reconcile(receipt{ID: "ch_9"}, "announced")
+		w.charge("announced", reconciled, receipt{ID: "ch_9"}, nil)
+		w.entered()
+	}},
 }
 
 const request = `{"amount":1250,"currency":"EUR"}`
@@ -210,19 +215,32 @@ func (w *fixture) charge(id string, set func(*idempotent.Options), r receipt, en
 	}
 }
 
-// killed claims the key in a process that is killed before it can write again.
-func (w *fixture) killed(id string, set func(*idempotent.Options)) {
+// killed claims the key in a process that is killed after it changed its record so many
+// times. The first change announces the run, at the end of its time.
+func (w *fixture) killed(id string, set func(*idempotent.Options), changes int) {
 	w.t.Helper()
 	alive := w.store
 	w.store = idempotenttest.Intercept(alive, func(ctx context.Context, c *idempotenttest.StoreCall) {
 		if c.Op == driver.OpReplace {
-			c.Err = errors.New("the process was killed")
-			return
+			if changes == 0 {
+				c.Err = errors.New("the process was killed")
+				return
+			}
+			changes--
 		}
 		c.Do(ctx)
 	})
-	w.charge(id, set, receipt{ID: "ch_lost"}, nil)
+	_, _ = w.do(id, request, set, func(ctx context.Context) (receipt, error) {
+		if changes > 0 {
+			<-ctx.Done()
+			time.Sleep(200 * time.Millisecond)
+		}
+		return receipt{ID: "ch_lost"}, nil
+	})
 	w.store = alive
+	if changes > 0 {
+		w.t.Errorf("%s: %d changes are missing", id, changes)
+	}
 }
 
 // order charges and ships, and shipping ends with err.
