@@ -172,6 +172,14 @@ func TestPredecessorWasInterrupted(t *testing.T) {
 		if got, err := f.do(forbidden(t)); got != "ch_7" || err != nil {
 			t.Errorf("%s: after evidence a request got %q, %v", recovery, got, err)
 		}
+		f.key = newKey()
+		_, _ = f.do(forbidden(t), asked(func(context.Context, idempotent.Key) (any, bool, error) {
+			f.mustResolve(idempotent.ResolvedStep("pay", "x"))
+			return nil, false, idempotent.Unknown(errDown)
+		}))
+		if r := f.record(); r.State != driver.StateUnknown || r.Reason != driver.ReasonPredecessor || len(r.Steps) != 1 {
+			t.Errorf("%s: after evidence about a step the record is %s (%s), with the steps %v", recovery, r.State, r.Reason, r.Steps)
+		}
 	}
 }
 

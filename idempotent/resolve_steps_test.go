@@ -457,4 +457,15 @@ func TestEvidenceAboutAForgottenKey(t *testing.T) {
 	if v, err := f.do(handler); v != "x booked" || err != nil {
 		t.Errorf("the next request got %q, %v", v, err)
 	}
+	f = newFixture(t, resume("charge"))
+	f.dies(nil)
+	f.clock.Advance(48 * time.Hour)
+	_, _ = f.do(func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "charge", forbidden(t))
+		f.mustResolve(idempotent.ResolvedStep("charge", "x"))
+		return "", err
+	})
+	if r := f.record(); r.State != driver.StateUnknown || r.Reason != driver.ReasonKeysForgotten {
+		t.Errorf("after evidence during the run the record is %s (%s)", r.State, r.Reason)
+	}
 }

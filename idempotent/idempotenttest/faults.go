@@ -5,6 +5,7 @@ package idempotenttest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -231,7 +232,8 @@ func (f *Faults) Store(s driver.Store) driver.Store {
 //
 // A lost request or reply is a reset connection ([ErrInjected]). A fault with the name of
 // an exception is answered with that exception in the AWS JSON protocol, without a call to
-// the service: InternalError with status 500, all others with 400.
+// the service: InternalError with status 500, all others with 400. TransactionConflict
+// cancels a TransactWriteItems, as DynamoDB does.
 func (f *Faults) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -253,7 +255,7 @@ func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		make:   func() (*http.Response, error) { return t.base.RoundTrip(withBody(req, body)) },
 		heard:  func(error) bool { return false },
 		lose:   drop,
-		refuse: func(fault Fault) (*http.Response, error) { return exception(req, fault), nil },
+		refuse: func(fault Fault) (*http.Response, error) { return exception(req, body, fault), nil },
 	})
 }
 
@@ -294,20 +296,29 @@ func drop(resp *http.Response) {
 	resp.Body.Close()
 }
 
-// exception returns the reply with which DynamoDB refuses a request.
-func exception(req *http.Request, fault Fault) *http.Response {
-	status := http.StatusBadRequest
+// exception returns the reply with which DynamoDB refuses a request. A conflict cancels a
+// transaction: its first item names it.
+func exception(req *http.Request, body []byte, fault Fault) *http.Response {
+	status, answer := http.StatusBadRequest, map[string]any{"__type": string(fault), "message": "injected"}
 	if fault == InternalError {
 		status = http.StatusInternalServerError
 	}
-	body := `{"__type":"com.amazonaws.dynamodb.v20120810#` + string(fault) + `","message":"injected"}`
+	if operation(req) == "TransactWriteItems" && fault == TransactionConflict {
+		var sent struct{ TransactItems []json.RawMessage }
+		_ = json.Unmarshal(body, &sent) // an SDK sends JSON
+		reasons := slices.Repeat([]map[string]string{{"Code": "None"}}, max(1, len(sent.TransactItems)))
+		reasons[0] = map[string]string{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+		answer["__type"], answer["CancellationReasons"] = "TransactionCanceledException", reasons
+	}
+	answer["__type"] = "com.amazonaws.dynamodb.v20120810#" + answer["__type"].(string)
+	text, _ := json.Marshal(answer) // strings always encode
 	return &http.Response{
 		Status:     strconv.Itoa(status) + " " + http.StatusText(status),
 		StatusCode: status,
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header:        http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
-		Body:          io.NopCloser(strings.NewReader(body)),
-		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(text)),
+		ContentLength: int64(len(text)),
 		Request:       req,
 	}
 }

@@ -93,9 +93,9 @@ func TestProxy_Faults(t *testing.T) {
 		{fault: idempotenttest.SlowReply, arrives: 1, answered: "1", slow: true},
 		{fault: idempotenttest.Repeated, arrives: 2, answered: "2"},
 		{fault: lateRepeat, arrives: 2, answered: "1"},
-		{fault: idempotenttest.Throttled, answered: `"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"a refusal of the storm"}`},
-		{fault: idempotenttest.InternalError, answered: `#InternalServerError","message":"a refusal of the storm"}`},
-		{fault: failedReply, arrives: 1, answered: `#InternalServerError","message":"a refusal of the storm"}`},
+		{fault: idempotenttest.Throttled, answered: `"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"injected"}`},
+		{fault: idempotenttest.InternalError, answered: `#InternalServerError","message":"injected"}`},
+		{fault: failedReply, arrives: 1, answered: `#InternalServerError","message":"injected"}`},
 		{fault: staleIndex, arrives: 1, answered: "1"}, // no query
 	} {
 		t.Run(string("fault "+row.fault), func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestProxy_TransactionConflict(t *testing.T) {
 	t.Parallel()
 	p := newProxy(newUpstream(t).URL, idempotenttest.On("TransactWriteItems", idempotenttest.TransactionConflict), nil)
 	got, err := postBody(t.Context(), p, "TransactWriteItems", `{"TransactItems":[{},{}]}`)
-	const want = `{"CancellationReasons":[{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"},{"Code":"None"}],"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"a refusal of the storm"}`
+	const want = `{"CancellationReasons":[{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"},{"Code":"None"}],"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"injected"}`
 	if err != nil || got != want {
 		t.Errorf("the client got %s, %v; want %s", got, err, want)
 	}

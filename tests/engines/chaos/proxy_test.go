@@ -5,7 +5,6 @@ package chaos
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	randv2 "math/rand/v2"
 	"net"
@@ -111,7 +110,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reset(w)
 		return
 	case idempotenttest.ThroughputExceeded, idempotenttest.Throttled, idempotenttest.InternalError, idempotenttest.TransactionConflict, idempotenttest.ReplicatedWriteConflict:
-		refusal(op, body, fault).write(w)
+		refusal(r, body, fault).write(w)
 		return
 	case staleIndex:
 		older.write(w)
@@ -145,7 +144,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	case failedReply:
-		refusal(op, body, idempotenttest.InternalError).write(w)
+		refusal(r, body, idempotenttest.InternalError).write(w)
 		return
 	case idempotenttest.SlowReply:
 		_ = pause(context.Background(), p.hold())
@@ -186,24 +185,16 @@ func (p *proxy) remember(query string, r *reply) {
 }
 
 // refusal returns the answer with which DynamoDB refuses a request.
-func refusal(op driver.Op, body []byte, fault idempotenttest.Fault) *reply {
-	const space = "com.amazonaws.dynamodb.v20120810#"
-	status, answer := http.StatusBadRequest, map[string]any{"__type": space + string(fault), "message": "a refusal of the storm"}
-	if fault == idempotenttest.InternalError {
-		status = http.StatusInternalServerError
+func refusal(r *http.Request, body []byte, fault idempotenttest.Fault) *reply {
+	refusing := idempotenttest.Faults{Plan: func(idempotenttest.Call) idempotenttest.Fault { return fault }}
+	refused := r.Clone(r.Context())
+	refused.Body = io.NopCloser(bytes.NewReader(body))
+	answer, err := refusing.Transport(nil).RoundTrip(refused)
+	if err != nil {
+		panic(err) // it calls no service
 	}
-	if op == opTransact && fault == idempotenttest.TransactionConflict {
-		var in struct{ TransactItems []json.RawMessage }
-		_ = json.Unmarshal(body, &in) // what an SDK sends
-		reasons := make([]map[string]string, len(in.TransactItems))
-		for i := range reasons {
-			reasons[i] = map[string]string{"Code": "None"}
-		}
-		reasons[0] = map[string]string{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
-		answer["__type"], answer["CancellationReasons"] = space+"TransactionCanceledException", reasons
-	}
-	text, _ := json.Marshal(answer) // strings always encode
-	return &reply{status, http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, text}
+	text, _ := io.ReadAll(answer.Body) // it is in memory
+	return &reply{answer.StatusCode, answer.Header, text}
 }
 
 // reply is the engine's answer.
