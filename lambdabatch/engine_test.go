@@ -511,5 +511,12 @@ func TestFailBatch(t *testing.T) {
 				t.Errorf("%s: %s: %+v, %v", name, says, response, err)
 			}
 		}
+		onEachStream(t, func(t *testing.T, s stream) {
+			w := newFixture(t)
+			w.on("o-1", returns(errBroken))
+			if _, err := s.send(w, []int{0, 1}, func(o *lambdabatch.Options) { o.FailBatch, o.FailAny = row.all, row.any }); (err != nil) != row.any {
+				t.Errorf("%s: 1 of 2 records: %v", name, err)
+			}
+		})
 	}
 }

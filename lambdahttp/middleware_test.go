@@ -732,6 +732,7 @@ func TestEndpointIsWhatTheClientNamed(t *testing.T) {
 		want  int    // its status: 422, or 200 if the path belongs to the key
 	}{
 		{"the same", func(mux *http.ServeMux, h http.Handler) { mux.Handle("POST /test/charges/{id}", h) }, "http://live.example:81/test/charges/%37?", 200},
+		{"a trailing slash, the route unknown", func(mux *http.ServeMux, h http.Handler) { mux.Handle("POST /test/charges/{rest...}", h) }, "http://test.example/test/charges/7/", 200},
 		{"prefixes", func(mux *http.ServeMux, h http.Handler) { mount(mux, "/test", h); mount(mux, "/live", h) }, "http://test.example/live/charges/7", 200},
 		{"prefixes around a route", func(mux *http.ServeMux, h http.Handler) {
 			inner := http.NewServeMux()
