@@ -296,6 +296,26 @@ func TestAbandoned_Pauses(t *testing.T) {
 	}
 }
 
+// A pass that found something in an earlier call is one that found something.
+func TestAbandoned_PausesAfterSeveralCalls(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanSegments = 5 })
+	ids := leftRunning(t, s, 20)
+	p := &passed{limit: 1}
+	abandoned(t, s, noon, p)
+	for _, id := range ids {
+		fake.remove(string(id))
+	}
+	if p.limit = 0; len(p.ids) == 0 || abandoned(t, s, noon, p).Ended.IsZero() || len(p.ids) == len(ids) {
+		t.Errorf("%d of %d records were passed", len(p.ids), len(ids))
+	}
+	next := noon.Add(time.Hour)
+	if scanned := abandoned(t, s, next, p); !scanned.Began.Equal(next) {
+		t.Errorf("the next pass began at %s, want %s", scanned.Began, next)
+	}
+}
+
 // BeginScan ends the pause, but does not interrupt a pass. LastScan shows both times.
 func TestBeginScan(t *testing.T) {
 	t.Parallel()

@@ -249,7 +249,8 @@ func TestLayout_ForeignItems(t *testing.T) {
 	}
 }
 
-// A prefix costs a request one allocation, the key, and a sort key none.
+// The values of a record are allocated together. A prefix costs a request one allocation,
+// the key, and a sort key none.
 func TestLayout_Allocations(t *testing.T) {
 	beside, err := newLayout(layout{partitionKey: "PK", sortKey: "SK", ttl: "expires_at", prefix: "ONCE#"})
 	if err != nil {
@@ -270,6 +271,10 @@ func TestLayout_Allocations(t *testing.T) {
 	}
 	if own, shared := count(plain), count(beside); shared > own+1 || own < 1 {
 		t.Errorf("a record takes %v allocations in a separate table, and %v beside other items", own, shared)
+	}
+	r.Reason, r.RequestID, r.Ref, r.Due, r.Created, r.Since = "claimed", "request", "ch_1", r.LeaseEnd, r.LeaseEnd, r.LeaseEnd
+	if n := testing.AllocsPerRun(100, func() { _, _ = plain.encode(&r) }); n > 8 {
+		t.Errorf("the item of a record takes %v allocations", n)
 	}
 }
 
