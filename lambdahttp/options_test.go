@@ -223,6 +223,14 @@ func TestOwnProfile(t *testing.T) {
 			}
 		}))
 		w.post(put(withHeader("x-operation-id", "op-2")))
+		// A 501 of the handler is stored, as with IETF.
+		w.becomes(answers(501, nil))
+		runs := w.runs
+		for range 2 {
+			if a := w.post(put(withHeader("x-operation-id", "op-5"))); a.status != 501 || w.runs != runs+1 {
+				t.Errorf("a 501 of the handler: got %d %s after %d runs", a.status, a.body, w.runs-runs)
+			}
+		}
 	})
 	if lambdahttp.IETF.Header != "Idempotency-Key" || lambdahttp.IETF.Answers[lambdahttp.KeyReused].Status != 422 {
 		t.Error("a profile of one handler changed IETF")

@@ -275,8 +275,7 @@ func (r *recorder) response() Response {
 	around := r.w.Header()
 	for name, values := range header {
 		if _, set := around[name]; !set || !slices.Equal(values, around[name]) {
-			name = http.CanonicalHeaderKey(name)
-			a.Header[name] = append(a.Header[name], values...)
+			a.Header[name] = slices.Clone(values)
 		}
 	}
 	return a
