@@ -166,6 +166,8 @@ func TestCommit(t *testing.T) {
 		{"reply lost", plan(replyLost), []try{{"ok", failed}}, nil, "ok", nil, completed, 1, "store_error completed replayed"},
 		{"reply lost, again", plan(replyLost), []try{{"ok", failed}, {"ok", nil}, {"ok", idempotent.ErrExecutionEnded}},
 			instead(nil), "ok", nil, completed, 1, "store_error completed"},
+		{"reply lost, then another result", plan(replyLost), []try{{"a", failed}, {"b", settled}},
+			instead(nil), "a", nil, completed, 1, "store_error completed replayed"},
 		{"reply lost, request lost, again", plan(replyLost, requestLost), []try{{"ok", failed}, {"ok", failed}, {"ok", nil}},
 			nil, "ok", nil, completed, 1, "store_error store_error completed"},
 

@@ -110,6 +110,24 @@ func TestRequestEnded(t *testing.T) {
 	}
 }
 
+// Without an observer, the log says why a store failed: before and after the handler.
+func TestStoreFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	for op, kind := range map[driver.Op]event.Kind{driver.OpInsert: event.StoreError, driver.OpReplace: event.CompletionFailed} {
+		for _, observer := range []event.Observer{nil, event.ObserverFunc(func(context.Context, event.Event) {})} {
+			var log strings.Builder
+			f := newFixture(t, func(o *idempotent.Options) {
+				o.Observer, o.Logger = observer, slog.New(slog.NewTextHandler(&log, nil))
+			})
+			f.on(op, fail(errDown))
+			_, _ = f.do(charged)
+			if got := strings.Contains(log.String(), "event="+string(kind)); got != (observer == nil) || observer == nil && !strings.Contains(log.String(), errDown.Error()) {
+				t.Errorf("%s fails, observer %t: logged %q", op, observer != nil, log.String())
+			}
+		}
+	}
+}
+
 // A request that ends without a run and without a replay is counted once, however
 // often the store failed. A stored error is an outcome, and a mismatch is the
 // client's mistake.

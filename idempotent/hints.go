@@ -21,7 +21,7 @@ func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, out outc
 	case out.reason != driver.ReasonNotExecuted && reachesNotExecuted(err):
 		g.warn(ctx, o, &g.hinted.ignored, r.ID, err,
 			"idempotent: the idempotent.NotExecuted in a handler's error was ignored: it counts only as the outermost error of the handler itself, "+
-				"before any step has begun. If no effect can have happened, return idempotent.NotExecuted(err). This is logged once.")
+				"before any step has begun. Without a step, return idempotent.NotExecuted(err) as it is; after a step, return err. This is logged once.")
 	case out.state == driver.StateUnknown && out.reason == driver.ReasonHandlerError && errors.Is(err, ErrNotApplied):
 		g.warn(ctx, o, &g.hinted.notApplied, r.ID, err,
 			"idempotent: a transaction was refused and the handler returned its error, so the record is unknown under Reconcile: the handler may have had other effects before it. "+

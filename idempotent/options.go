@@ -138,7 +138,8 @@ type Options struct {
 	Observer event.Observer
 
 	// Logger receives warnings for developers, each logged once, and errors that are
-	// not reported elsewhere. Default: slog.Default at the time of the call.
+	// not reported elsewhere: without an Observer, each failure of the store too.
+	// Default: slog.Default at the time of the call.
 	Logger *slog.Logger
 
 	// RequestID returns an identifier of the request for events and records, for
@@ -171,11 +172,14 @@ func (o *Options) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// observe reports an event about the record id to the observer. r is that record, if
-// it was read; id may be empty.
+// observe reports an event about the record id to the observer, or logs the failure of a
+// store if there is no observer. r is that record, if it was read; id may be empty.
 func (o *Options) observe(ctx context.Context, kind event.Kind, id RecordID, r *driver.Record, err error) {
-	if o.Observer != nil {
+	switch {
+	case o.Observer != nil:
 		o.emit(ctx, o.event(ctx, kind, id, r, err))
+	case kind == event.StoreError, kind == event.CompletionFailed: // the caller gets only a 503
+		event.LogObserver(o.Logger).Observe(ctx, o.event(ctx, kind, id, r, err))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Resolution is evidence about a record. Build it with [Resolved],
@@ -222,11 +223,11 @@ func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 	case given == nil && (!standard || declared == driver.DefaultCodec):
 		return g.opts.Codec, nil
 	case given == nil:
-		return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
+		return nil, logs.Error(fmt.Sprintf("idempotent: %s: the operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec (for responses: lambdahttp.Resolved), or ResolvedWithoutResult", short(record.ID), declared))
 	case given.Name() == declared, !standard && given.Name() == g.opts.Codec.Name():
 		return given, nil
 	}
-	return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q and could not replay a result of the codec %q; use ResolvedWith and the first codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name())
+	return nil, logs.Error(fmt.Sprintf("idempotent: %s: the operation stores results with the codec %q and could not replay a result of the codec %q; use ResolvedWith and the first codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name()))
 }
 
 func (*evidence) meet(*driver.Record) bool { return false }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"reflect"
 	"strings"
@@ -234,6 +235,9 @@ func TestEvidenceCodecs(t *testing.T) {
 			t.Errorf("%s: error %v, the result is stored as %q by an operation of codec %q; want %q and %q", name, err, r.Encoding, r.Codec, row.stored, row.declared)
 		}
 		if err != nil {
+			if !errors.As(err, new(slog.LogValuer)) {
+				t.Errorf("%s: a log leaves out the text of %v", name, err)
+			}
 			settling.mustResolve(idempotent.ResolvedWithoutResult())
 			if _, err := f.do(forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("%s: a retry got error %v", name, err)

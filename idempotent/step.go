@@ -147,7 +147,7 @@ func (e *Execution) checkStep(ctx context.Context, name string, result reflect.T
 		return &StepError{Step: name, Problem: fmt.Sprintf("inside step %q; steps cannot be nested", outer.name)}
 	}
 	if !declares(e.attempt.opts.Steps, name) {
-		return &StepError{Step: name, Problem: "not declared in Options.Steps"}
+		return &StepError{Step: name, Problem: fmt.Sprintf("not declared in Options.Steps, which has %q", e.attempt.opts.Steps)}
 	}
 	if err := infoOf(result).Result; err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}

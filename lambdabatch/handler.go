@@ -4,6 +4,8 @@ package lambdabatch
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -95,7 +97,13 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 // redelivered until the source gives up, unless [Options.HandOver] takes it.
 type DecodeError struct{ Err error }
 
-func (e *DecodeError) Error() string { return "lambdabatch: the message cannot be decoded" }
+func (e *DecodeError) Error() string {
+	text := "lambdabatch: the message cannot be decoded"
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok && wrong.Field != "" {
+		text += fmt.Sprintf(": the member %q has the wrong type", wrong.Field)
+	}
+	return text
+}
 
 // LogValue returns the text, which contains nothing of the message.
 func (e *DecodeError) LogValue() slog.Value { return slog.StringValue(e.Error()) }

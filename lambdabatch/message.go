@@ -63,27 +63,33 @@ func Field(pointer string) IDFunc {
 	if err != nil {
 		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, "/order_id"))
 	}
-	return func(_ context.Context, m *Message) (string, error) { return field(m.Body, path) }
+	noJSON, noField := logs.Error("lambdabatch: the body is not JSON, so Options.ID finds no field"),
+		logs.Error(fmt.Sprintf("lambdabatch: the body has no string or number at %q, the field of Options.ID", pointer))
+	return func(_ context.Context, m *Message) (string, error) {
+		if !json.Valid(m.Body) {
+			return "", noJSON
+		}
+		if id := field(m.Body, path); id != "" {
+			return id, nil
+		}
+		return "", noField
+	}
 }
 
-var errNoField error = logs.Error("lambdabatch: the body has no string or number in the field of Options.ID")
-
-func field(body []byte, path jsonpointer.Pointer) (string, error) {
-	if !json.Valid(body) {
-		return "", errNoField
-	}
+// field returns the string or the number at path in a JSON document, or "".
+func field(body []byte, path jsonpointer.Pointer) string {
 	// A missing value has an empty form, which is neither text nor number.
 	value, _ := path.Lookup(body)
 	form, _ := canonical.JSON(value)
 	var text string
 	if json.Unmarshal(form, &text) == nil && text != "" {
-		return text, nil
+		return text
 	}
 	var number json.Number
 	if json.Unmarshal(form, &number) == nil && number != "" {
-		return number.String(), nil
+		return number.String()
 	}
-	return "", errNoField
+	return ""
 }
 
 // Attribute returns the [IDFunc] that reads a message attribute.

@@ -429,7 +429,7 @@ func TestHandOver_Refusals(t *testing.T) {
 		reason error // nil: it is redelivered
 	}{
 		"no field":                    {`{}`, nil, says("no string or number")},
-		"no JSON":                     {`*`, nil, says("no string or number")},
+		"no JSON":                     {`*`, nil, says("the body is not JSON")},
 		"no id":                       {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.NoKeyError)},
 		"an error of ID":              {`{}`, failing(errBroken), errBroken},
 		"a panic of ID":               {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
@@ -437,6 +437,7 @@ func TestHandOver_Refusals(t *testing.T) {
 		"an error of Scope":           {first, scope(errBroken), errBroken},
 		"another content":             {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
 		"cannot be decoded":           {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
+		"a member of another type":    {`{"order_id":"o-1","amount":"all"}`, nil, says(`the member "amount" has the wrong type`)},
 		"an error of Decode":          {first, decode(errBroken), new(lambdabatch.DecodeError)},
 		"no fingerprint":              {first, fingerprint(errBroken), errBroken},
 		"test event of S3":            {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, lambdabatch.FromS3, says("exactly one record")},

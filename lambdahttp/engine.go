@@ -36,7 +36,7 @@ type engine struct {
 	// context for the handler; nil: handlers read their requests.
 	prepare func(context.Context, *Request) (context.Context, error)
 
-	recommended atomic.Bool // see recommend
+	warned struct{ operation, scope, method atomic.Bool } // see warn
 }
 
 // work is one call of the handler.
@@ -83,7 +83,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	}
 	for i, name := range []string{"Retention", "UnresolvedRetention"} {
 		if least := opts.Profile.MinRetention; kept[i] != 0 && kept[i] < least {
-			return nil, fmt.Errorf("lambdahttp: idempotent.Options.%s is %s; clients may retry for %s (Profile.MinRetention)", name, kept[i], least)
+			return nil, fmt.Errorf("lambdahttp: idempotent.Options.%s is %s; set at least %s, because clients may retry for so long (Profile.MinRetention)", name, kept[i], least)
 		}
 	}
 	return e, nil
@@ -116,6 +116,10 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		// The handler may read the method in any letter case, and would run unguarded.
 		return e.unprepared(&Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
 	default:
+		if safe := []string{"GET", "HEAD", "OPTIONS", "TRACE"}; len(r.Header(p.Header)) > 0 && !slices.Contains(safe, r.Method) {
+			e.warn(ctx, &e.warned.method, "a request with a key ran unguarded, because Profile.Methods does not name its method. "+
+				"Append the method if a retry must not repeat the request.", slog.String("method", r.Method))
+		}
 		return e.passThrough(ctx, r, w)
 	}
 
@@ -130,7 +134,8 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
 	unnamed := e.opts.endpointUnknown(r)
 	if unnamed {
-		e.recommend(ctx, key.Operation)
+		e.warn(ctx, &e.warned.operation, "no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
+			"Set Options.Operation to a function that returns a name for each endpoint.", slog.String("operation", key.Operation))
 	}
 	if !found {
 		return e.serveUnguarded(ctx, r, key, w)
@@ -142,6 +147,8 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return answer{}, err
 	}
 	if key.Scope == "" {
+		e.warn(ctx, &e.warned.scope, "Options.Scope found no caller, so a request got 403 and did not run. "+
+			"If all requests do, the route has no authorizer of the kind that the rule reads.", slog.String("operation", key.Operation))
 		return e.respond(UnknownCaller, facts{}), nil
 	}
 	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
@@ -171,15 +178,11 @@ func (e *engine) prepared(ctx context.Context, r *Request) (context.Context, err
 	return e.prepare(ctx, r)
 }
 
-// recommend logs, once per handler, that the operation should have a name.
-func (e *engine) recommend(ctx context.Context, operation string) {
-	if e.recommended.Swap(true) {
-		return
+// warn logs text, once per handler.
+func (e *engine) warn(ctx context.Context, once *atomic.Bool, text string, attr slog.Attr) {
+	if !once.Swap(true) {
+		e.log().LogAttrs(ctx, slog.LevelWarn, "lambdahttp: "+text+" This is logged once.", attr)
 	}
-	e.log().LogAttrs(ctx, slog.LevelWarn,
-		"lambdahttp: no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
-			"Set Options.Operation to a function that returns a name for each endpoint. This is logged once.",
-		slog.String("operation", operation))
 }
 
 // log returns the guard's logger.

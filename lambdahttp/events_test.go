@@ -658,21 +658,29 @@ func TestResourceOfAPIGateway(t *testing.T) {
 	}
 }
 
-// Without a route the operation has no name. A handler logs that once, without
-// the path, and not if the operation has a name.
-func TestUnknownRouteIsLoggedOnce(t *testing.T) {
+// What is probably a mistake of the configuration is logged once for each handler, without
+// the path and the key: an operation without a name, a method that is not guarded although
+// its request has a key, and a rule that finds no caller.
+func TestWarnings(t *testing.T) {
 	t.Parallel()
+	const operation, method, scope = "Options.Operation", "Profile.Methods", "Options.Scope"
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			route   string
+			method  string
 			options func(*lambdahttp.Options)
-			lines   int
+			want    string // empty: nothing
 		}{
-			"no route":             {"", nil, 1},
-			"every path":           {catchAll, nil, 1},
-			"Options.Operation":    {"", func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }, 0},
-			"the profile's name":   {"", func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }, 0},
-			"not a guarded method": {"", func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PUT"} }, 0},
+			"no route":             {"", "POST", nil, operation},
+			"every path":           {catchAll, "POST", nil, operation},
+			"its operation":        {"", "POST", func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }, ""},
+			"the profile's name":   {"", "POST", func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }, ""},
+			"not a guarded method": {"", "POST", func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PUT"} }, method},
+			"a method that reads":  {"", "OPTIONS", nil, ""},
+			"no caller": {"/charges/{id}", "POST", func(o *lambdahttp.Options) {
+				o.Operation = func(*lambdahttp.Request) string { return "charge" }
+				o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "", nil }
+			}, scope},
 		} {
 			var log bytes.Buffer
 			w := newFixture(t, on, guard(func(o *idempotent.Options) {
@@ -683,11 +691,14 @@ func TestUnknownRouteIsLoggedOnce(t *testing.T) {
 					c.options(o)
 				}
 			})
-			w.post(charge(to(c.route, "/charges/secret-1"), without("idempotency-key")))
-			w.post(charge(to(c.route, "/charges/secret-2")))
-			w.post(charge(to(c.route, "/charges/secret-3")))
-			if got := strings.Count(log.String(), "Options.Operation"); got != c.lines || strings.Contains(log.String(), "secret") {
-				t.Errorf("%s: got %d lines, want %d:\n%s", name, got, c.lines, log.String())
+			for _, id := range []string{"1", "2"} {
+				w.post(charge(to(c.route, "/charges/secret-"+id), withMethod(c.method), without("idempotency-key")))
+				w.post(charge(to(c.route, "/charges/secret-"+id), withMethod(c.method)))
+			}
+			for _, part := range []string{operation, method, scope} {
+				if got := strings.Count(log.String(), part); got != map[bool]int{true: 1}[part == c.want] || strings.Contains(log.String(), "secret") || strings.Contains(log.String(), keyA) {
+					t.Errorf("%s: got %d lines about %s:\n%s", name, got, part, log.String())
+				}
 			}
 		}
 	})

@@ -125,8 +125,11 @@ func serveJSON[Req, Resp, Ev, Ans any](
 
 // engine returns the engine of j. name is the name of the method, for messages.
 func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(*Options)) *engine {
-	if g == nil || j.Handle == nil {
-		panic("lambdahttp: JSON." + name + ": the guard or JSON.Handle is nil")
+	if g == nil {
+		panic("lambdahttp: JSON." + name + ": the guard is nil")
+	}
+	if j.Handle == nil {
+		panic("lambdahttp: JSON." + name + ": JSON.Handle is nil")
 	}
 	e := mustEngine(g, j.translate, optFns)
 	names := jsontypes.NamesIn(reflect.TypeFor[Req]())

@@ -733,6 +733,12 @@ func TestEndpointIsWhatTheClientNamed(t *testing.T) {
 	}{
 		{"the same", func(mux *http.ServeMux, h http.Handler) { mux.Handle("POST /test/charges/{id}", h) }, "http://live.example:81/test/charges/%37?", 200},
 		{"a trailing slash, the route unknown", func(mux *http.ServeMux, h http.Handler) { mux.Handle("POST /test/charges/{rest...}", h) }, "http://test.example/test/charges/7/", 200},
+		{"a trailing slash, the route known", func(mux *http.ServeMux, h http.Handler) { // as another router names it
+			mux.Handle("POST /test/charges/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Pattern = "POST /test/charges/{id}"
+				h.ServeHTTP(w, r)
+			}))
+		}, "http://test.example/test/charges/7/", 422},
 		{"prefixes", func(mux *http.ServeMux, h http.Handler) { mount(mux, "/test", h); mount(mux, "/live", h) }, "http://test.example/live/charges/7", 200},
 		{"prefixes around a route", func(mux *http.ServeMux, h http.Handler) {
 			inner := http.NewServeMux()

@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -59,6 +61,9 @@ type storeFlags struct {
 func (e *env) command(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		e.begun, e.progress = true, e.stderrTTY
+		if f := cmd.Flags().Lookup("operation"); f != nil && slices.Contains(f.Value.(pflag.SliceValue).GetSlice(), "") {
+			return usage("--operation is empty; name an operation, or leave it out for all")
+		}
 		return f(cmd.Context(), args)
 	}
 }

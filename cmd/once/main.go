@@ -5,12 +5,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // run runs one command line and returns the exit code.
@@ -22,7 +24,7 @@ func run(ctx context.Context, w *environment, args []string) int {
 	root.SetErr(w.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !e.begun {
-		err = usage("%v", err) // cobra refused the command line
+		err = misspelt(err) // cobra refused the command line
 	}
 	if err != nil && err.Error() != "" { // without a text, only the exit code counts
 		fmt.Fprintf(w.stderr, "once: %s\n", plain(strings.TrimSpace(err.Error())))
@@ -35,6 +37,18 @@ func run(ctx context.Context, w *environment, args []string) int {
 		fmt.Fprintf(w.stderr, "See %s --help.\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// misspelt returns the error of a command line that cobra refused. What cobra says of a
+// flag's value is that of a Go parser.
+func misspelt(err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		kinds := map[string]string{"duration": "a duration, such as 36h or 90m", "float64": "a number", "int": "a whole number"}
+		if kind := kinds[invalid.GetFlag().Value.Type()]; kind != "" {
+			return usage("--%s is %q; it must be %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
+		}
+	}
+	return usage("%v", err)
 }
 
 func rootCommand(e *env) *cobra.Command {

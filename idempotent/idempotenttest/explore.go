@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,8 @@ import (
 // hash of all stories, which is another one if the body does something by chance.
 func Explore(t *testing.T, body func(w *World), optFns ...func(*ExploreOptions)) {
 	t.Helper()
+	exploring.Lock()
+	defer exploring.Unlock()
 	x := newExplorer(t, body, optFns)
 	if text, ok := x.report(os.Getenv(scheduleVariable)); ok {
 		t.Log(text)
@@ -59,6 +62,9 @@ func Explore(t *testing.T, body func(w *World), optFns ...func(*ExploreOptions))
 		t.Error(text)
 	}
 }
+
+// exploring is held by the one Explore that has replaced http.DefaultTransport.
+var exploring sync.Mutex
 
 // ExploreOptions are options of [Explore].
 type ExploreOptions struct {
@@ -99,6 +105,9 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 			return fmt.Sprintf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err), false
 		}
 		w := x.run(s)
+		if last := s[max(0, len(s)-1):]; w.broken == "" && len(last) > 0 && last[0].at >= len(w.points) {
+			return fmt.Sprintf("idempotenttest: Explore: the variable %s: the run ended after point %d, before %s", scheduleVariable, len(w.points)-1, last), false
+		}
 		return w.story(true), w.broken == ""
 	}
 	if w := x.explore(); w != nil {
@@ -110,6 +119,9 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 // explore tries the schedules, and returns the first one that breaks a promise.
 func (x *explorer) explore() *World {
 	calm := x.run(nil)
+	if len(calm.promises)+len(calm.checks) == 0 {
+		calm.breaks("nothing is promised", nothingPromised)
+	}
 	if calm.broken != "" {
 		return calm
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -49,7 +48,7 @@ func (w *World) answered(p *Process) {
 	if status == success {
 		w.equal(p)
 	} else if p.n == 1 && len(w.asked) == 0 {
-		w.breaks("the request did not succeed, although nothing failed: " + status)
+		w.breaks(fmt.Sprintf("the request did not succeed, although nothing failed: %s%s", status, details(p.answer, p.err)), wrongRequest)
 	}
 	w.checkAll()
 }
@@ -87,7 +86,7 @@ func (w *World) judgeEnd() {
 	for i, e := range w.promises {
 		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
 			facts := []string{}
-			if w.recon == nil && errors.As(w.last.err, new(*idempotent.UnresolvedError)) {
+			if w.recon == nil && status != success {
 				facts = append(facts, withoutResolver)
 			}
 			w.breaks(fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status), facts...)
@@ -272,6 +271,17 @@ func (w *World) story(alone bool) string {
 		w.broken, strings.Join(lines, "\n"), rule, scheduleVariable, w.asked, w.test)
 }
 
+// details returns what else an answer that is no success says.
+func details(answer any, err error) string {
+	if err != nil {
+		return fmt.Sprintf(": %.300s", err.Error())
+	}
+	if v := reflect.Indirect(reflect.ValueOf(answer)); v.Kind() == reflect.Struct && v.FieldByName("Body").IsValid() {
+		return fmt.Sprintf(": %.300v", v.FieldByName("Body"))
+	}
+	return ""
+}
+
 const success = "a success"
 
 // outcomeOf returns what an answer says, and whether it refuses the request in a final way.
@@ -309,8 +319,8 @@ func asksToRepeat(answer any) (asks bool) {
 	return asks
 }
 
-// comparable returns an answer without what differs between a first answer and a replay: two
-// headers, and whether a list of headers is empty or missing then.
+// comparable returns an answer without what differs between a first answer and a replay:
+// some headers, and whether a list of headers is empty or missing then.
 func comparable(answer any) []byte {
 	v, ok := asJSON(answer)
 	if !ok {
@@ -318,11 +328,15 @@ func comparable(answer any) []byte {
 	}
 	walk(v, func(name string, member any) (keep bool) {
 		headers, isMap := member.(map[string]any)
-		return member != nil && !(isMap && len(headers) == 0) && !strings.EqualFold(name, "Idempotent-Replayed") && !strings.EqualFold(name, "Idempotency-Status")
+		return member != nil && !(isMap && len(headers) == 0) && !slices.Contains(ofReplay, http.CanonicalHeaderKey(name))
 	})
 	text, _ := json.Marshal(v) // it was JSON
 	return text
 }
+
+// ofReplay are the headers that a first answer and a replay need not share: the third one
+// can name the other two.
+var ofReplay = []string{"Idempotent-Replayed", "Idempotency-Status", "Access-Control-Expose-Headers"}
 
 // asJSON returns a copy of an answer as JSON keeps it, if it can be encoded.
 func asJSON(answer any) (v any, ok bool) {
@@ -369,6 +383,8 @@ const (
 	withoutResolver   = "no resolver"
 	resolvedOtherwise = string(event.Resolved)
 	outsidePoint      = "an effect outside every point"
+	wrongRequest      = "a request that never succeeds"
+	nothingPromised   = "nothing promised"
 )
 
 var rules = []struct{ fact, text string }{
@@ -389,6 +405,8 @@ var rules = []struct{ fact, text string }{
 	{ignoredError, "Return the error of every call."},
 	{finalAfterFault, "Return Final only for an outcome that no retry can change, not for a temporary failure."},
 	{withoutResolver, "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},
+	{wrongRequest, "Without a fault the request must succeed: correct the event or the handler. Options.Logger of World.GuardOptions gets what the guard logs."},
+	{nothingPromised, "Say in the body what must hold: World.ExactlyOnce, World.AtMostOnce, World.AtLeastOnce or World.Check."},
 	{outsidePoint, "Explore can only crash what it sees: use World.Provider or World.Do for every effect."},
 	{resolvedOtherwise, "Let the resolver return the value that the handler would have returned."},
 }

@@ -178,6 +178,39 @@ func failsToReconcile(w *idempotenttest.World) {
 	})
 }
 
+func promisesNothing(w *idempotenttest.World) {
+	w.Provider(&bank{})
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, refer))
+}
+
+// response and failures are answers that are no success.
+type response struct {
+	StatusCode int
+	Body       string
+}
+
+type failures struct{ BatchItemFailures []string }
+
+// refuses has a handler that never gives another answer.
+func refuses(answer any, err error) func(w *idempotenttest.World) {
+	return func(w *idempotenttest.World) {
+		w.AtMostOnce("charge", func() int { return 0 })
+		idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) func(context.Context, string) (any, error) {
+			return func(context.Context, string) (any, error) { return answer, err }
+		})
+	}
+}
+
+// Tests that explore in parallel wait for each other.
+func TestExploreInParallel(t *testing.T) {
+	for range 3 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			idempotenttest.Explore(t, right["Rerun with a key"].body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 10 })
+		})
+	}
+}
+
 func TestExploreReports(t *testing.T) {
 	transport := http.DefaultTransport
 	for name, row := range map[string]struct {
@@ -202,6 +235,13 @@ func TestExploreReports(t *testing.T) {
 		"a panic":       {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":    {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":  {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
+		"another fault": {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
+		"late-at-x":     {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
+		"not reached":   {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"no promise":    {promisesNothing, "", 10, false, `(?s)^nothing is promised\n.*\nRule: Say in the body `},
+		"never right":   {refuses(nil, errors.New("no such table")), "", 10, false, `(?s)^the request did not succeed, although nothing failed: \*errors.errorString: no such table\n.*\nRule: Without a fault the request must succeed`},
+		"refused":       {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"no body":       {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
 		"no fault":      {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -280,6 +280,11 @@ const (
 	lateReply    harm = "late-reply" // as late, after the call
 )
 
+// allHarms are those of a schedule, besides lateAt.
+var allHarms = []harm{
+	killedBefore, killedAfter, refusedCall, lostRequest, lostReply, unavailable, failedAfter, hangs, sentTwice, panics, inFlight, late, lateReply,
+}
+
 // harmText is what the story says about a harm.
 func harmText(h harm) string {
 	switch h {
@@ -342,6 +347,9 @@ func parseSchedule(text string) (s schedule, err error) {
 		n, err := strconv.Atoi(at)
 		if err != nil || !ok {
 			return nil, fmt.Errorf("%q is no schedule: want point:fault, separated by commas, for example 2:killed-after", text)
+		}
+		if _, err := strconv.Atoi(strings.TrimPrefix(h, lateAt)); err != nil && !slices.Contains(allHarms, h) {
+			return nil, fmt.Errorf("%q is no fault: want one of %s, or late-at- and a point", h, strings.Join(allHarms, ", "))
 		}
 		s = append(s, fault{n, h})
 	}

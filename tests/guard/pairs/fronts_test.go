@@ -95,6 +95,10 @@ func (p *world) overHTTP(front string) {
 			o.Fingerprint = lambdahttp.Fields("/amount")
 		case "accepted":
 			o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
+		case "exposed headers":
+			o.ExposeHeaders = true
+		case "server errors":
+			o.ServerErrors = lambdahttp.UnknownServerErrors
 		}
 	}
 	charge := lambdahttp.JSON[order, receipt]{Handle: p.take}
@@ -159,6 +163,7 @@ func (p *world) inBatches(front string) {
 	}
 	options := func(o *lambdabatch.Options) {
 		o.Operation, o.ID, o.Guard = operation, lambdabatch.Field("/id"), p.options
+		o.FailAny = p.row["option"] == "fail any"
 		if p.row["option"] == "side by side" {
 			o.Concurrency, o.PerGroup = 2, front == "FIFO"
 		}

@@ -143,6 +143,9 @@ func (p *world) options(o *idempotent.Options) {
 	if r["margin"] == "20 s" {
 		o.LeaseMargin = 20 * time.Second
 	}
+	if r["reserve"] == "5 s" {
+		o.DeadlineReserve = 5 * time.Second
+	}
 	if r["retention"] == "30 days" {
 		o.Retention = 30 * 24 * time.Hour
 	}

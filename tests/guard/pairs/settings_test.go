@@ -11,7 +11,7 @@ var settings = []setting{
 	{"resolver", []string{"none", "asks", "asks about the step"}},
 	{"front", slices.Concat([]string{"Wrap", "Do"}, fronts["HTTP"], fronts["batch"])},
 	{"profile", []string{"IETF", "Stripe", "UUID"}},
-	{"option", []string{"none", "key in the body", "fields", "accepted", "two copies", "side by side"}},
+	{"option", []string{"none", "key in the body", "fields", "accepted", "exposed headers", "server errors", "two copies", "side by side", "fail any"}},
 	{"store", []string{"memory", "DynamoDB", "chunk table", "prefix", "strong"}},
 	{"result", []string{"small", "5 KB", "500 KB"}},
 	{"codec", []string{"JSON", "own"}},
@@ -20,6 +20,7 @@ var settings = []setting{
 	{"wait", []string{"none", "5 s"}},
 	{"predecessor", []string{"none", "asked"}},
 	{"margin", []string{"3 s", "20 s"}},
+	{"reserve", []string{"500 ms", "5 s"}},
 	{"retention", []string{"24 h", "30 days"}},
 	{"unresolved", []string{"no limit", "48 h"}},
 	{"downstream", []string{"24 h", "1 h"}},
@@ -59,9 +60,9 @@ func side(setting, value string) string {
 	switch {
 	case setting == "front" && slices.Contains([]string{"Wrap", "Do"}, value):
 		return "direct"
-	case slices.Contains(fronts["HTTP"], value), slices.Contains([]string{"Stripe", "UUID", "key in the body", "fields", "accepted"}, value):
+	case slices.Contains(fronts["HTTP"], value), slices.Contains([]string{"Stripe", "UUID", "key in the body", "fields", "accepted", "exposed headers", "server errors"}, value):
 		return "HTTP"
-	case slices.Contains(fronts["batch"], value), slices.Contains([]string{"two copies", "side by side"}, value):
+	case slices.Contains(fronts["batch"], value), slices.Contains([]string{"two copies", "side by side", "fail any"}, value):
 		return "batch"
 	case setting == "codec" && value == "own": // responses have their own
 		return "not HTTP"

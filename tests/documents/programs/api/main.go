@@ -66,7 +66,7 @@ func pay(ctx context.Context, p payment) (c charge, err error) {
 	if err != nil {
 		return c, idempotent.NotExecuted(err)
 	}
-	req.Header.Set("Idempotency-Key", idempotent.DownstreamKey(ctx))
+	req.Header.Set("Idempotency-Key", idempotent.DownstreamKey(ctx)) // the provider must honour it: net/http repeats such a request
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return c, err // the charge may have been made: the outcome is unknown
