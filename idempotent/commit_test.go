@@ -158,6 +158,7 @@ func TestCommit(t *testing.T) {
 		{"request lost, another error", plan(requestLost), []try{{"ok", failed}}, instead(errDown), "", errDown, unknown, 0, "store_error marked_unknown"},
 		{"request lost, Final", plan(requestLost), []try{{"ok", failed}}, instead(final), "", errLost, unknown, 0, "store_error marked_unknown"},
 		{"request lost, NotExecuted", plan(requestLost), []try{{"ok", failed}}, idempotent.NotExecuted, "", errLost, unknown, 0, "store_error marked_unknown"},
+		{"request lost, NotExecuted of another error", plan(requestLost), []try{{"ok", failed}}, instead(idempotent.NotExecuted(errDown)), "", errLost, unknown, 0, "store_error marked_unknown"},
 		{"request lost, then refused, ignored", plan(requestLost, fails(errRefused)), []try{{"ok", failed}, {"ok", failed}},
 			instead(nil), "", errLost, unknown, 0, "store_error marked_unknown"},
 		{"request lost, again", plan(requestLost), []try{{"ok", failed}, {"ok", nil}}, nil, "ok", nil, completed, 1, "store_error completed"},

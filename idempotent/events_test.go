@@ -121,6 +121,10 @@ func TestStoreFailuresAreLogged(t *testing.T) {
 			})
 			f.on(op, fail(errDown))
 			_, _ = f.do(charged)
+			_ = f.with(func(o *idempotent.Options) { o.Observer, o.Logger = nil, slog.New(slog.NewTextHandler(&log, nil)) }).resolve(idempotent.Resolved("ch_1"))
+			if strings.Contains(log.String(), "panicked") {
+				t.Errorf("logged %q", log.String())
+			}
 			if got := strings.Contains(log.String(), "event="+string(kind)); got != (observer == nil) || observer == nil && !strings.Contains(log.String(), errDown.Error()) {
 				t.Errorf("%s fails, observer %t: logged %q", op, observer != nil, log.String())
 			}

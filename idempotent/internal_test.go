@@ -25,6 +25,16 @@ type deadlineContext struct {
 
 func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
+// Each pause is twice the one before, up to the longest.
+func TestReconcilePause(t *testing.T) {
+	r := &reconciler{opts: ReconcileOptions{Backoff: time.Minute, MaxBackoff: 5 * time.Minute}}
+	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute} {
+		if got := r.pause(i + 1); got != want {
+			t.Errorf("after %d calls: %s, want %s", i+1, got, want)
+		}
+	}
+}
+
 // A step or a downstream key outside a guarded handler is logged once per process.
 // The test is not parallel, because it replaces the output of the default logger.
 func TestStepWithoutExecutionIsLogged(t *testing.T) {

@@ -197,7 +197,7 @@ func TestStepEvidence(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *idempotent.Options) { o.Steps = []string{"charge", "ship"} })
 	f.dies(func(ctx context.Context) { _ = step("charge", noAnswer, atMostOnce)(ctx) })
-	if err := f.resolve(idempotent.CorrectedStep("charge", "x")); !errors.As(err, new(*idempotent.InProgressError)) {
+	if err := f.resolve(idempotent.CorrectedStep("charge", "x")); !errors.As(err, new(*idempotent.InProgressError)) || strings.Contains(err.Error(), "cannot be stored") {
 		t.Errorf("a correction while the handler may be running: %v", err)
 	}
 	f.clock.Advance(time.Hour)
@@ -246,6 +246,9 @@ func TestStepEvidenceLimit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.holds(driver.Record{State: driver.StateUnknown})
+	if err := f.resolve(idempotent.ResolvedStep("a b", "x")); !errors.As(err, new(*idempotent.StepError)) {
+		t.Errorf("an invalid name: %v", err)
+	}
 	for i := range 5 {
 		f.mustResolve(idempotent.ResolvedStep(fmt.Sprint("s", i), letters(80_000)))
 	}

@@ -192,6 +192,11 @@ func TestAsReplayed(t *testing.T) {
 			t.Errorf("a type without any became %v, error %v", static, err)
 		}
 	}
+	for _, data := range []string{`{"A":3} {}`, `{"A":3`} {
+		if err := c.Decode([]byte(data), new(any)); err == nil {
+			t.Errorf("%s was decoded", data)
+		}
+	}
 	var own any = "same"
 	if err := asReplayed(plain{}, "plain", []byte("other"), &own); err != nil || own != "same" {
 		t.Errorf("a result of another codec became %v, error %v", own, err)

@@ -142,8 +142,8 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 	e := &Observer{w: w, now: o.Now, operations: map[string]*metrics{}}
 	begin := quote([]byte(`{"Namespace":`), namespace)
 	e.parts = parts{
-		counted:  append(slices.Clone(begin), `,"Dimensions":[["operation"],[]],"Metrics":[`...),
-		measured: append(begin, `,"Dimensions":[["operation"]],"Metrics":[`...),
+		counted:  slices.Concat(begin, []byte(`,"Dimensions":[["operation"],[]],"Metrics":[`)),
+		measured: slices.Concat(begin, []byte(`,"Dimensions":[["operation"]],"Metrics":[`)),
 		kind:     []byte(`,"level":"` + logs.Kept() + `","kind":"metric"`),
 	}
 	return e, nil

@@ -25,7 +25,8 @@ import (
 	"github.com/once-lambda/once/telemetry/emf"
 )
 
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+// noon is in another time zone than the lines.
+var noon = time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))
 
 func atNoon(o *emf.Options) { o.Now = func() time.Time { return noon } }
 

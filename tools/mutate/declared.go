@@ -62,7 +62,6 @@ var equivalents = map[string]string{
 	"lambdabatch.engine.hide: limit <= 0 has <":                               "a context without time left has ended",
 	"lambdabatch.engine.hide: min(len(refused), hideCalls) becomes hideCalls": "a goroutine without a message ends",
 
-	"boltstore.Store.Insert: err != nil is never true":                                       "every record encodes",
 	"boltstore.Store.Insert: err != nil is never true (2)":                                   "the count can always be set in a writing transaction",
 	"boltstore.Store.Insert: err != nil && !errors.Is(err, errRefused) loses err != nil &&":  "without an error, the next return returns nil too",
 	"boltstore.Store.Replace: err != nil is never true":                                      "the transaction checks the context too",
