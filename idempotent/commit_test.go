@@ -213,6 +213,16 @@ func TestCommit(t *testing.T) {
 	}
 }
 
+// A Commit in doubt keeps a record under Resume open and due, without a step too.
+func TestCommitInDoubtIsResumable(t *testing.T) {
+	t.Parallel()
+	l := &ledger{fixture: newFixture(t, resume("pay")), plan: plan(requestLost)}
+	_, _ = l.do(func(ctx context.Context) (string, error) { return "", commit(ctx, "ok", l.book) })
+	if r := l.record(); r.State != driver.StateRetryable || r.OpenSince.IsZero() || r.Due.IsZero() {
+		t.Errorf("the record is %s, open since %s, due %s", r.State, r.OpenSince, r.Due)
+	}
+}
+
 // FM60, FM14: a worker that outlived its lease commits, with the domain write, on
 // the current record while it still owns it; never after a takeover.
 func TestLateCommit(t *testing.T) {
