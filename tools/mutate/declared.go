@@ -12,7 +12,6 @@ var equivalents = map[string]string{
 	"infra.IdempotencyTable.GrantOperator: t.Chunks != nil is always true": "equal statements are merged, so the table is granted once",
 	"idempotent.Guard.options: len(optFns) == 0 is never true":             "copies options that are complete",
 	"idempotent.Options.validate: o.CacheBytes < 0 has <=":                 "zero was replaced by the default before",
-	"idempotent.Options.observe: o.Observer != nil is always true":         "emit checks it too; this check only saves building the event",
 	"idempotent.attempt.ended: a.opts.Observer == nil is never true":       "emit checks it too; this check only saves building the event",
 	"idempotent.attempt.enter: a.opts.Observer != nil is always true":      "only saves reading the clock",
 	"idempotent.decodeResult: r.Sealed() is always true":                   "unseal returns bytes that are not sealed as they are",
