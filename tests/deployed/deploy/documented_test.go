@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // documented are the programs of README.md, docs/reconciler.md, docs/batch.md and
@@ -106,6 +109,7 @@ func (d *documents) charges(t *testing.T, provider *kit.Provider, kill *atomic.B
 	if said := d.once(t, exitSuccess, "show", "#"+hash); !strings.Contains(said, "unknown (lease_ended)") || !strings.Contains(said, "once-") {
 		t.Errorf("once show printed %s", said)
 	}
+	d.console(t, hash)
 	if said := d.once(t, exitSuccess, "reconcile", "--dry-run"); !strings.Contains(said, "nothing was written") {
 		t.Errorf("once reconcile printed %s", said)
 	}
@@ -131,6 +135,23 @@ func (d *documents) charges(t *testing.T, provider *kit.Provider, kill *atomic.B
 	}
 	if said := d.once(t, exitSuccess, "list", "--state", "unknown"); strings.Contains(said, hash) {
 		t.Errorf("the settled record is listed: %s", said)
+	}
+}
+
+// console finds the unknown record on the page of once console.
+func (d *documents) console(t *testing.T, hash string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(stack.cdk.scratch, onceProgram), "console", "--json")
+	cmd.Env = append(slices.Clone(stack.cdk.env), "ONCE_TABLE="+d.outputs["RecordsTable"])
+	engine.EndWithParent(cmd)
+	c, err := engine.StartConsole(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.End(os.Interrupt)
+	var list struct{ Rows []struct{ Record string } }
+	if err := c.Call(t.Context(), http.MethodGet, "/api/list?list=unknown&offset=0", nil, &list); err != nil || len(list.Rows) != 1 || !strings.Contains(list.Rows[0].Record, "#"+hash) {
+		t.Errorf("the console lists %+v (%v), want %s", list.Rows, err, hash)
 	}
 }
 

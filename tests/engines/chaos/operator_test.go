@@ -7,11 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	randv2 "math/rand/v2"
-	"net/http"
-	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +53,7 @@ func newOperator(t *testing.T, s *storm) (*operator, error) {
 
 // work gives one command after the other until ctx ends.
 func (o *operator) work(ctx context.Context, r *randv2.Rand) {
-	verbs := []func(context.Context, *randv2.Rand){o.resolve, o.requeue, o.reconcile, o.forget, o.console, o.count}
+	verbs := []func(context.Context, *randv2.Rand){o.resolve, o.requeue, o.resolve, o.reconcile, o.resolve, o.forget, o.console, o.count}
 	for n := 0; soon(ctx, r, operateEvery); n++ {
 		verbs[n%len(verbs)](ctx, r)
 	}
@@ -204,26 +200,14 @@ func (o *operator) console(ctx context.Context, _ *randv2.Rand) {
 	cmd := exec.Command(o.binary, "console", "--allow-resolve", "--json", "--endpoint", o.storm.settings.Endpoint)
 	cmd.Env = o.env
 	engine.EndWithParent(cmd)
-	p, first, err := engine.StartUntil(cmd, "{")
+	c, err := engine.StartConsole(ctx, cmd)
 	if err != nil {
 		return // the engine is dead
 	}
-	defer p.End(os.Interrupt)
-	var at struct{ URL string }
-	if err := json.Unmarshal([]byte("{"+first), &at); err != nil {
-		o.storm.t.Errorf("the first line of once console: %v: {%s", err, first)
-		return
-	}
+	defer c.End(os.Interrupt)
 	o.storm.seen.Add(factConsoles, 1)
-	c, err := enter(ctx, at.URL)
-	if err != nil {
-		if ctx.Err() == nil {
-			o.storm.t.Errorf("the session of the console: %v", err)
-		}
-		return
-	}
 	var list struct{ Rows []pending }
-	if c.call(ctx, "GET", "/api/list?list=unknown&offset=0", nil, &list) != nil {
+	if c.Call(ctx, "GET", "/api/list?list=unknown&offset=0", nil, &list) != nil {
 		return // the store failed
 	}
 	settled, answers := o.answers(ctx, list.Rows)
@@ -235,58 +219,7 @@ func (o *operator) console(ctx context.Context, _ *randv2.Rand) {
 		items = append(items, map[string]any{"record": row.Record, "version": row.Version, "token": row.Token, "evidence": answers[i]})
 	}
 	order := map[string]any{"items": items, "reason": "the ledger", "confirm": fmt.Sprint(len(items))}
-	if c.call(ctx, "POST", "/api/settle", order, nil) == nil {
+	if c.Call(ctx, "POST", "/api/settle", order, nil) == nil {
 		o.storm.seen.Add(factSettledOnPage, len(items))
 	}
-}
-
-// session is a session of the console.
-type session struct {
-	client http.Client
-	origin string
-	secret string
-}
-
-// enter opens the session of the address that once console has printed.
-func enter(ctx context.Context, address string) (*session, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return nil, err
-	}
-	c := &session{client: http.Client{Jar: jar, Timeout: 20 * time.Second}, origin: u.Scheme + "://" + u.Host}
-	var opened struct{ Session string }
-	err = c.call(ctx, "POST", "/api/session", map[string]string{"ticket": u.Fragment}, &opened)
-	c.secret = opened.Session
-	return c, err
-}
-
-func (c *session) call(ctx context.Context, method, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	r, err := http.NewRequestWithContext(ctx, method, c.origin+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Origin": {c.origin}, "Once-Session": {c.secret}}
-	res, err := c.client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if body, err = io.ReadAll(res.Body); err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", res.Status, body)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(body, out)
 }
