@@ -99,8 +99,8 @@ type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string {
 	text := "lambdabatch: the message cannot be decoded"
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok && wrong.Field != "" {
-		text += fmt.Sprintf(": the member %q has the wrong type", wrong.Field)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok { // its path can have keys of a map, which are content
+		text += fmt.Sprintf(": a value is no %v", wrong.Type)
 	}
 	return text
 }
