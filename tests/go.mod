@@ -35,7 +35,6 @@ require (
 	github.com/once-lambda/once/boltstore v0.1.0
 	github.com/once-lambda/once/examples/charge-lambda v0.0.0
 	github.com/once-lambda/once/examples/kmsseal v0.0.0
-	github.com/once-lambda/once/examples/order-queue v0.0.0
 	github.com/once-lambda/once/idempotencyclient v0.1.0
 	github.com/once-lambda/once/infra v0.1.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -115,7 +114,6 @@ replace github.com/once-lambda/once => ../
 
 replace github.com/once-lambda/once/boltstore => ../boltstore
 
-replace github.com/once-lambda/once/examples/order-queue => ../examples/order-queue
 
 replace github.com/once-lambda/once/examples/charge-lambda => ../examples/charge-lambda
 

@@ -143,7 +143,7 @@ func firstSteps(t *testing.T, world *modules.World) {
 		{"make run", func(block string) {
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", block)
 			cmd.Dir, cmd.SysProcAttr = clone, &syscall.SysProcAttr{Setpgid: true}
-			cmd.Env = append(os.Environ(), "PORT=0", "GIT_CONFIG_COUNT=1",
+			cmd.Env = append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=", "PORT=0", "GIT_CONFIG_COUNT=1", // make of a user is no part of another one
 				"GIT_CONFIG_KEY_0=url."+snapshot(t)+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/once-lambda/once")
 			p, rest, err := engine.StartUntil(cmd, "listening on ")
 			if err != nil {
