@@ -267,7 +267,7 @@ func folder(t *testing.T) string {
 }
 
 const (
-	clients   = 24
+	clients   = 40
 	operators = 2 // at a time
 
 	// The mean times between faults of clients and of the engine.
