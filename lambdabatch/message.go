@@ -82,14 +82,12 @@ func field(body []byte, path jsonpointer.Pointer) string {
 	value, _ := path.Lookup(body)
 	form, _ := canonical.JSON(value)
 	var text string
-	if json.Unmarshal(form, &text) == nil && text != "" {
+	if json.Unmarshal(form, &text) == nil {
 		return text
 	}
 	var number json.Number
-	if json.Unmarshal(form, &number) == nil && number != "" {
-		return number.String()
-	}
-	return ""
+	_ = json.Unmarshal(form, &number) // another value has no digits
+	return number.String()
 }
 
 // Attribute returns the [IDFunc] that reads a message attribute.

@@ -275,7 +275,7 @@ func (r *recorder) response() Response {
 	around := r.w.Header()
 	for name, values := range header {
 		if _, set := around[name]; !set || !slices.Equal(values, around[name]) {
-			a.Header[name] = slices.Clone(values)
+			a.Header[name] = values
 		}
 	}
 	return a
