@@ -402,7 +402,6 @@ func TestJSONResultsThatCannotBeStored(t *testing.T) {
 	if _, err := charges.Resolved(refunded{Rate: math.NaN()}); err == nil {
 		t.Error("evidence that is no JSON has no error")
 	}
-
 }
 
 // An operation without a body has an empty struct as its request.

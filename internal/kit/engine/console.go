@@ -11,51 +11,35 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"os/exec"
 	"time"
 )
 
-// Console is a process of once console --json with an open session.
+// Console is an open session of once console --json.
 type Console struct {
-	*Process
 	client http.Client
 	origin string
 	secret string
 }
 
-// StartConsole starts cmd, which is once console --json, and opens its session.
-func StartConsole(ctx context.Context, cmd *exec.Cmd) (*Console, error) {
-	p, first, err := StartUntil(cmd, "{")
-	if err != nil {
-		return nil, err
-	}
-	c := &Console{Process: p, client: http.Client{Timeout: 20 * time.Second}}
-	if err := c.enter(ctx, "{"+first); err != nil {
-		_ = p.End(os.Interrupt)
-		return nil, err
-	}
-	return c, nil
-}
-
-// enter opens the session with the ticket in the address that the console has printed.
-func (c *Console) enter(ctx context.Context, first string) error {
+// OpenConsole opens the session whose address is in the first line that the console printed.
+func OpenConsole(ctx context.Context, first string) (*Console, error) {
 	var at struct{ URL string }
 	if err := json.Unmarshal([]byte(first), &at); err != nil {
-		return fmt.Errorf("engine: the first line of once console is %s: %w", first, err)
+		return nil, fmt.Errorf("engine: the first line of once console is %s: %w", first, err)
 	}
 	u, err := url.Parse(at.URL)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if c.client.Jar, err = cookiejar.New(nil); err != nil {
-		return err
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
 	}
-	c.origin = u.Scheme + "://" + u.Host
+	c := &Console{client: http.Client{Jar: jar, Timeout: 20 * time.Second}, origin: u.Scheme + "://" + u.Host}
 	var opened struct{ Session string }
 	err = c.Call(ctx, "POST", "/api/session", map[string]string{"ticket": u.Fragment}, &opened)
 	c.secret = opened.Session
-	return err
+	return c, err
 }
 
 // Call sends a request with in as JSON, and decodes the answer into out, unless that is

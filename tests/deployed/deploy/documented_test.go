@@ -144,11 +144,15 @@ func (d *documents) console(t *testing.T, hash string) {
 	cmd := exec.Command(filepath.Join(stack.cdk.scratch, onceProgram), "console", "--json")
 	cmd.Env = append(slices.Clone(stack.cdk.env), "ONCE_TABLE="+d.outputs["RecordsTable"])
 	engine.EndWithParent(cmd)
-	c, err := engine.StartConsole(t.Context(), cmd)
+	p, first, err := engine.StartUntil(cmd, "{")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.End(os.Interrupt)
+	defer p.End(os.Interrupt)
+	c, err := engine.OpenConsole(t.Context(), "{"+first)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var list struct{ Rows []struct{ Record string } }
 	if err := c.Call(t.Context(), http.MethodGet, "/api/list?list=unknown&offset=0", nil, &list); err != nil || len(list.Rows) != 1 || !strings.Contains(list.Rows[0].Record, "#"+hash) {
 		t.Errorf("the console lists %+v (%v), want %s", list.Rows, err, hash)

@@ -200,12 +200,19 @@ func (o *operator) console(ctx context.Context, _ *randv2.Rand) {
 	cmd := exec.Command(o.binary, "console", "--allow-resolve", "--json", "--endpoint", o.storm.settings.Endpoint)
 	cmd.Env = o.env
 	engine.EndWithParent(cmd)
-	c, err := engine.StartConsole(ctx, cmd)
+	p, first, err := engine.StartUntil(cmd, "{")
 	if err != nil {
 		return // the engine is dead
 	}
-	defer c.End(os.Interrupt)
+	defer p.End(os.Interrupt)
 	o.storm.seen.Add(factConsoles, 1)
+	c, err := engine.OpenConsole(ctx, "{"+first)
+	if err != nil {
+		if ctx.Err() == nil {
+			o.storm.t.Errorf("the session of the console: %v", err)
+		}
+		return
+	}
 	var list struct{ Rows []pending }
 	if c.Call(ctx, "GET", "/api/list?list=unknown&offset=0", nil, &list) != nil {
 		return // the store failed
