@@ -184,7 +184,7 @@ func newStorm(t *testing.T, plan func(seed uint64) idempotenttest.Plan, loss flo
 		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: s.heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless,
 	}
 	v := &recovery{parallel: 8, client: dynamostore.NewClient(engine.Config(s.engine.Endpoint()))}
-	store, err := connect(v.client, s.settings.Table)
+	store, err := connect(v.client, s.settings.Table, 100*time.Millisecond)
 	must(t, err)
 	v.fixture = fixture{store: store, guarded: store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
 	must(t, v.store.CreateTable(t.Context()))
@@ -210,7 +210,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	t.Logf("a storm of %s with -chaos-seed %d", length, s.seed)
 
 	raging, calm := context.WithTimeout(ctx, length)
-	announced := announcements{heralds: s.heralds, listed: map[string]bool{}}
+	announced := announcements{heralds: s.heralds, over: map[string]int{}, listed: map[string]bool{}}
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for pause(raging, 200*time.Millisecond) == nil {
@@ -274,7 +274,8 @@ const (
 	killEvery  = 900 * time.Millisecond
 	stopEvery  = 700 * time.Millisecond
 	sweepEvery = 3 * time.Second
-	reapEvery  = 5 * time.Second
+	scanEvery  = 5 * time.Second // not more often: a scan reads the whole table
+	reapEvery  = 15 * time.Second
 	calm       = 24 * time.Second // between two faults of the engine, at most
 
 	// skew is how far the clock of a client is from the real one, at most: the

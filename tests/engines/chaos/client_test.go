@@ -50,7 +50,7 @@ func client() error {
 		return err
 	}
 	w := &fixture{orders: s.Orders, ledger: books, provider: s.Provider, skew: s.Skew, barrier: s.Barrier}
-	if w.store, err = connect(w.stopsClient(dynamostore.NewClient(engine.Config(s.Endpoint))), s.Table); err != nil {
+	if w.store, err = connect(w.stopsClient(dynamostore.NewClient(engine.Config(s.Endpoint))), s.Table, scanEvery); err != nil {
 		return err
 	}
 	w.guarded = w.stops(herald{w.store, heralds})

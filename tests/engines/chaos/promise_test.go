@@ -443,10 +443,10 @@ func classOf(err error) string {
 	return classFailed
 }
 
-// connect returns a store over a client.
-func connect(client dynamostore.Client, table string) (*dynamostore.Store, error) {
-	// Runs that no client asks about again have to be found soon.
-	return dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
+// connect returns a store over a client. Runs that no client asks about again have to be
+// found soon.
+func connect(client dynamostore.Client, table string, scanEvery time.Duration) (*dynamostore.Store, error) {
+	return dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = scanEvery })
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -67,6 +67,7 @@ func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exha
 // announcements are the runs that announced themselves, and what became of them.
 type announcements struct {
 	heralds    *ledger
+	over       map[string]int  // how many of a record's announcements are settled
 	listed     map[string]bool // records that were in the list of due records
 	violations []string
 }
@@ -75,8 +76,8 @@ type announcements struct {
 // records, unless its record was processed before the list was read.
 func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 	began := time.Now()
-	all, err := a.heralds.all()
-	if err != nil {
+	before, err := a.waiting(ctx, s, began)
+	if err != nil || len(before) == 0 {
 		return err
 	}
 	due := map[string]bool{}
@@ -86,21 +87,45 @@ func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 		}
 		due[string(r.ID)] = true
 	}
-	for record, entries := range all {
-		r, err := s.Get(ctx, idempotent.RecordID(record))
-		if err != nil {
-			return err
-		}
-		announced := slices.ContainsFunc(entries, func(e entry) bool { return e.Request == r.RequestID })
+	after, err := a.waiting(ctx, s, began)
+	if err != nil {
+		return err
+	}
+	for record := range before {
+		r, waits := after[record]
 		switch {
-		case !announced || r.State != driver.StateInProgress || began.Before(r.LeaseEnd):
 		case due[record]:
 			a.listed[record] = true
-		default:
+		case waits:
 			a.violations = append(a.violations, fmt.Sprintf("%s (%s) announced itself, its lease ended at %s, and it is not in the list of due records", r.ID.KeyHash(), r.RequestID, r.LeaseEnd))
 		}
 	}
 	return nil
+}
+
+// waiting returns the records whose announced run is the last one, with a lease that ended
+// before now.
+func (a *announcements) waiting(ctx context.Context, s *dynamostore.Store, now time.Time) (map[string]*driver.Record, error) {
+	all, err := a.heralds.all()
+	if err != nil {
+		return nil, err
+	}
+	waiting := map[string]*driver.Record{}
+	for record, entries := range all {
+		if a.over[record] == len(entries) {
+			continue // a settled run never waits again
+		}
+		r, err := s.Get(ctx, idempotent.RecordID(record))
+		switch {
+		case err != nil && !errors.Is(err, idempotent.ErrNoRecord):
+			return nil, err
+		case err != nil || r.State != driver.StateInProgress || !slices.ContainsFunc(entries, func(e entry) bool { return e.Request == r.RequestID }):
+			a.over[record] = len(entries)
+		case r.LeaseEnd.Before(now):
+			waiting[record] = r
+		}
+	}
+	return waiting, nil
 }
 
 // waits reports whether a record is not settled and the next request may not
