@@ -21,6 +21,10 @@
 // schedules, and how many of them showed each fact: an invariant that holds
 // because nothing happened would prove nothing.
 //
+// A table in several regions with strong consistency adds no step: its writes have one
+// order. A region that is slow, is cut off or refuses a write is a call that is served
+// late, whose reply is lost, or that is never served.
+//
 // The invariants INV-1 to INV-12 of the design are asserted after every step; those about
 // a write are in package internal/invariant. Every write is also compared with the model
 // of a key in package model.
