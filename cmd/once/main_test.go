@@ -189,6 +189,7 @@ func TestAdvice(t *testing.T) {
 	for _, row := range []struct{ operation, code, says string }{
 		{"Query", "ValidationException", "--no-index"},
 		{"PutItem", "ValidationException", "once table check"},
+		{"UpdateTable", "ValidationException", ""}, // about regions, not about keys
 		{"Scan", "ResourceNotFoundException", "once table create"},
 		{"Query", "ResourceNotFoundException", "once table check"}, // also for a missing index
 		{"Scan", "ExpiredTokenException", "log in again"},

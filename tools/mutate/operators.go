@@ -263,7 +263,7 @@ func (b *breaker) statement(s ast.Stmt) {
 			b.add(s, text, "%s is gone", b.brief(s))
 		}
 	case *ast.IncDecStmt:
-		b.add(s, "", "%s is gone", b.brief(s))
+		b.add(s, "_ = "+b.text(s.X), "%s is gone", b.brief(s))
 	case *ast.BranchStmt:
 		if s.Tok != token.FALLTHROUGH { // see clauses
 			b.add(s, "", "%s is gone", b.brief(s))

@@ -64,7 +64,7 @@ func TestOperators(t *testing.T) {
 		"list[b].go2(a) is not called":        "func(...any) {}(list[b], a)",
 		"case 1 is gone":                      "case 2:",
 		"case 2 is gone":                      "case 1:",
-		"a++ is gone":                         "case 1, 2:\n\t\t\n",
+		"a++ is gone":                         "case 1, 2:\n\t\t_ = a\n",
 		"the default clause is gone":          `default: panic("no clause")`,
 		"t.Before(u) includes the equal time": "return !t.After(u)",
 		"t.Before(u) is never true":           "return (t.Before(u)) && false",
