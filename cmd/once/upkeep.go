@@ -524,7 +524,7 @@ func (c *tableCmd) checkRegions(isTable bool) error {
 	switch strong := isTable && c.setting(c.store.variable("ONCE_CONSISTENCY")) == string(dynamostore.Strong); {
 	case !strong && len(c.replicas)+witnesses > 0:
 		return usage("--replica and --witness are for a table with --consistency strong")
-	case strong && (len(c.replicas)+witnesses != 2 || len(c.replicas) == 0):
+	case strong && len(c.replicas)+witnesses != 2:
 		return usage("a table with strong consistency is in three regions: besides --region, name two with --replica, or one with --replica and one with --witness")
 	}
 	return nil

@@ -131,6 +131,7 @@ var equivalents = map[string]string{
 	"cmd/once.journal.written: delete(j.answers, record) is not called":                               "only costs memory: a run asks once about a record",
 	"cmd/once.stats.add: r.Created.Before(g.Oldest.Time) includes the equal time":                     "sets the value that the field already has",
 	"cmd/once.purgeCmd.settledBefore: t.After(now) includes the equal time":                           "sets the time that the variable already has",
+	"cmd/once.purge.walk: match(&r) && !yield(0, r) is never true":                                    "parallel reads every list to its end",
 	"cmd/once.evidence.stateAfter: ev.aboutStep() is always true":                                     "only saves reading the record",
 	"lambdahttp.NewPolicy: err is not set to e.guard.With(func(o *idempotent.Options) { kept = *o })": "the same options were valid before",
 	"lambdahttp.verifyDigest: !known is always true":                                                  "only saves hashing the body again, whose time TestLimits limits",
