@@ -188,7 +188,12 @@ func (b *binary) exec(id int, limit time.Duration, flag string, entries ...strin
 	if cmd.Process != nil {
 		_ = end() // an error if all have ended
 	}
-	return out.String(), fateOf(out.String(), err)
+	f = fateOf(out.String(), err)
+	if id <= 0 && f.noticed { // It should not fail: say why it did.
+		const shown = 4000
+		f.by += "\n" + out.String()[max(0, out.Len()-shown):]
+	}
+	return out.String(), f
 }
 
 // transcript stores the output of a test binary, and calls failed once a test
