@@ -192,7 +192,7 @@ func TestAsReplayed(t *testing.T) {
 			t.Errorf("a type without any became %v, error %v", static, err)
 		}
 	}
-	for _, data := range []string{`{"A":3} {}`, `{"A":3`} {
+	for _, data := range []string{`{"A":3} {}`, `{"A":3`, ``} {
 		if err := c.Decode([]byte(data), new(any)); err == nil {
 			t.Errorf("%s was decoded", data)
 		}
