@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -318,6 +319,15 @@ func TestConsole_Foreign(t *testing.T) {
 	kit.Foreign(t, d.host, slices.Collect(maps.Keys(page.routes(d))), own)
 	if _, _, ok := d.enter(ticket); !ok {
 		t.Error("a foreign request has used the ticket")
+	}
+}
+
+// An order that was not transferred completely is refused, although what arrived is complete.
+func TestConsole_CutOff(t *testing.T) {
+	t.Parallel()
+	body := io.MultiReader(strings.NewReader("{}"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if err := readJSON(httptest.NewRequest(http.MethodPost, "/", body), new(struct{})); exitCode(err) != exitUsage {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -19,7 +19,6 @@ var leftOver = map[string]string{
 	"lambdahttp.recorder.mark: m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == nameExposed &&": "a header of this package that is set around the handler with the same value is sent twice",
 	"lambdahttp.recorder.response: r.hijacked is never true":                                                                          "a 5xx before a hijack leaves the outcome unknown",
 
-	"cmd/once.readJSON: err == nil is always true":                      "an order whose transfer fails after its last byte is carried out",
 	"cmd/once.consoleCmd.serve: err != nil is never true":               "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
 	"lambdahttp.recorder.replace: slices.Clone(values) loses its Clone": "a middleware that appends to a header changes the next answer, if Profile.Render returns shared values",
 
