@@ -488,8 +488,9 @@ func TestHandOver_Refusals(t *testing.T) {
 				return nil
 			})
 			wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), messages("o-8")))
-			if _, handed := w.plan["handed over"]; handed != (c.reason != nil) {
-				t.Errorf("handed over: %t", handed)
+			_, handed := w.plan["handed over"]
+			if logged := strings.Contains(w.log(), "message is handed over, because"); handed != (c.reason != nil) || logged != handed {
+				t.Errorf("handed over: %t, and in the log: %t", handed, logged)
 			}
 			if w.state(queue, "o-1") != "none" || strings.Contains(w.log(), "acme") {
 				t.Errorf("the record of o-1 is %s; the log:\n%s", w.state(queue, "o-1"), w.log())

@@ -22,6 +22,5 @@ var leftOver = map[string]string{
 	"cmd/once.consoleCmd.serve: err != nil is never true":               "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
 	"lambdahttp.recorder.replace: slices.Clone(values) loses its Clone": "a middleware that appends to a header changes the next answer, if Profile.Render returns shared values",
 
-	"lambdabatch.engine.do: e.log.LogAttrs(ctx, slog.LevelWarn, \"lambdabatch: message is handed over, because no re... is not called": "a message that is handed over is not in the log",
-	"idempotent.reconciler.submit: errors.As(err, new(*InProgressError)) is never true":                                                "evidence about a record that runs again counts as postponed, not as stale",
+	"idempotent.reconciler.submit: errors.As(err, new(*InProgressError)) is never true": "evidence about a record that runs again counts as postponed, not as stale",
 }
