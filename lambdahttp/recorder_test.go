@@ -174,6 +174,8 @@ func TestServed(t *testing.T) {
 			w.WriteHeader(202)
 			w.WriteHeader(500)
 		}, first: fromServer{202, "", nil}, record: "completed"},
+		"the last status": {h: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(999) },
+			first: fromServer{999, "", nil}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
 		"no body with 204": {h: bodiless(204), first: fromServer{204, "", nil}, record: "completed"},
 		"no body with 304": {h: bodiless(304), first: fromServer{304, "", nil}, record: "completed"},
 		"a name in another case": {h: func(w http.ResponseWriter, _ *http.Request) {
@@ -339,17 +341,23 @@ func TestContentTypeIsLeftToTheServer(t *testing.T) {
 		for range 2 {
 			out := &firstWrite{plainWriter: plainWriter{header: http.Header{}}}
 			guarded.ServeHTTP(out, keyed(t.Context()))
-			if out.explicit && out.status == 200 {
-				t.Errorf("%s: the status was written before the body, so the server cannot detect the type", name)
+			if out.explicit && out.status == 200 || out.empty {
+				t.Errorf("%s: the status was written before the body, or a part of it is empty (%t), so the server cannot detect the type", name, out.empty)
 			}
 		}
 	}
 }
 
-// firstWrite records whether the status was written before the body.
+// firstWrite records whether the status was written before the body, and whether a part
+// of the body was empty.
 type firstWrite struct {
 	plainWriter
-	explicit bool
+	explicit, empty bool
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.empty = f.empty || len(p) == 0
+	return f.plainWriter.Write(p)
 }
 
 func (f *firstWrite) WriteHeader(status int) {
@@ -468,6 +476,7 @@ func TestHTTP18Hijacked(t *testing.T) {
 	}
 	const byHand = "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand"
 	for name, c := range map[string]struct {
+		code   int
 		before string
 		hijack func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error)
 		writes string
@@ -478,12 +487,14 @@ func TestHTTP18Hijacked(t *testing.T) {
 		"http.Hijacker":           {hijack: hijacker, writes: byHand, status: 299, body: "hand"},
 		"http.ResponseController": {hijack: controller, writes: byHand, status: 299, body: "hand"},
 		"after a write":           {before: "half", hijack: hijacker, writes: "half", status: 200, body: "halfhalf"},
+		"after a 500":             {code: 500, before: "half", hijack: hijacker, writes: "half", status: 500, body: "halfhalf"},
 		"with an error":           {hijack: hijacker, writes: byHand, fails: errDown, status: 299, body: "hand"},
 	} {
 		over := make(chan struct{}, 2) // the client cannot see that the exchange has ended
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			if c.before != "" {
 				w.Header().Set("Content-Length", "8")
+				w.WriteHeader(cmp.Or(c.code, 200))
 				_, _ = io.WriteString(w, c.before)
 			}
 			conn, rw, err := c.hijack(w)
@@ -544,16 +555,25 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			w.Header().Set("Access-Control-Expose-Headers", "X-Inner")
 			w.(http.Flusher).Flush()
 		}, "not-stored", "X-Inner, Idempotency-Status"},
-		"buffered":              {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
-		"passing, a status":     {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "ignored", "X-Outer|Idempotency-Status"},
-		"passing, a body":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, "ignored", "X-Outer|Idempotency-Status"},
-		"passing, a copy":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, "ignored", "X-Outer|Idempotency-Status"},
+		"buffered":          {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
+		"passing, a status": {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, hints": {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints); w.WriteHeader(204) },
+			"ignored", "X-Outer|Idempotency-Status"},
+		"passing, a body": {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, a copy": {"GET", true, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.(io.ReaderFrom).ReadFrom(strings.NewReader("x"))
+		}, "ignored", "X-Outer|Idempotency-Status"},
 		"passing, a flush":      {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, "ignored", "X-Outer|Idempotency-Status"},
 		"passing, nothing":      {"GET", true, func(http.ResponseWriter, *http.Request) {}, "ignored", "X-Outer|Idempotency-Status"},
 		"passing without a key": {"POST", false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, "", "X-Outer"},
 	} {
 		s := newSite(t, c.h, around, func(o *lambdahttp.Options) { o.Profile.StatusHeader, o.ExposeHeaders = true, true })
-		r := s.request(t.Context(), http.NoBody)
+		r := s.request(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			if got := h.Get("Idempotency-Status"); got != "" {
+				t.Errorf("%s: the hints have Idempotency-Status %q", name, got)
+			}
+			return nil
+		}}), http.NoBody)
 		if r.Method = c.method; !c.key {
 			r.Header.Del("Idempotency-Key")
 		}
@@ -583,10 +603,19 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	}
 }
 
-// broken is the writer of a closed connection.
-type broken struct{ plainWriter }
+// broken is a writer whose first write fails.
+type broken struct {
+	plainWriter
+	failed bool
+}
 
-func (*broken) Write([]byte) (int, error) { return 0, errDown }
+func (b *broken) Write(p []byte) (int, error) {
+	if b.failed {
+		return b.plainWriter.Write(p)
+	}
+	b.failed = true
+	return 0, errDown
+}
 
 // The handler of a stream gets an error when its client is gone; the outcome is
 // stored.
@@ -609,7 +638,7 @@ func TestWritesToAClientThatIsGone(t *testing.T) {
 				t.Errorf("%s: the handler got the error %v", name, err)
 			}
 		}))
-		h.ServeHTTP(&broken{plainWriter{header: http.Header{}}}, keyed(t.Context()))
+		h.ServeHTTP(&broken{plainWriter: plainWriter{header: http.Header{}}}, keyed(t.Context()))
 		if rec := w.store.record(t); rec.State != driver.StateCompleted || (rec.Encoding == driver.EncodingOmitted) != (name != "buffered") {
 			t.Errorf("%s: the record is %s, %s", name, rec.State, rec.Encoding)
 		}
