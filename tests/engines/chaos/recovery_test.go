@@ -76,8 +76,7 @@ type announcements struct {
 // records, unless its record was processed before the list was read.
 func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 	began := time.Now()
-	before, err := a.waiting(ctx, s, began)
-	if err != nil || len(before) == 0 {
+	if waiting, err := a.waiting(ctx, s, began); err != nil || len(waiting) == 0 {
 		return err
 	}
 	due := map[string]bool{}
@@ -87,24 +86,22 @@ func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 		}
 		due[string(r.ID)] = true
 	}
-	after, err := a.waiting(ctx, s, began)
+	waiting, err := a.waiting(ctx, s, began)
 	if err != nil {
 		return err
 	}
-	for record := range before {
-		r, waits := after[record]
-		switch {
-		case due[record]:
+	for record, r := range waiting {
+		if due[record] {
 			a.listed[record] = true
-		case waits:
+		} else {
 			a.violations = append(a.violations, fmt.Sprintf("%s (%s) announced itself, its lease ended at %s, and it is not in the list of due records", r.ID.KeyHash(), r.RequestID, r.LeaseEnd))
 		}
 	}
 	return nil
 }
 
-// waiting returns the records whose announced run is the last one, with a lease that ended
-// before now.
+// waiting returns the records whose announced run is the last one, with a lease that has
+// ended at the time now.
 func (a *announcements) waiting(ctx context.Context, s *dynamostore.Store, now time.Time) (map[string]*driver.Record, error) {
 	all, err := a.heralds.all()
 	if err != nil {
@@ -121,7 +118,7 @@ func (a *announcements) waiting(ctx context.Context, s *dynamostore.Store, now t
 			return nil, err
 		case err != nil || r.State != driver.StateInProgress || !slices.ContainsFunc(entries, func(e entry) bool { return e.Request == r.RequestID }):
 			a.over[record] = len(entries)
-		case r.LeaseEnd.Before(now):
+		case !now.Before(r.LeaseEnd):
 			waiting[record] = r
 		}
 	}
