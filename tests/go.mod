@@ -114,7 +114,6 @@ replace github.com/once-lambda/once => ../
 
 replace github.com/once-lambda/once/boltstore => ../boltstore
 
-
 replace github.com/once-lambda/once/examples/charge-lambda => ../examples/charge-lambda
 
 replace github.com/once-lambda/once/examples/kmsseal => ../examples/kmsseal

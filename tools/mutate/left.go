@@ -7,7 +7,7 @@ package main
 // test kills has to leave it, and TestDeclaredNamesAreMutants limits its length.
 var leftOver = map[string]string{
 	"lambdahttp.recorder.WriteHeader: r.status == 0 && !informational loses r.status == 0 &&":                                         "Idempotency-Status is set again after the response has begun",
-	"lambdahttp.recorder.replace: r.direct is always true":                                                                            "a replay loses headers such as ETag that were set around the handler",
+	"lambdahttp.recorder.replace: r.direct is always true":                                                                            "an error in place of a buffered response loses headers such as ETag that were set around the handler",
 	"lambdahttp.recorder.replace: name is not set to http.CanonicalHeaderKey(name)":                                                   "a header of Profile.Render in another case is sent twice if it was set around the handler",
 	"lambdahttp.recorder.replace: slices.Clone(h[name]) loses its Clone":                                                              "a list of exposed headers that several requests share loses names",
 	"lambdahttp.recorder.mark: m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == nameExposed &&": "a header of this package that is set around the handler with the same value is sent twice",
