@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // maxBuilds limits how often a package is built. Each build leaves out the
@@ -20,8 +21,9 @@ const maxBuilds = 6
 // binary is a test binary that holds all mutants of a package.
 type binary struct {
 	*source
-	path    string
-	refused map[int]bool // by id: mutants that do not compile
+	path       string
+	refused    map[int]bool // by id: mutants that do not compile
+	favourites sync.Map     // by entry: the test that noticed the last mutant of the function
 }
 
 // build weaves the mutants into the package and builds its tests.

@@ -107,21 +107,28 @@ func (b *binary) unsound(f fate) error {
 var firstRuns = [...]time.Duration{150 * time.Millisecond, 2 * time.Second}
 
 // runs returns the tests that can notice the mutant m, sorted by duration and
-// split into up to three runs. without are names of tests to leave out.
-func runs(tests []test, m mutant, without []string) (out [][]test) {
-	var run []test
+// split into up to three runs. The test named favourite runs before them, by
+// itself, if it is one of them. without are names of tests to leave out.
+func runs(tests []test, m mutant, favourite string, without []string) (out [][]test) {
+	var first, run []test
 	together := time.Duration(0)
 	for _, t := range tests {
-		if m.entry != 0 && !t.enters[m.entry] || slices.Contains(without, t.name) {
+		switch {
+		case m.entry != 0 && !t.enters[m.entry] || slices.Contains(without, t.name):
 			continue
-		}
-		if len(run) > 0 && len(out) < len(firstRuns) && together+t.took > firstRuns[len(out)] {
+		case t.name == favourite:
+			first = []test{t}
+			continue
+		case len(run) > 0 && len(out) < len(firstRuns) && together+t.took > firstRuns[len(out)]:
 			out, run, together = append(out, run), nil, 0
 		}
 		run, together = append(run, t), together+t.took
 	}
 	if len(run) > 0 {
 		out = append(out, run)
+	}
+	if first != nil {
+		out = slices.Insert(out, 0, first)
 	}
 	return out
 }
@@ -130,9 +137,13 @@ func runs(tests []test, m mutant, without []string) (out [][]test) {
 var shortestLimit = 10 * time.Second
 
 // run runs the tests that can notice the mutant m with it switched on, except
-// those named in without.
+// those named in without. The test that noticed the mutant before it in the same
+// function runs first: it often notices this one too, and then the others, which
+// may take minutes, need not run.
 func (b *binary) run(m mutant, tests []test, without ...string) fate {
-	for _, run := range runs(tests, m, without) {
+	favourite, _ := b.favourites.Load(m.entry)
+	name, _ := favourite.(string)
+	for _, run := range runs(tests, m, name, without) {
 		together := time.Duration(0)
 		for _, t := range run {
 			together += t.took
@@ -141,6 +152,10 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 		// endless.
 		limit := max(shortestLimit, 10*together).Round(time.Second)
 		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
+			if m.entry != 0 {
+				by, _, _ := strings.Cut(f.by, "/")
+				b.favourites.Store(m.entry, by)
+			}
 			return f
 		}
 	}

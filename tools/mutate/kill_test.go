@@ -4,6 +4,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,28 +50,58 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// A mutant runs with the tests that enter its function, the fastest first.
+// A mutant runs with the tests that enter its function: the favourite first, then
+// the fastest.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	in := map[int]bool{7: true}
 	tests := []test{{"A", 60 * time.Millisecond, in}, {"B", 70 * time.Millisecond, nil}, {"C", 80 * time.Millisecond, in},
 		{"D", 100 * time.Millisecond, in}, {"E", time.Second, in}, {"F", 3 * time.Second, in}, {"G", 9 * time.Second, in}}
 	for _, row := range []struct {
-		m       mutant
-		without []string
-		want    string
+		m         mutant
+		favourite string
+		without   []string
+		want      string
 	}{
-		{mutant{id: 9, entry: 7}, nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
-		{mutant{id: 9, entry: 7}, []string{"A", "F"}, "^(C)$ ^(D|E)$ ^(G)$"},
-		{mutant{id: 9}, nil, "^(A|B)$ ^(C|D|E)$ ^(F|G)$"},
-		{mutant{id: 9, entry: 8}, nil, ""},
+		{mutant{id: 9, entry: 7}, "", nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
+		{mutant{id: 9, entry: 7}, "", []string{"A", "F"}, "^(C)$ ^(D|E)$ ^(G)$"},
+		{mutant{id: 9, entry: 7}, "F", nil, "^(F)$ ^(A|C)$ ^(D|E)$ ^(G)$"},
+		{mutant{id: 9, entry: 7}, "G", []string{"G"}, "^(A|C)$ ^(D|E)$ ^(F)$"},
+		{mutant{id: 9, entry: 7}, "B", nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
+		{mutant{id: 9}, "", nil, "^(A|B)$ ^(C|D|E)$ ^(F|G)$"},
+		{mutant{id: 9, entry: 8}, "", nil, ""},
 	} {
 		var got []string
-		for _, run := range runs(tests, row.m, row.without) {
+		for _, run := range runs(tests, row.m, row.favourite, row.without) {
 			got = append(got, pattern(run))
 		}
 		if strings.Join(got, " ") != row.want {
-			t.Errorf("%+v without %q: got %q, want %q", row.m, row.without, got, row.want)
+			t.Errorf("%+v, %q first, without %q: got %q, want %q", row.m, row.favourite, row.without, got, row.want)
 		}
+	}
+}
+
+// The test that noticed a mutant of a function runs first for the next one. It is
+// not parallel: a script that another process still inherits for writing cannot be
+// executed.
+func TestFavourites(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	// Instead of a test binary: TestSlow notices every mutant.
+	script := "#!/bin/sh\necho $ONCE_MUTANT $4 >> " + log + "\ncase $4 in *Slow*) echo '--- FAIL: TestSlow/row (0.00s)'; exit 1; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "test"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := &binary{source: &source{dir: dir}, path: filepath.Join(dir, "test")}
+	tests := []test{{"TestFast", time.Millisecond, map[int]bool{7: true, 8: true}}, {"TestSlow", time.Second, map[int]bool{7: true, 8: true}}}
+	for _, m := range []mutant{{id: 1, entry: 7}, {id: 2, entry: 7}, {id: 3, entry: 8}} {
+		if f := b.run(m, tests); f.by != "TestSlow/row" {
+			t.Errorf("mutant %d was noticed by %q, want TestSlow/row", m.id, f.by)
+		}
+	}
+	got, err := os.ReadFile(log)
+	want := "1 -test.run=^(TestFast)$\n1 -test.run=^(TestSlow)$\n2 -test.run=^(TestSlow)$\n3 -test.run=^(TestFast)$\n3 -test.run=^(TestSlow)$\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got %q (error %v), want %q", got, err, want)
 	}
 }
