@@ -13,7 +13,7 @@ RACE := CGO_ENABLED=1 go test -race
 # A fresh clone spends half of its time in compilers, which take a seventh less with fewer garbage collections.
 test-cost bench bench-peers: export GOGC := 100
 test lint check: export GOGC := 400
-test lint check: export GOFLAGS := $(GOFLAGS) -vet=off # lint-code has all of vet
+UNVETTED := GOFLAGS='$(GOFLAGS) -vet=off' # lint-code has all of vet; on the command line, because only that reaches the makes below
 
 .DEFAULT_GOAL := help
 
@@ -34,7 +34,7 @@ STEP := @tools/step
 test: ## Every test: unit, fuzzing, engines, deployment, pages, cost
 	@tools/needs
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
-	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
+	@make --no-print-directory timed $(UNVETTED); code=$$?; tools/step; exit $$code
 timed:
 	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
 	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
@@ -51,15 +51,17 @@ timed-also:
 	$(STEP) sam nice $(MAKE) --no-print-directory test-sam
 	$(STEP) engines $(MAKE) --no-print-directory test-engines # last, when the other lanes have nearly ended
 
-.PHONY: check build
+.PHONY: check timed-check build
 EXPLORED := ./tests/guard/model/explore
 # Limits of time and memory are tested by test-cost, when nothing else runs.
 UNIT := -skip '^(TestLimits|TestFlood)$$'
 SINCE ?= HEAD
-check: lint-code lint-prose ## Before a commit: lint, and the unit tests of what changed (SINCE: a commit)
+check: ## Before a commit: lint, and the unit tests of what changed (SINCE: a commit)
+	@tools/step check make --no-print-directory timed-check $(UNVETTED); code=$$?; tools/step; exit $$code
+timed-check: lint-code lint-prose
 	go test -count=1 -run '^Test(API|Metrics)$$' ./tests/promised/frozen
 	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(UNIT) $$changed && \
-	if [ -n "$$changed" ]; then CDK_VALIDATION=false go test $(UNIT) $$changed; fi
+	if [ -n "$$changed" ]; then go test $(UNIT) $$changed; fi
 	cd tools && GOWORK=off go test ./...
 build: ### Compile every package (GOARCH: for which processor)
 	go build $(PACKAGES) $(CDK)
@@ -71,8 +73,8 @@ RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/..
 ALONE := ^(TestLimits|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
-# The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
-test-unit: export CDK_VALIDATION := false
+# The CDK's validation of templates takes seven seconds of processor time when a test binary starts, and only prints warnings.
+test-unit timed-check mutate: export CDK_VALIDATION := false
 test-unit: ### Unit tests, with the race detector where goroutines meet
 	$(RACE) -skip '$(ALONE)' $(RACED:./idempotent=)
 	@mkdir -p $(dir $(COVER))

@@ -82,6 +82,8 @@ var equivalents = map[string]string{
 
 	"infra.valueOf: !ok is never true":                                                                                                           "a function of this app has a CfnFunction as its default child",
 	"infra.logFilter: !ok || resource.LoggingConfig() == nil loses !ok ||":                                                                       "a function of this app has a CfnFunction as its default child",
+	"infra.judgement.Visit: !j.done is always true":                                                                                              "the judgement of the construct's children gives the same messages, and the CDK keeps each once",
+	"infra.judgement.Visit: j.done is not set to true":                                                                                           "the judgement of the construct's children gives the same messages, and the CDK keeps each once",
 	"internal/canonical.Use: defer p.release() is gone":                                                                                          "only costs memory: the next call makes another parser",
 	"internal/canonical.Use: p.out is not set to slices.Grow(p.out, len(doc))":                                                                   "only a capacity: append grows the slice without it",
 	"internal/canonical.parser.release: cap(p.out) > maxKept is always true":                                                                     "only costs memory: the next call makes another parser",
