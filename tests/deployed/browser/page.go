@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// patience limits how long a page may take for what a test waits for.
-const patience = 30 * time.Second
+// patience limits how long a page may take for what a test waits for. It is generous,
+// because a search reads 20,000 records while other tests compile.
+const patience = 2 * time.Minute
 
 // View is how a page is shown.
 type View struct {
