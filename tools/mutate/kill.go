@@ -152,10 +152,8 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 		// endless.
 		limit := max(shortestLimit, 10*together).Round(time.Second)
 		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
-			if m.entry != 0 {
-				by, _, _ := strings.Cut(f.by, "/")
-				b.favourites.Store(m.entry, by)
-			}
+			by, _, _ := strings.Cut(f.by, "/")
+			b.favourites.Store(m.entry, by)
 			return f
 		}
 	}
