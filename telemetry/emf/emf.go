@@ -290,7 +290,7 @@ func (m *metrics) append(line []byte, p *parts, now time.Time) []byte {
 		declare(p.measured, &gauges[i])
 	}
 	line = append(line, `]}]},"timestamp":"`...)
-	line = now.UTC().AppendFormat(line, rfc3339)
+	line = appendTime(line, now.UTC())
 	line = append(append(line, '"'), p.kind...)
 	line = append(line, `,"operation":`...)
 	line = append(line, m.operation...)
@@ -312,8 +312,13 @@ func (m *metrics) append(line []byte, p *parts, now time.Time) []byte {
 	return append(line, "}\n"...)
 }
 
-// rfc3339 is the layout of a line's time, in milliseconds.
-const rfc3339 = "2006-01-02T15:04:05.000Z07:00"
+// appendTime appends a time of UTC in the format of RFC 3339, in milliseconds. Package
+// time formats the layout without a fraction in half of the time.
+func appendTime(line []byte, t time.Time) []byte {
+	line = t.AppendFormat(line, time.RFC3339)
+	milliseconds := t.Nanosecond() / int(time.Millisecond)
+	return append(line[:len(line)-len("Z")], '.', byte('0'+milliseconds/100), byte('0'+milliseconds/10%10), byte('0'+milliseconds%10), 'Z')
+}
 
 // appendValues appends durations as an array of seconds.
 func appendValues(line []byte, values []time.Duration) []byte {

@@ -26,7 +26,7 @@ import (
 )
 
 // noon is in another time zone than the lines.
-var noon = time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))
+var noon = time.Date(2026, 11, 21, 13, 0, 0, 987_654_321, time.FixedZone("CET", 3600))
 
 func atNoon(o *emf.Options) { o.Now = func() time.Time { return noon } }
 
@@ -91,11 +91,11 @@ func TestLines(t *testing.T) {
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	const counts = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[`
+	const counts = `{"_aws":{"Timestamp":1795262400987,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[`
 	const want = counts + `{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"}]}]},` +
-		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric","operation":"charge","once.reserved":2,"once.completed":1}` + "\n" +
+		`"timestamp":"2026-11-21T12:00:00.987Z","level":"INFO","kind":"metric","operation":"charge","once.reserved":2,"once.completed":1}` + "\n" +
 		counts + `{"Name":"once.store_error","Unit":"Count"}]}]},` +
-		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric","operation":"refund","once.store_error":1}` + "\n"
+		`"timestamp":"2026-11-21T12:00:00.987Z","level":"INFO","kind":"metric","operation":"refund","once.store_error":1}` + "\n"
 	if w.String() != want {
 		t.Errorf("it wrote\n%swant\n%s", &w, want)
 	}
@@ -222,10 +222,10 @@ func TestDurations(t *testing.T) {
 	ended(1500*time.Microsecond, 2*time.Second, 30*time.Millisecond)
 	ended(2*time.Millisecond, 0, 0)
 	o.Flush()
-	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[` +
+	const want = `{"_aws":{"Timestamp":1795262400987,"CloudWatchMetrics":[` +
 		`{"Namespace":"Charges","Dimensions":[["operation"],[]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"}]},` +
 		`{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.claim.duration","Unit":"Seconds"},{"Name":"once.handler.duration","Unit":"Seconds"},{"Name":"once.settle.duration","Unit":"Seconds"}]}]},` +
-		`"timestamp":"2026-11-21T12:00:00.000Z","level":"INFO","kind":"metric",` +
+		`"timestamp":"2026-11-21T12:00:00.987Z","level":"INFO","kind":"metric",` +
 		`"operation":"charge","once.request_ended":2,"once.claim.duration":[0.001500,0.002000],"once.handler.duration":[2.000000],"once.settle.duration":[0.030000]}` + "\n"
 	if w.String() != want {
 		t.Errorf("it wrote\n%swant\n%s", &w, want)
