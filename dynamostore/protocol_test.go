@@ -25,10 +25,11 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // messages is how many random messages of each kind are compared with the SDK.
-const messages = 50_000
+func messages() int { return kit.Short(50_000, 5_000) }
 
 var (
 	putItem      = smithy.NewOperationSchema(schemas.PutItem, schemas.PutItemInput, schemas.PutItemOutput)
@@ -41,7 +42,7 @@ var (
 func TestProtocol_Requests(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(1, 2))}
-	for range messages {
+	for range messages() {
 		in := m.put()
 		got, want := encoded(t, own, in), encoded(t, sdks, in)
 		if !reflect.DeepEqual(got, want) {
@@ -80,7 +81,7 @@ func TestProtocol_Answers(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(3, 4))}
 	refused, batches := 0, 0
-	for range messages {
+	for range messages() {
 		a := m.answer()
 		got, want := decoded(t, own, a), decoded(t, sdks, a)
 		if !reflect.DeepEqual(got, want) {
@@ -93,11 +94,11 @@ func TestProtocol_Answers(t *testing.T) {
 			batches++
 		}
 	}
-	if refused < messages/5 || refused > messages*4/5 {
-		t.Errorf("%d of %d answers are refusals", refused, messages)
+	if refused < messages()/5 || refused > messages()*4/5 {
+		t.Errorf("%d of %d answers are refusals", refused, messages())
 	}
-	if batches < messages/10 {
-		t.Errorf("%d of %d answers are batches", batches, messages)
+	if batches < messages()/10 {
+		t.Errorf("%d of %d answers are batches", batches, messages())
 	}
 }
 

@@ -3,6 +3,7 @@
 package idempotenttest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -21,11 +22,12 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var (
 	updateStories = flag.Bool("update", false, "write the stories in testdata/stories.txt")
-	schedules     = flag.Int("schedules", 1000, "schedules of each right handler")
+	schedules     = flag.Int("schedules", 0, "schedules of each right handler; default: 1000, with -short 200")
 )
 
 // Each mistake is found with few schedules, and its story names the rule.
@@ -62,10 +64,11 @@ func TestExploreFindsMistakes(t *testing.T) {
 // Right handlers pass, with the same stories on every run, and show what they have to
 // show.
 func TestExplore(t *testing.T) {
+	n := cmp.Or(*schedules, kit.Short(1000, 200))
 	for name, row := range right {
 		t.Run(name, func(t *testing.T) {
-			story, tried, _, facts := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = *schedules })
-			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < 1000 {
+			story, tried, _, facts := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = n })
+			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n {
 				t.Error(story)
 			}
 			for _, fact := range row.facts {

@@ -13,13 +13,14 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: every row
 // satisfies them, whatever its subject and whatever fails in it.
 func TestFailureModesUnderFaults(t *testing.T) {
 	t.Parallel()
-	for name, seeds := range map[string]int{"memstore": 150, "chunkShelf": 30} {
+	for name, seeds := range map[string]int{"memstore": kit.Short(150, 15), "chunkShelf": kit.Short(30, 3)} {
 		t.Run(name, func(t *testing.T) {
 			RunFailureModesUnderFaults(t, sound[name], func(o *FaultOptions) { o.Seeds = seeds })
 		})
@@ -44,7 +45,7 @@ func TestFailureModesOverAFaultyWire(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			total.add(s.underFaults(t, f, FaultOptions{Seeds: 10}, wireFaults))
+			total.add(s.underFaults(t, f, FaultOptions{Seeds: kit.Short(10, 1)}, wireFaults))
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 func TestCharge(t *testing.T) {
@@ -350,5 +351,5 @@ func TestEveryCrash(t *testing.T) {
 		idempotenttest.Handle(w, request(aCharge), func(g *idempotent.Guard) charge.HandlerFunc {
 			return charge.New(g, client)
 		}, request(`{"amount":1,"currency":"usd","customer":"cus_1"}`))
-	})
+	}, func(o *idempotenttest.ExploreOptions) { o.Schedules = kit.Short(1000, 200) })
 }

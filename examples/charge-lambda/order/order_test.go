@@ -20,6 +20,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/order"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 func (w *fixture) wantDone(t *testing.T, operation string, h order.Handler) {
@@ -324,7 +325,7 @@ func TestEveryCrash(t *testing.T) {
 				})
 				idempotenttest.Handle(w, order.Request{Number: "o-1", Request: charge.Request{Amount: 4200, Currency: "usd", Customer: "cus_1"}},
 					func(g *idempotent.Guard) order.Handler { return of.handler(shop(g)) })
-			})
+			}, func(o *idempotenttest.ExploreOptions) { o.Schedules = kit.Short(1000, 200) })
 		})
 	}
 }

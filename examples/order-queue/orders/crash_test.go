@@ -40,7 +40,7 @@ func TestEveryCrash(t *testing.T) {
 				idempotenttest.Handle(w, message("m-1"), func(g *idempotent.Guard) HandlerFunc {
 					return New(g, "shop", Provider("http://bank.test"), nil)
 				})
-			})
+			}, func(o *idempotenttest.ExploreOptions) { o.Schedules = kit.Short(1000, 200) })
 		})
 	}
 }

@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,10 +20,11 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/invariant"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 var (
-	histories   = flag.Int("histories", 10_000, "how many histories of evidence to run")
+	histories   = flag.Int("histories", 0, "how many histories of evidence to run; default: 10,000, with -short 1,000")
 	historySeed = flag.Uint64("history", 0, "the seed of the only history to run")
 )
 
@@ -34,7 +36,8 @@ var (
 func TestEvidenceHistories(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
-	first, last := uint64(1), uint64(*histories)
+	n := cmp.Or(*histories, kit.Short(10_000, 1_000))
+	first, last := uint64(1), uint64(n)
 	if *historySeed != 0 {
 		first, last = *historySeed, *historySeed
 	}
@@ -60,7 +63,7 @@ func TestEvidenceHistories(t *testing.T) {
 		"killed", "late owner", "lost reply", "lost request", "forgotten", "reconciled", "unknown: interrupted", "unknown: unknown", "unknown: lease_ended",
 		"ended by steps", "ended by the outcome", "ended by not executed", "ended by itself", "replayed", "taken over", "panicked",
 	} {
-		if seen[what] < *histories/200 {
+		if seen[what] < n/200 {
 			t.Errorf("%d times %q", seen[what], what)
 		}
 	}
