@@ -6,8 +6,9 @@ STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...
 BIN      := .cache/bin
 
-# As the functions are built, so that each package is compiled once for both. The race detector needs cgo.
-export GOFLAGS     := -trimpath
+# -trimpath as the functions are built, so that each package is compiled once for both. The limit ends only what hangs: a
+# busy machine needs ten times as long. The race detector needs cgo.
+export GOFLAGS     := -trimpath -timeout=60m
 export CGO_ENABLED := 0
 RACE := CGO_ENABLED=1 go test -race
 # A fresh clone spends half of its time in compilers, which take a seventh less with fewer garbage collections.
@@ -28,40 +29,62 @@ run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: test timed timed-waits timed-computes timed-also
+EXPLORED := ./tests/guard/model/explore
+# Limits of time and memory: test-cost has these tests, when nothing else runs.
+LIMITS := TestLimits|TestFlood|TestConsole_Flood
+# Tests of the test tools, and tests that need their full size: test-unit has them.
+LARGE  := TestExploreFindsPairs|TestPairs|TestVetTool|TestMergingLosesNothing|TestTurnsLoseNothing|TestShortenedSchedules
+SHORT  := -short -skip '^($(LIMITS)|$(LARGE))$$'
+
+.PHONY: test test-short test-first
 STEP := @tools/step
-# These two lines do not use the variable MAKE, with which make --dry-run would run them.
-test: ## Every test: unit, fuzzing, engines, deployment, pages, cost
+# The lines with make do not use the variable MAKE, with which make --dry-run would run them.
+test: ## Unit tests, and real Lambda functions in LocalStack; 5 minutes
+	@tools/needs short
+	@make --no-print-directory -j2 timed-short timed-first $(UNVETTED); code=$$?; tools/step; exit $$code
+timed-short:
+	$(STEP) unit $(MAKE) --no-print-directory test-short
+timed-first:
+	$(STEP) install localstack/up --install-only
+	$(STEP) first $(MAKE) --no-print-directory test-first
+# Small packages come first, so that there is something to read, and then those that take longest.
+test-short: ### Unit tests in their short form
+	go test $(SHORT) ./internal/... ./idempotent/driver ./idempotent/idempotenttest ./dynamostore $(EXPLORED) ./examples/redisstore $(PACKAGES)
+test-first: ### Functions in LocalStack
+	go test -count=1 -short ./tests/deployed/first
+
+.PHONY: test-all
+test-all: ## make test, then all other tests; 25 minutes
 	@tools/needs
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
-	@make --no-print-directory timed $(UNVETTED); code=$$?; tools/step; exit $$code
-timed:
-	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
-	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
-# The first two wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
-timed-waits:
+	@make --no-print-directory test
+	@make --no-print-directory timed-rest $(UNVETTED); code=$$?; tools/step; exit $$code
+timed-rest:
+	@$(MAKE) --no-print-directory -j3 --output-sync=line part-deployed part-unit part-suites
+	@$(MAKE) --no-print-directory part-cost # alone, because it measures time
+# The workflow of CI runs these four parts on machines of their own.
+part-deployed:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
-	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
-timed-computes:
-	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
-timed-also:
-	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
-	$(STEP) apart nice $(MAKE) --no-print-directory test-apart
-	$(STEP) sam nice $(MAKE) --no-print-directory test-sam
+	$(STEP) fuzz $(MAKE) --no-print-directory test-fuzz
+part-unit:
+	$(STEP) unit $(MAKE) --no-print-directory test-unit
+part-suites:
+	$(STEP) browser $(MAKE) --no-print-directory test-browser
+	$(STEP) apart $(MAKE) --no-print-directory test-apart
+	$(STEP) sam $(MAKE) --no-print-directory test-sam
 	$(STEP) engines $(MAKE) --no-print-directory test-engines # last, when the other lanes have nearly ended
+part-cost:
+	$(STEP) cost $(MAKE) --no-print-directory test-cost
 
 .PHONY: check timed-check build
-EXPLORED := ./tests/guard/model/explore
-# Limits of time and memory are tested by test-cost, when nothing else runs.
-UNIT := -skip '^(TestLimits|TestFlood)$$'
 SINCE ?= HEAD
-check: ## Before a commit: lint, and the unit tests of what changed (SINCE: a commit)
+check: ## Before a commit: lint and unit tests of what changed (SINCE: a commit)
 	@tools/step check make --no-print-directory timed-check $(UNVETTED); code=$$?; tools/step; exit $$code
-timed-check: lint-code lint-prose
-	go test -count=1 -run '^Test(API|Metrics)$$' ./tests/promised/frozen
-	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(UNIT) $$changed && \
-	if [ -n "$$changed" ]; then go test $(UNIT) $$changed; fi
+timed-check: lint-changed lint-prose
+	go test -run '^Test(API|Metrics)$$' ./tests/promised/frozen
+	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(SHORT) $$changed && \
+	if [ -n "$$changed" ]; then go test $(SHORT) $$changed; fi
 	cd tools && GOWORK=off go test ./...
 build: ### Compile every package (GOARCH: for which processor)
 	go build $(PACKAGES) $(CDK)
@@ -70,7 +93,7 @@ build: ### Compile every package (GOARCH: for which processor)
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
 RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce
 # Limits of time and memory, and much work in one goroutine, which takes the race detector 30 s: test-cost has these tests.
-ALONE := ^(TestLimits|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression|TestFlood|TestConsole_Flood)$$
+ALONE := ^($(LIMITS)|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression)$$
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes seven seconds of processor time when a test binary starts, and only prints warnings.
@@ -80,7 +103,7 @@ test-unit: ### Unit tests, with the race detector where goroutines meet
 	@mkdir -p $(dir $(COVER))
 	$(RACE) -skip '$(ALONE)' $(COVERED)
 	@$(ENOUGH)
-	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) $(EXPLORED)
+	go test -skip '^($(LIMITS))$$' $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) $(EXPLORED)
 	cd tools && GOWORK=off go test ./...
 ENOUGH := go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 98) exit 1 }'
 cover: ### Coverage of the core, without the race detector; fails below 98 %
@@ -106,7 +129,8 @@ mutate: $(BIN)/mutate ## Break the protocol by clauses; tests must notice (ARGS)
 $(BIN)/misspell: TOOL := github.com/golangci/misspell/cmd/misspell
 $(BIN)/apidiff: TOOL := golang.org/x/exp/cmd/apidiff
 $(BIN)/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
-$(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck: \
+$(BIN)/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
+$(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck $(BIN)/actionlint: \
   $(BIN)/%: $(wildcard tools/*/*.go oncevet/*.go) tools/go.mod tools/go.sum
 	@cd tools && GOWORK=off go build -o ../$@ $(or $(TOOL),./$*)
 
@@ -118,7 +142,7 @@ chaos: ### Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
 
 .PHONY: pairs
 pairs: ### Every pair of settings, with all lives of their keys on DynamoDB Local
-	go test -count=1 -v -timeout 1h ./tests/guard/pairs -lives=0
+	go test -count=1 -v ./tests/guard/pairs -lives=0
 
 .PHONY: model model-mutants
 model: ### Model-check the protocol with TLC (ARGS: configurations)
@@ -137,19 +161,20 @@ test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
-	$$with go test -count=1 -timeout 15m -skip ^TestChaos $(ENGINES) && \
-	$$with $(RACE) -count=1 -timeout 15m ./tests/guard/model
+	$$with go test -count=1 -skip ^TestChaos $(ENGINES) && \
+	$$with $(RACE) -count=1 ./tests/guard/model
 ELSE := /(engines/(batch|chaos|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house|guard/pairs)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
-	go test -count=1 -timeout 15m $$(go list ./tests/... | grep -vE '$(ELSE)')
-	$(RACE) -count=1 -timeout 15m ./tests/engines/batch -stories 250
+	go test -count=1 $$(go list ./tests/... | grep -vE '$(ELSE)')
+	$(RACE) -count=1 ./tests/engines/batch -stories 250
 
 .PHONY: e2e
 e2e: ### Deploy the stack to LocalStack with the CDK, and try it
-	go test -count=1 -timeout 25m -p 1 ./tests/deployed/deploy ./tests/deployed/verify
+	go test -count=1 -p 1 ./tests/deployed/deploy ./tests/deployed/verify
 
 .PHONY: test-browser screenshots
 test-browser: ### Tests of the pages in Chromium, with axe
+	@tests/deployed/browser/install >/dev/null
 	go test -count=1 ./tests/deployed/browser
 screenshots: ### Make the pictures of the documentation anew
 	go test -count=1 -run '^TestPictures' ./tests/deployed/browser -pictures $(CURDIR)/docs/pictures
@@ -168,9 +193,9 @@ test-sam: ### Build the example with AWS SAM
 	@tools/templates/check sam
 # Not part of make test, which reads what it writes: compiling OpenTofu takes five minutes of processor time.
 terraform: $(BIN)/lint ### Test the Terraform modules with OpenTofu (ARGS: -update)
-	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 -timeout 60m . $(ARGS)
+	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 . $(ARGS)
 
-.PHONY: lint timed-code timed-templates lint-code lint-prose lint-templates fmt
+.PHONY: lint timed-code timed-templates lint-changed lint-code lint-text lint-prose lint-templates lint-workflows fmt
 SOURCES = git ls-files --cached --others --exclude-standard
 lint: ## Check code, prose and templates without running them
 	@make --no-print-directory -j2 --output-sync timed-code timed-templates; code=$$?; tools/step; exit $$code
@@ -179,14 +204,22 @@ timed-code:
 	$(STEP) prose $(MAKE) --no-print-directory lint-prose
 timed-templates:
 	$(STEP) templates $(MAKE) --no-print-directory lint-templates
+	$(STEP) workflows $(MAKE) --no-print-directory lint-workflows
 ON_MACOS := ./examples/charge-lambda/cmd/local ./cmd/once # what make run starts, and the command line
-lint-code: $(BIN)/lint $(BIN)/misspell ### gofmt, go vet, staticcheck, oncevet and more
-	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
-	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
-	@$(BIN)/misspell -error $$($(SOURCES))
+lint-code: $(BIN)/lint lint-text ### gofmt, go vet, staticcheck, oncevet and more
 	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
 	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...
 	GOOS=darwin GOARCH=arm64 go build $(ON_MACOS)
+lint-changed: $(BIN)/lint lint-text ### The same for the packages that changed (SINCE: a commit)
+	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) ./tests/...) && echo go vet $$changed && \
+	if [ -n "$$changed" ]; then go vet -vettool=$(CURDIR)/$(BIN)/lint $$changed; fi
+lint-text: $(BIN)/misspell
+	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	@$(BIN)/misspell -error $$($(SOURCES))
+lint-workflows: $(BIN)/actionlint ### actionlint on the workflows
+	@if grep -nE "uses: .*@" .github/workflows/*.yml | grep -vE "@[0-9a-f]{40} # v"; then echo "pin these actions by a commit, with its tag in a comment"; exit 1; fi
+	@$(BIN)/actionlint
 lint-prose: ### Language, links, snippets, numbers, licences, order of chapters
 	go test -count=1 ./tests/documents/house
 lint-templates: ### cfn-lint and checkov on the templates
