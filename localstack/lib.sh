@@ -5,6 +5,9 @@ here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${ONCE_CACHE:-${here%/*}/.cache}/localstack
 [[ $cache == /* ]] || cache=$PWD/$cache
 
+# How long to wait for what a machine that is busy with other work does late: seconds. It ends only what hangs.
+patience=900
+
 say() { printf 'localstack: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
@@ -66,7 +69,7 @@ locked() {
   shift
   mkdir -p "${file%/*}"
   (
-    flock -n 9 || { say "waiting for another run to finish ($file)" && flock -w 900 9; } || die "timed out waiting for $file"
+    flock -n 9 || { say "waiting for another run to finish ($file)" && flock -w "$patience" 9; } || die "timed out waiting for $file"
     "$@"
   ) 9>"$file"
 }
@@ -204,6 +207,8 @@ launch() {
     export DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1 PERSISTENCE=0 DYNAMODB_IN_MEMORY=1
     # Lambda functions are processes, and usable as soon as they are created.
     export LAMBDA_RUNTIME_EXECUTOR=process LAMBDA_SYNCHRONOUS_CREATE=1
+    # The executor ends an init after Lambda's ten seconds.
+    export LAMBDA_RUNTIME_ENVIRONMENT_TIMEOUT=$patience
     # 0: the kernel picks a free port, so that two instances cannot use the same one.
     export DYNAMODB_LOCAL_PORT=0
     cd "$run" || exit
@@ -243,7 +248,7 @@ stop_instance() {
     kill -TERM "$pid" 2>/dev/null || true
     while main_pid >/dev/null && ((SECONDS < end)); do sleep 0.1; done
   fi
-  end=$((SECONDS + 10))
+  end=$((SECONDS + patience))
   while pids=$(instance_pids) && [[ -n $pids ]]; do
     ((SECONDS < end)) || die "these processes do not end: ${pids//$'\n'/ }"
     # shellcheck disable=SC2086 # a list of numbers

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-import time
+import tempfile
 import unittest
 import urllib.parse
 import urllib.request
@@ -16,6 +16,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from tests import PATIENCE
+from tests.test_environment import ends, eventually
+
 BOOTSTRAP = Path(__file__).with_name("bootstrap")
 
 
@@ -23,7 +26,7 @@ def client(service):
     return boto3.client(
         service, endpoint_url=os.environ["LOCALSTACK_ENDPOINT"], region_name="us-east-1",
         aws_access_key_id="test", aws_secret_access_key="test",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=60),
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=PATIENCE),
     )
 
 
@@ -35,7 +38,7 @@ def archive(name="bootstrap"):
 
 
 class TestLocalStack(unittest.TestCase):
-    def create(self, code=None, runtime="provided.al2023", timeout=20, **env):
+    def create(self, code=None, runtime="provided.al2023", timeout=PATIENCE, **env):
         name = "test-" + uuid.uuid4().hex[:12]
         self.lambda_ = client("lambda")
         self.lambda_.create_function(
@@ -69,13 +72,12 @@ class TestLocalStack(unittest.TestCase):
         self.assertEqual([], [k for k in env if k.startswith("LOCALSTACK_RUNTIME")])
 
     def test_a_time_out_kills(self):
-        name = self.created(timeout=1)
+        name = self.created(timeout=3)
         _, first = self.invoke(name)
-        error, answer = self.invoke(name, "sleep", seconds=30)
+        error, answer = self.invoke(name, "hang")
         self.assertEqual("Unhandled", error)
-        self.assertIn("Task timed out after 1.00 seconds", answer["errorMessage"])
-        _, second = self.invoke(name)
-        self.assertNotEqual(first["pid"], second["pid"])
+        self.assertIn("Task timed out after 3.00 seconds", answer["errorMessage"])
+        self.assertTrue(ends(first["pid"]))
 
     def test_crashes_and_init_errors_are_told(self):
         error, answer = self.invoke(self.created(), "exit", status=2)
@@ -87,13 +89,17 @@ class TestLocalStack(unittest.TestCase):
         name = self.created(MODE="loud")
         self.invoke(name, "exit", status=1)
         logs, text = client("logs"), ""
-        limit = time.monotonic() + 10
-        while "REPORT" not in text and time.monotonic() < limit:  # LocalStack writes logs in the background
+
+        def reported():
+            nonlocal text
             try:
                 found = logs.filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
-                text = "".join(e["message"] for e in found)
             except logs.exceptions.ResourceNotFoundException:
-                pass
+                return False
+            text = "".join(e["message"] for e in found)
+            return "REPORT" in text
+
+        eventually(reported)  # LocalStack writes logs in the background
         for line in ("START RequestId", "starting loud", "working on exit", "END RequestId", "REPORT RequestId"):
             self.assertIn(line, text)
 
@@ -111,8 +117,8 @@ class TestLocalStack(unittest.TestCase):
 
     def at_once(self, name):
         """Invokes a function three times at once and returns the ids of the processes."""
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(lambda i: self.invoke(name, "sleep", seconds=2, number=i), range(3)))
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(lambda i: self.invoke(name, meet=(folder, 3), number=i), range(3)))
         self.assertEqual([(None, i) for i in range(3)], [(error, a["event"]["number"]) for error, a in answers])
         return {a["pid"] for _, a in answers}
 
@@ -121,7 +127,8 @@ class TestLocalStack(unittest.TestCase):
         name = self.created(ONCE_EXECUTOR_CONCURRENCY="3")
         self.assertEqual(1, len(self.at_once(name)))
         self.lambda_.update_function_code(FunctionName=name, ZipFile=archive())
-        self.lambda_.get_waiter("function_updated_v2").wait(FunctionName=name)
+        self.lambda_.get_waiter("function_updated_v2").wait(
+            FunctionName=name, WaiterConfig={"Delay": 1, "MaxAttempts": PATIENCE})
         self.assertEqual(1, len(self.at_once(name)))
 
     def test_the_function_url(self):
@@ -130,7 +137,7 @@ class TestLocalStack(unittest.TestCase):
         parts = urllib.parse.urlsplit(url)
         address = urllib.parse.urlsplit(os.environ["LOCALSTACK_ENDPOINT"])
         request = urllib.request.Request(f"http://{address.netloc}/charges?a=b", b"{}", {"Host": parts.netloc})
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             event = json.load(response)["event"]
         self.assertEqual(("2.0", "POST", "/charges"), (
             event["version"], event["requestContext"]["http"]["method"], event["rawPath"]))
