@@ -74,9 +74,9 @@ locked() {
   ) 9>"$file"
 }
 
-# logged COMMAND...: runs COMMAND; prints its output only if it fails.
+# logged COMMAND...: runs COMMAND; prints its output only if it fails. Commands that run at once set install_log.
 logged() {
-  local log=$cache/install.log
+  local log=${install_log:-$cache/install.log}
   "$@" >"$log" 2>&1 </dev/null && return
   tail -n 20 "$log" >&2
   die "command failed: $*: see $log"
@@ -91,12 +91,31 @@ need_engine() {
 
 install_engine() {
   [[ ! -d $engine ]] || return 0
-  say "fetching DynamoDB Local with Maven (once)"
+  local install_log=$cache/install-dynamodb-local.log begun=$SECONDS
+  say "downloading DynamoDB Local with Maven (once)"
   rm -rf "$engine.part"
   logged mvn --batch-mode --strict-checksums -Dstyle.color=never -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
     -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$engine.part"
   mv "$engine.part" "$engine"
+  say "downloaded DynamoDB Local in $((SECONDS - begun)) s"
 }
+
+# Sets uv, which installs in seconds what takes pip minutes.
+need_uv() {
+  local home=$cache/uv-$python_version-$(hash_of "$here/uv.txt")
+  uv=$home/bin/uv
+  [[ ! -e $home/complete || ! -x $uv ]] || return 0
+  rm -rf "$home"
+  logged "$python" -m venv "$home"
+  logged "$home/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r "$here/uv.txt"
+  touch "$home/complete"
+}
+
+# uv_venv FOLDER: makes a virtual environment of the Python that require_python found.
+uv_venv() { logged "$uv" venv --no-progress --python "$(type -P "$python")" "$1"; }
+
+# uv_install FOLDER ARGUMENT...: installs packages in that virtual environment. Python compiles them when they are imported.
+uv_install() { logged "$uv" pip install --no-progress --python "$1/bin/python" "${@:2}"; }
 
 # Sets venv.
 need_venv() {
@@ -108,18 +127,20 @@ install_venv() {
   # A venv cannot be built in another folder and moved, because its scripts contain its path. A stamp marks a complete one.
   # -x is also false if the Python that the venv links to no longer exists.
   [[ ! -e $venv/complete || ! -x $venv/bin/python ]] || return 0
-  say "installing LocalStack for Python $python_version (once, about a minute)"
+  local begun=$SECONDS
+  say "downloading LocalStack for Python $python_version (once)"
+  need_uv
   rm -rf "$venv"
-  logged "$python" -m venv "$venv"
-  local pip=("$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --require-hashes)
+  uv_venv "$venv"
   # Four requirements are published as source. They are built with the locked setuptools, not with the newest.
   sed -n '/^setuptools==/,/[^\\]$/p' "$here/requirements.txt" >"$venv/build-requirements.txt"
-  logged "${pip[@]}" -r "$venv/build-requirements.txt"
-  logged "${pip[@]}" --no-build-isolation --use-pep517 -r "$here/requirements.txt"
+  uv_install "$venv" --require-hashes -r "$venv/build-requirements.txt"
+  uv_install "$venv" --require-hashes --no-build-isolation -r "$here/requirements.txt"
   # The index of AWS operations, built once here instead of at every start.
   mkdir -p "$venv/share/usr/lib/localstack"
   logged env FILESYSTEM_ROOT="$venv/share" OVERRIDE_IN_DOCKER=0 "$venv/bin/python" -m localstack.aws.spec
   touch "$venv/complete"
+  say "installed LocalStack in $((SECONDS - begun)) s"
 }
 
 # The plugin that runs Lambda functions. It changes more often than the lock file, so it has a separate stamp.
@@ -127,19 +148,24 @@ install_executor() {
   local stamp
   stamp=$venv/executor-$(cat "$here"/executor/{pyproject.toml,README.md,LICENSE} "$here"/executor/once_executor/*.py | sha256sum | cut -c1-12)
   [[ ! -e $stamp ]] || return 0
+  need_uv
   rm -rf "$venv"/executor-*
-  # A copy, because pip builds beside the source.
+  # A copy, because setuptools builds beside the source.
   mkdir "$venv/executor-source"
   cp -r "$here"/executor/{pyproject.toml,README.md,LICENSE,once_executor} "$venv/executor-source"
-  logged "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-    --no-index --no-deps --no-build-isolation --force-reinstall "$venv/executor-source"
+  uv_install "$venv" --no-index --no-deps --no-build-isolation --reinstall "$venv/executor-source"
   touch "$stamp"
 }
 
 install_all() {
-  install_venv
-  install_executor
-  install_engine
+  local engine_job venv_job failed=0
+  install_engine &
+  engine_job=$!
+  { install_venv; install_executor; } &
+  venv_job=$!
+  wait "$engine_job" || failed=1
+  wait "$venv_job" || failed=1
+  return "$failed"
 }
 
 # --- a running instance -------------------------------------------------------
