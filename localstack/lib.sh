@@ -191,12 +191,6 @@ free_port() {
   done
 }
 
-# healthy URL: whether LocalStack with DynamoDB answers there.
-healthy() {
-  curl -fsS --noproxy '*' --max-time 5 "$1/_localstack/health" 2>/dev/null |
-    grep -Eq '"dynamodb": *"(available|running)"'
-}
-
 # Every process of this instance, anywhere in the process tree: LocalStack starts its children in new
 # sessions, and they outlive it when it is killed. They all inherit the variable that names the run folder.
 instance_pids() {
@@ -248,21 +242,23 @@ launch() {
   echo $! >"$run/pid"
 }
 
-# wait_ready SECONDS: until the instance answers, DynamoDB included, which LocalStack starts at the first request.
+# Waits until the instance answers, DynamoDB included, which LocalStack starts at the first request.
 wait_ready() {
-  local end=$((SECONDS + $1)) pid
+  local end=$((SECONDS + patience)) pid
   pid=$(<"$run/pid")
-  # A healthy answer alone could come from another LocalStack that has just taken the port.
-  until [[ -e $run/listening ]] && healthy "$url"; do
+  # An answer alone could come from another LocalStack that has just taken the port.
+  until [[ -e $run/listening ]] && has_dynamodb "$url"; do
     kill -0 "$pid" 2>/dev/null && ((SECONDS < end)) || return 1
     sleep 0.2
   done
-  dynamodb "$url" ListTables '{}' >/dev/null
 }
+
+# has_dynamodb URL: whether DynamoDB answers there, of LocalStack or of another program.
+has_dynamodb() { dynamodb "$1" ListTables '{}' 2>/dev/null | grep -q '"TableNames"'; }
 
 # dynamodb URL OPERATION JSON: one request, without an SDK. The signature is not checked.
 dynamodb() {
-  curl -sS --fail-with-body --noproxy '*' --max-time 60 "$1/" -d "$3" \
+  curl -sS --fail-with-body --noproxy '*' --max-time "$patience" "$1/" -d "$3" \
     -H "X-Amz-Target: DynamoDB_20120810.$2" -H 'Content-Type: application/x-amz-json-1.0' \
     -H 'Authorization: AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0'
 }
