@@ -14,10 +14,12 @@ die() { say "$@"; exit 1; }
 # --- requirements -------------------------------------------------------------
 
 require_tools() {
-  local tool
+  local tool package missing=0
   for tool in "$@"; do
-    command -v "$tool" >/dev/null || die "$tool is missing (Debian packages: curl, util-linux, coreutils)"
+    case $tool in flock | setsid) package=util-linux ;; sha256sum) package=coreutils ;; *) package=$tool ;; esac
+    command -v "$tool" >/dev/null || { say "$tool is missing: install it (Debian: $package)" && missing=1; }
   done
+  ((missing == 0)) || exit 1
 }
 
 require_linux() {
@@ -53,10 +55,6 @@ print("%d.%d" % sys.version_info[:2])'
     "(Debian: python3 and python3-venv) or set PYTHON to one"
 }
 
-require_maven() {
-  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven), which downloads DynamoDB Local once"
-}
-
 # --- installation -------------------------------------------------------------
 # Each installation is in a folder named by the hash of its lock file or pom. It counts only when complete, so that an
 # interrupted one is repeated, and a changed lock file or pom never uses an old installation.
@@ -85,8 +83,13 @@ logged() {
 # Sets engine, the folder of DynamoDB Local's jars, and java, which runs them.
 need_engine() {
   require_java
+  need_jars
+}
+
+need_jars() {
   engine=$cache/dynamodb-local-$(hash_of "$here/pom.xml")
-  [[ -d $engine ]] || require_maven
+  [[ -d $engine ]] || command -v mvn >/dev/null ||
+    die "Maven is missing: install mvn (Debian: maven), which downloads DynamoDB Local once"
 }
 
 install_engine() {
