@@ -534,8 +534,9 @@ func TestDumpShowsNoRequest(t *testing.T) {
 	type charge struct {
 		Card string `json:"card"`
 	}
-	const body, scope = `{"card":"4242424242424242"}`, "tenant-acme"
-	content, err := idempotent.FingerprintOf(charge{Card: "4242424242424242"})
+	const card, scope = "4242424242424242", "tenant-acme"
+	const body = `{"card":"` + card + `"}`
+	content, err := idempotent.FingerprintOf(charge{Card: card})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -553,7 +554,8 @@ func TestDumpShowsNoRequest(t *testing.T) {
 		t.Fatalf("%d items, want %d", len(items), len(keys))
 	}
 	sum, spaced, raw := sha256.Sum256([]byte(body)), sha256.Sum256([]byte(body+"\n")), idempotent.FingerprintBytes([]byte(body))
-	secrets := [][]byte{[]byte(scope), []byte("4242"), content[1:], sum[:], spaced[:], raw[1:]}
+	// Four digits occur in random bytes by chance. Twelve do not.
+	secrets := [][]byte{[]byte(scope), []byte(card[4:]), content[1:], sum[:], spaced[:], raw[1:]}
 	for _, k := range keys {
 		secrets = append(secrets, []byte(k.ID))
 	}
