@@ -319,8 +319,8 @@ func TestLockTimeout(t *testing.T) {
 		_, err := boltstore.Open(path, func(o *boltstore.Options) { o.LockTimeout = timeout })
 		took := time.Since(began)
 		wantError(t, err, path, "held by another process", "was not released within "+want.String())
-		if took < want-100*time.Millisecond || took > want+5*time.Second {
-			t.Errorf("it waited for %s, want %s", took, want)
+		if took < want-100*time.Millisecond {
+			t.Errorf("it waited for %s, want at least %s", took, want)
 		}
 	}
 	if err := held.Close(); err != nil {
