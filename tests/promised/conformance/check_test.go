@@ -263,13 +263,9 @@ type answer struct {
 	err    error
 }
 
-// client gives up a request that the provider holds although it should not have been
-// executed.
-var client = &http.Client{Timeout: 20 * time.Second}
-
 // roundTrip sends a request. An answer with one of the keys in it is an error.
 func roundTrip(req *http.Request, keys []string) answer {
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return answer{err: err}
 	}
@@ -436,7 +432,7 @@ func (c *check) hold() *hold {
 // newHold returns a hold that is released at the end of the test: a server that
 // closes waits for its requests.
 func (c *check) newHold() *hold {
-	h := &hold{entered: make(chan struct{}, 100), released: make(chan struct{})}
+	h := &hold{entered: make(chan struct{}, 1), released: make(chan struct{})}
 	c.t.Cleanup(h.release)
 	return h
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 )
 
 // provider is the payment provider of all services. It books every charge that it is
@@ -41,9 +42,11 @@ type conduct struct {
 	cut    bool // end the connection instead of answering
 }
 
-// hold stops requests at the provider until it is released.
+// hold stops the first request at the provider until it is released. Another request
+// that should not have been executed is not held, so its client gets an answer.
 type hold struct {
-	entered  chan struct{} // gets a value for every request
+	taken    atomic.Bool
+	entered  chan struct{} // gets a value for the request
 	released chan struct{}
 	once     sync.Once
 }
@@ -108,6 +111,9 @@ func (b *provider) create(w http.ResponseWriter, r *http.Request) {
 
 // pass returns after the release, or false if the caller disconnects before.
 func (h *hold) pass(r *http.Request) bool {
+	if h.taken.Swap(true) {
+		return true
+	}
 	h.entered <- struct{}{}
 	select {
 	case <-h.released:

@@ -317,7 +317,7 @@ func (l *life) talk(ctx context.Context, method, path, key string, body []byte, 
 		return err
 	}
 	req.Header.Set("Idempotency-Key", key)
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return errNotSent
 	}
