@@ -263,6 +263,7 @@ func sendAll(ctx context.Context, text string) error {
 	}
 	transport, err := idempotencyclient.New(func(o *idempotencyclient.Options) {
 		o.Hosts, o.PendingDir, o.MinDelay = []string{"127.0.0.1"}, p.Pending, time.Millisecond
+		o.Timeout, o.AttemptTimeout, o.MaxAttempts = kit.Patience, kit.Patience, 1000 // the machine may be busy
 		o.Base = &http.Transport{MaxIdleConnsPerHost: workers}
 	})
 	if err != nil {
