@@ -32,6 +32,9 @@ func TestPage(t *testing.T) {
 	if err := decoder.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
+	if text, err := r.Encode(); err != nil || !bytes.Equal(text, data) {
+		t.Errorf("results.json is not what Encode returns (%v)", err)
+	}
 	for name, want := range r.Page() {
 		kit.Part(t, page, name, want, *update)
 	}

@@ -3,6 +3,9 @@
 package peers
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -51,6 +54,53 @@ type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
+}
+
+// Encode returns the content of results.json: a row of a run, and whatever else fits, has one line.
+func (r *Results) Encode() ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := writeLines(&b, text, "\n"); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// writeLines writes a compact JSON value. A longer one than 600 bytes has a line for each of its members.
+func writeLines(b *bytes.Buffer, value json.RawMessage, newline string) error {
+	if len(value) <= 600 {
+		b.Write(value)
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	if _, err := decoder.Token(); err != nil {
+		return err
+	}
+	for end := value[:1]; decoder.More(); end = []byte{','} {
+		b.Write(end)
+		b.WriteString(newline + " ")
+		if value[0] == '{' {
+			name, err := decoder.Token()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(b, "%q: ", name)
+		}
+		var member json.RawMessage
+		if err := decoder.Decode(&member); err != nil {
+			return err
+		}
+		if err := writeLines(b, member, newline+" "); err != nil {
+			return err
+		}
+	}
+	b.WriteString(newline)
+	b.WriteByte(value[len(value)-1])
+	return nil
 }
 
 // add adds the turns of the sides at a work.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"log"
 	"os"
@@ -28,11 +27,11 @@ func main() {
 		log.Fatal(err)
 	}
 	r.Run = *name
-	data, err := json.MarshalIndent(r, "", " ")
+	data, err := r.Encode()
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := os.WriteFile(*out, append(data, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(*out, data, 0o644); err != nil {
 		log.Fatal(err)
 	}
 }
