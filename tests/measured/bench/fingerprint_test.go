@@ -5,9 +5,12 @@
 package bench
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,15 +23,15 @@ import (
 	"github.com/once-lambda/once/internal/kit"
 )
 
-// shapes returns the committed documents by name: a small charge, a nested
-// order, 50 KB of events, many numbers, escapes and Unicode.
+// shapes returns documents by name: from files a small charge, many numbers, escapes and Unicode, and generated a
+// nested order and 60 KB of events.
 func shapes(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	names, err := filepath.Glob(filepath.Join("testdata", "*.json"))
-	if err != nil || len(names) < 5 {
+	if err != nil || len(names) < 3 {
 		tb.Fatalf("%d documents (%v)", len(names), err)
 	}
-	docs := map[string][]byte{}
+	docs := map[string][]byte{"order": order(tb), "large": history(tb)}
 	for _, name := range names {
 		doc, err := os.ReadFile(name)
 		if err != nil {
@@ -37,6 +40,48 @@ func shapes(tb testing.TB) map[string][]byte {
 		docs[strings.TrimSuffix(filepath.Base(name), ".json")] = doc
 	}
 	return docs
+}
+
+// order returns an order of twelve items.
+func order(tb testing.TB) []byte {
+	tb.Helper()
+	var items []string
+	for i := range 12 {
+		items = append(items, fmt.Sprintf(`{"sku":"SKU-%05d","title":"Part number %[1]d","quantity":%d,"unit":{"amount":%d,"currency":"gbp"},`+
+			`"options":{"colour":%q,"engraving":null,"gift":%t}}`, i, 1+i%5, 1999+100*i, []string{"red", "green", "blue"}[i%3], i%2 == 0))
+	}
+	return indented(tb, "  ", `{"order":{"id":"o_2026_000417","placed":"2026-01-02T03:04:05Z",
+		"customer":{"id":"c_77","name":"Ada Lovelace","addresses":[
+			{"kind":"billing","lines":["12 St James's Square"],"city":"London","country":"GB"},
+			{"kind":"shipping","lines":["Ockham Park","East Horsley"],"city":"Surrey","country":"GB"}]},
+		"items":[`+strings.Join(items, ",")+`],
+		"totals":{"net":31416,"tax":6283,"gross":37699},"notes":["leave with the neighbour","ring twice"]}}`)
+}
+
+// history returns 208 events, the same in each run.
+func history(tb testing.TB) []byte {
+	tb.Helper()
+	r := rand.New(rand.NewPCG(1, 1))
+	var list []string
+	for i := range 208 {
+		body := make([]byte, 45+r.IntN(156))
+		for j := range body {
+			body[j] = " abcdefghijklmnopqrstuvwxyz"[r.IntN(27)]
+		}
+		list = append(list, fmt.Sprintf(`{"sequence":%d,"id":"evt_%08x","type":%q,"actor":{"id":%d,"roles":%s},"body":%q}`,
+			i, r.Uint32(), []string{"created", "updated", "deleted"}[r.IntN(3)], r.IntN(1_000_000), []string{`["reader"]`, `["reader","writer"]`}[r.IntN(2)], body))
+	}
+	return indented(tb, " ", `{"events":[`+strings.Join(list, ",")+"]}")
+}
+
+// indented returns a document with white space, as in a request that a person wrote.
+func indented(tb testing.TB, indent, doc string) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(doc), "", indent); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // fingerprints returns both ways to compute the fingerprint of a document: the
