@@ -6,8 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +65,8 @@ func allOptions(o *lambdahttp.Options) {
 
 // TestPolicy compares the policies of the profiles, and one with all options,
 // with reviewed files. F65, F70, F90, G07: they describe how long an outcome is
-// stored, what a replay contains and what each refusal looks like.
+// stored, what a replay contains and what each refusal looks like. Of the OpenAPI
+// documents only the first profile's is a file; the others are its differences.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	g, err := idempotent.New(memstore.New())
@@ -71,17 +76,76 @@ func TestPolicy(t *testing.T) {
 	if _, err := lambdahttp.NewPolicy(g); err == nil || !strings.Contains(err.Error(), "Options.Scope") {
 		t.Errorf("without a scope: got the error %v", err)
 	}
+	ietf := policyOf(t, single)
+	compareGolden(t, "ietf.md", policy.Markdown(ietf))
+	compareGolden(t, "ietf.json", string(policy.OpenAPI(ietf)))
 	for name, optFns := range map[string][]func(*lambdahttp.Options){
-		"ietf":   {single},
 		"stripe": {single, optional, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }},
 		"uuid":   {func(o *lambdahttp.Options) { o.Profile, o.Scope = lambdahttp.UUID, lambdahttp.Claim("sub") }},
 		"all":    {allOptions},
 	} {
 		p := policyOf(t, optFns...)
-		for file, got := range map[string]string{name + ".md": policy.Markdown(p), name + ".json": string(policy.OpenAPI(p))} {
-			compareGolden(t, file, got)
+		compareGolden(t, name+".md", policy.Markdown(p))
+		compareGolden(t, name+".txt", differences(t, policy.OpenAPI(ietf), policy.OpenAPI(p)))
+	}
+}
+
+// differences returns a line for each value that only one of two JSON documents has: a minus for the first, a plus
+// for the second, the path, and the value.
+func differences(t *testing.T, first, second []byte) string {
+	t.Helper()
+	signs := map[string]int{}
+	for i, document := range [][]byte{first, second} {
+		var v any
+		if err := json.Unmarshal(document, &v); err != nil {
+			t.Fatal(err)
+		}
+		values(t, "", v, func(line string) { signs[line] += 2*i - 1 })
+	}
+	var b strings.Builder
+	for _, line := range slices.Sorted(maps.Keys(signs)) {
+		if sign := signs[line]; sign != 0 {
+			b.WriteString(map[int]string{-1: "- ", 1: "+ "}[sign] + line)
 		}
 	}
+	return b.String()
+}
+
+// values yields a line with the path and the text of each value, and of each list and object without further ones.
+// It leaves out descriptions and examples of responses, which the pages have too.
+func values(t *testing.T, path string, v any, yield func(line string)) {
+	t.Helper()
+	members := map[string]any{}
+	switch v := v.(type) {
+	case map[string]any:
+		members = v
+	case []any:
+		for i, member := range v {
+			name := strconv.Itoa(i)
+			if answer, ok := member.(map[string]any); ok {
+				name = fmt.Sprint(answer["situation"])
+			}
+			members[name] = member
+		}
+	}
+	for _, member := range members {
+		switch member.(type) {
+		case map[string]any, []any:
+			for name, member := range members {
+				if name != "description" && !(name == "examples" && strings.Contains(path, "/content/")) {
+					values(t, path+"/"+name, member, yield)
+				}
+			}
+			return
+		}
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	yield(path + " " + b.String())
 }
 
 func compareGolden(t *testing.T, file, got string) {
