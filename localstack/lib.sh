@@ -99,6 +99,11 @@ install_engine() {
   rm -rf "$engine.part"
   logged mvn --batch-mode --strict-checksums -Dstyle.color=never -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
     -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$engine.part"
+  local want have
+  want=$(sed -n 's:.*<jars.sha256>\(.*\)</jars.sha256>.*:\1:p' "$here/pom.xml")
+  have=$(cd "$engine.part" && sha256sum -- * | LC_ALL=C sort | sha256sum | cut -c1-64)
+  [[ $have == "$want" ]] || die "the jars of DynamoDB Local in $engine.part are not those of pom.xml:" \
+    "their digest is $have, want $want; set it if you have changed a version"
   mv "$engine.part" "$engine"
   say "downloaded DynamoDB Local in $((SECONDS - begun)) s"
 }
