@@ -8,6 +8,9 @@ cache=${ONCE_CACHE:-${here%/*}/.cache}/localstack
 # How long to wait for what a machine that is busy with other work does late: seconds. It ends only what hangs.
 patience=900
 
+# LocalStack is compiled when it first runs. Without this setting, which images of containers have, Python stores the result.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf 'localstack: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
