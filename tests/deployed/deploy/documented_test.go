@@ -40,7 +40,7 @@ func TestDocumentedTogether(t *testing.T) {
 	var function string
 	charges := &kit.Provider{After: func() {
 		if kill.Swap(false) {
-			signalAll(function, syscall.SIGKILL)
+			engine.SignalFunction(function, syscall.SIGKILL)
 		}
 	}}
 	orders := &kit.Provider{Before: func(r *http.Request) int {

@@ -7,9 +7,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"time"
+
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // family finds the descendants of this process by a variable in their
@@ -26,7 +26,7 @@ func newFamily() (family, error) {
 
 // members returns the running processes with their command lines.
 func (f family) members() map[int]string {
-	all := environments()
+	all := engine.Environments()
 	mine := func(pid int) bool { return pid != os.Getpid() && all[pid]["ONCE_DEPLOY_TEST"] == f.mark }
 	for pid, env := range all {
 		if run := env["ONCE_LOCALSTACK_RUN"]; run != "" && mine(pid) {
@@ -50,35 +50,4 @@ func (f family) waitForEnd(patience time.Duration) (left map[int]string) {
 			return left
 		}
 	}
-}
-
-// functions returns the processes that run a Lambda function. The name must be
-// unique.
-func functions(name string) (pids []int) {
-	for pid, env := range environments() {
-		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// environments returns the environments of all processes that this one may read.
-func environments() map[int]map[string]string {
-	all := map[int]map[string]string{}
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, file := range files {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		text, readErr := os.ReadFile(file)
-		if err != nil || readErr != nil {
-			continue // the process has ended
-		}
-		env := map[string]string{}
-		for _, variable := range bytes.Split(text, []byte{0}) {
-			name, value, _ := bytes.Cut(variable, []byte("="))
-			env[string(name)] = string(value)
-		}
-		all[pid] = env
-	}
-	return all
 }

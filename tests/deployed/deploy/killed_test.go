@@ -109,26 +109,8 @@ func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bo
 }
 
 // FM10: the worker is killed at the time-out, or dies, after its effect and before the
-// record of it. Under Reconcile the charge is not made again.
-func TestKilledAfterTheEffectReconcile(t *testing.T) {
-	onEndings(t, func(t *testing.T, ending string) {
-		s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": "stubborn-reconcile", "KEYLESS": "yes"})
-		customer, key := newCustomer(), rand.Text()
-		s.wantKilled(t, key, aCharge(customer))
-		wantCharges(t, customer, 1)
-		r, killed := s.afterLease(t, key, aCharge(customer))
-		if killed {
-			t.Fatal("the charge was made again")
-		}
-		wantProblem(t, r, http.StatusConflict, "outcome-unknown")
-		r, _ = s.post(t, key, aCharge(customer))
-		wantProblem(t, r, http.StatusConflict, "outcome-unknown")
-		wantCharges(t, customer, 1)
-	})
-}
-
-// FM10: the same under Rerun, which declares that a repetition is harmless: the charge
-// is made again, after the lease.
+// record of it. Under Rerun, which declares that a repetition is harmless, the charge is
+// made again, after the lease. tests/deployed/first does the same under Reconcile.
 func TestKilledAfterTheEffectRerun(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		s := newStubborn(t, ending, map[string]string{"RECOVERY": "rerun", "OPERATION": "stubborn-rerun", "KEYLESS": "yes"})

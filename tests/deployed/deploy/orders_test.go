@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // The fate of an order on its first delivery.
@@ -144,23 +145,12 @@ func (s *shift) messages() (list []string) {
 func (s *shift) strike(hits *atomic.Int32, signal syscall.Signal) afterwards {
 	var done atomic.Bool
 	return func(int) bool {
-		if !done.Load() && signalAll(stack.ordersFunction, signal) {
+		if !done.Load() && len(engine.SignalFunction(stack.ordersFunction, signal)) > 0 {
 			done.Store(true)
 			hits.Add(1)
 		}
 		return true
 	}
-}
-
-// signalAll sends a signal to all processes of a function, and reports whether
-// there were any.
-func signalAll(function string, signal syscall.Signal) (hit bool) {
-	for _, pid := range functions(function) {
-		if syscall.Kill(pid, signal) == nil {
-			hit = true
-		}
-	}
-	return hit
 }
 
 func (s *shift) send(t *testing.T, queue string, messages ...string) {
