@@ -50,8 +50,9 @@ timed-first:
 # Small packages come first, so that there is something to read, and then those that take longest.
 test-short: ### Unit tests in their short form
 	go test $(SHORT) ./internal/... ./idempotent/driver ./idempotent/idempotenttest ./dynamostore $(EXPLORED) ./examples/redisstore $(PACKAGES)
+FIRST := ./tests/deployed/first
 test-first: ### Functions in LocalStack
-	go test -count=1 -short ./tests/deployed/first
+	@cd $(FIRST) && go test # in its folder, where go test prints what a package prints at once
 
 .PHONY: test-all
 test-all: ## make test, then all other tests; 25 minutes
