@@ -28,6 +28,13 @@ func (y *Tally) Add(fact string, n int) {
 	y.counts[fact] += n
 }
 
+// Count returns how often a fact was seen.
+func (y *Tally) Count(fact string) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.counts[fact]
+}
+
 // Least fails t for each of the facts that was seen less than n times.
 func (y *Tally) Least(t testing.TB, n int, facts ...string) {
 	t.Helper()

@@ -125,27 +125,45 @@ var wanted = map[string]int{
 // wantedOfEach is the minimum for each fault on the wire, for ten minutes.
 const wantedOfEach = 50
 
-// TestChaos runs a storm for as long as -chaos says. make test-engines leaves it out,
-// and runs the tests of the harness and TestKillAtEveryBarrier.
+// TestChaos runs a storm for as long as -chaos says, and on a busy machine until enough
+// has happened. make test-engines leaves it out, and runs the tests of the harness and
+// TestKillAtEveryBarrier.
 func TestChaos(t *testing.T) {
-	s, violations := survive(t, *length, false)
-	const shown = 100
-	share := length.Seconds() / 600
+	least, share := map[string]int{}, length.Seconds()/600
 	for fact, n := range wanted {
-		s.seen.Least(t, int(float64(n)*share), fact)
+		least[fact] = int(float64(n) * share)
 	}
 	for _, o := range weather {
-		s.seen.Least(t, int(wantedOfEach*share), string(o.Fault))
+		least[string(o.Fault)] = int(wantedOfEach * share)
 	}
+	s, violations := survive(t, *length, false, func(s *storm) bool {
+		for fact, n := range least {
+			if s.count(fact) < n {
+				return false
+			}
+		}
+		return true
+	})
+	for fact, n := range least {
+		s.seen.Least(t, n, fact)
+	}
+	const shown = 100
 	for _, v := range violations[:min(len(violations), shown)] {
 		t.Error(v)
 	}
 }
 
 // TestChaosNotices runs a short storm with clients whose store grants every
-// claim. The harness has to find effects that happened twice.
+// claim, until effects have happened twice. The harness has to find them.
 func TestChaosNotices(t *testing.T) {
-	_, violations := survive(t, 8*time.Second, true)
+	_, violations := survive(t, 8*time.Second, true, func(s *storm) bool {
+		doubles := 0
+		effects, err := s.provider.ledger.all()
+		for _, lines := range effects {
+			doubles += min(len(lines)-1, 1)
+		}
+		return err == nil && doubles > 5 // some outcomes were forgotten
+	})
 	twice := 0
 	for _, v := range violations {
 		if strings.Contains(v, "the effect in the ledger happened") {
@@ -199,8 +217,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// survive runs a storm, recovers from it, and returns the violations.
-func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string) {
+// survive runs a storm for that length, and until enough reports true, but not longer
+// than a test may wait. Then it recovers from it, and returns the violations.
+func survive(t *testing.T, length time.Duration, lawless bool, enough func(*storm) bool) (*storm, []string) {
 	ctx := t.Context()
 	s, v := newStorm(t, func(seed uint64) idempotenttest.Plan { return idempotenttest.Seeded(seed, weather...) }, 0.03, lawless)
 	s.reaper = &reaper{storm: s, client: v.client}
@@ -209,12 +228,16 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	must(t, err)
 	t.Logf("a storm of %s with -chaos-seed %d", length, s.seed)
 
-	raging, calm := context.WithTimeout(ctx, length)
-	announced := announcements{heralds: s.heralds, over: map[string]int{}, listed: map[string]bool{}}
+	raging, calm := context.WithTimeout(ctx, length+kit.Patience)
+	end := time.Now().Add(length)
+	announced := announcements{heralds: s.heralds, seen: &s.seen, over: map[string]int{}, listed: map[string]bool{}}
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for pause(raging, 200*time.Millisecond) == nil {
 			_ = announced.check(raging, v.store) // the engine may be dead
+			if time.Now().After(end) && enough(s) {
+				calm()
+			}
 		}
 	})
 	s.rage(raging)
@@ -222,15 +245,11 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	watch.Wait()
 	must(t, pause(ctx, 3*time.Second+2*margin)) // every lease has ended
 	must(t, announced.check(ctx, v.store))
-	all, err := s.heralds.all()
-	must(t, err)
-	s.seen.Add(factAnnounced, len(all))
-	s.seen.Add(factListed, len(announced.listed))
 	began := time.Now()
 	unlisted, due, exhausted, err := v.unlisted(ctx)
 	must(t, err)
 	works := s.book.all()
-	must(t, v.run(ctx, works, length+5*time.Minute))
+	must(t, v.run(ctx, works, length+kit.Patience))
 	must(t, v.settle(ctx))
 	left, records, chunks, err := v.leftover(ctx)
 	must(t, err)
@@ -322,6 +341,16 @@ type storm struct {
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox // alive
+}
+
+// count returns how often a fact was seen while the storm rages.
+func (s *storm) count(fact string) int {
+	switch fact {
+	case factRequests:
+		return s.book.requests()
+	default:
+		return s.seen.Count(fact) + s.proxy.struck(idempotenttest.Fault(fact))
+	}
 }
 
 // random returns a separate source for each actor, so that a seed gives each

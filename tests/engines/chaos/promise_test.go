@@ -376,6 +376,7 @@ type answer struct {
 	Class        string
 	Proof        string // of the result, if there is one
 	Stored       bool   // the toolkit promised that a retry gets this result
+	LeftOut      bool   // at its barrier, the process had no time to write a large result
 	Acknowledged bool   // a message was acknowledged: its effect has happened
 	Detail       string // of an error
 }

@@ -162,6 +162,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply.write(w)
 }
 
+// struck returns how often a fault has struck.
+func (p *proxy) struck(fault idempotenttest.Fault) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.faults[fault]
+}
+
 // numbers are the members of a query that differ each time: what was due until now.
 var numbers = regexp.MustCompile(`"N":"\d+"`)
 

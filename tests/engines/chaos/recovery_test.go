@@ -22,6 +22,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // recovery does what clients, a schedule and an operator do after the storm. It
@@ -67,6 +68,8 @@ func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exha
 // announcements are the runs that announced themselves, and what became of them.
 type announcements struct {
 	heralds    *ledger
+	seen       *kit.Tally
+	announced  int             // counted in seen
 	over       map[string]int  // how many of a record's announcements are settled
 	listed     map[string]bool // records that were in the list of due records
 	violations []string
@@ -92,6 +95,9 @@ func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 	}
 	for record, r := range waiting {
 		if due[record] {
+			if !a.listed[record] {
+				a.seen.Add(factListed, 1)
+			}
 			a.listed[record] = true
 		} else {
 			a.violations = append(a.violations, fmt.Sprintf("%s (%s) announced itself, its lease ended at %s, and it is not in the list of due records", r.ID.KeyHash(), r.RequestID, r.LeaseEnd))
@@ -107,6 +113,8 @@ func (a *announcements) waiting(ctx context.Context, s *dynamostore.Store, now t
 	if err != nil {
 		return nil, err
 	}
+	a.seen.Add(factAnnounced, len(all)-a.announced)
+	a.announced = len(all)
 	waiting := map[string]*driver.Record{}
 	for record, entries := range all {
 		if a.over[record] == len(entries) {
@@ -187,7 +195,7 @@ func (v *recovery) run(ctx context.Context, works []*work, limit time.Duration) 
 // repeat sends a request until it is answered.
 func (v *recovery) repeat(ctx context.Context, w *work) answer {
 	for n := 0; ; n++ {
-		q := request{Name: fmt.Sprintf("recovery/%d", n), Promise: w.promise, Key: w.key, Deadline: time.Now().Add(30 * time.Second)}
+		q := request{Name: fmt.Sprintf("recovery/%d", n), Promise: w.promise, Key: w.key, Deadline: time.Now().Add(5 * time.Minute)}
 		a := func() answer {
 			ctx, cancel := context.WithDeadline(context.WithValue(ctx, requestKey{}, q.Name), q.Deadline)
 			defer cancel()
@@ -399,7 +407,8 @@ type work struct {
 	key       string
 	record    idempotent.RecordID
 	born      time.Time
-	forgotten int // how often its outcome was forgotten, at most
+	forgotten int  // how often its outcome was forgotten, at most
+	hurried   bool // its process had too little time for a large result, perhaps
 	answers   []answer
 	final     answer // of the recovery phase
 }
