@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // cost sends a request, and returns how many calls of the store it took.
@@ -88,7 +89,7 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {
 			t.Parallel()
 			at := map[idempotent.RecordID]func(){}
-			f := newFixture(t, func(o *idempotent.Options) { o.Now, o.CacheEntries, o.WaitFor = time.Now, entries, time.Minute })
+			f := newFixture(t, func(o *idempotent.Options) { o.Now, o.CacheEntries, o.WaitFor = time.Now, entries, kit.Patience })
 			f.on(driver.OpGet, func(c *call) {
 				at[c.StoreCall.Record.ID]()
 				c.do()
@@ -107,7 +108,7 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 							runs[i]++ // a concurrent second run would be a race
 							select {
 							case <-met[i]:
-							case <-time.After(time.Minute):
+							case <-time.After(kit.Patience):
 								t.Errorf("key %d: no other request read the record while it ran", i)
 							}
 							return i, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // What operators do: Requeue and Forget.
@@ -179,7 +180,7 @@ func TestRequeueExhausted(t *testing.T) {
 	f.unknowns(1)
 	before := f.record().Version
 	meeting := make(chan struct{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	f.on(driver.OpReplace, func(c *call) {
 		if c.n <= 2 {

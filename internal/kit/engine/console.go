@@ -11,7 +11,8 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Console is an open session of once console --json.
@@ -35,7 +36,7 @@ func OpenConsole(ctx context.Context, first string) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{client: http.Client{Jar: jar, Timeout: 20 * time.Second}, origin: u.Scheme + "://" + u.Host}
+	c := &Console{client: http.Client{Jar: jar, Timeout: kit.Patience}, origin: u.Scheme + "://" + u.Host}
 	var opened struct{ Session string }
 	err = c.Call(ctx, "POST", "/api/session", map[string]string{"ticket": u.Fragment}, &opened)
 	c.secret = opened.Session

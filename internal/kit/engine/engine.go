@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Root returns the folder of the repository. It panics if the program did not
@@ -49,9 +50,6 @@ func findRoot() string {
 	}
 }
 
-// startTimeout limits a start with an empty cache, which downloads the engines.
-const startTimeout = 10 * time.Minute
-
 // DynamoDBLocal returns the address of DynamoDB Local: that of
 // DYNAMODB_ENDPOINT, or of a new process, which stop ends.
 func DynamoDBLocal() (endpoint string, stop func(), err error) {
@@ -61,7 +59,7 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 	// The process ends when its standard input does, also if this process is
 	// killed and cannot stop it.
 	cmd := exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"))
-	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Signal(syscall.SIGTERM) })
+	timer := time.AfterFunc(kit.Patience, func() { cmd.Process.Signal(syscall.SIGTERM) })
 	defer timer.Stop()
 	p, endpoint, err := StartUntil(cmd, "")
 	return endpoint, func() {

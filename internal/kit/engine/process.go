@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Process is a program that a test started. Its methods are safe for concurrent use.
@@ -105,7 +107,7 @@ func Output(cmd *exec.Cmd) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
+	timer := time.AfterFunc(kit.Patience, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	if err := cmd.Wait(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", cmd.Path, err, &stderr)

@@ -8,13 +8,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // A shared table holds a store's items beside others: it has a sort key, other names
@@ -153,7 +153,7 @@ func all(t testing.TB, client dynamostore.Client, table, index string) (others m
 	if index != "" {
 		in.IndexName = &index
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // that of the test has ended
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience) // that of the test has ended
 	defer cancel()
 	for pages := dynamodb.NewScanPaginator(client, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)

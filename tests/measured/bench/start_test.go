@@ -136,7 +136,7 @@ func start(t *testing.T, bootstrap string) time.Duration {
 	api := httptest.NewServer(mux)
 	defer api.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bootstrap)
 	var stderr bytes.Buffer

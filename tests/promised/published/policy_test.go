@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/exchange"
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/lambdahttp/policy"
@@ -173,7 +174,7 @@ func TestHandlersKeepTheirDocuments(t *testing.T) {
 		go func() { done <- send(slow, `{"amount":1}`).StatusCode }()
 		select {
 		case <-running:
-		case <-time.After(time.Minute):
+		case <-time.After(kit.Patience):
 			t.Fatalf("%s: the handler was not entered", name)
 		}
 		if resp := send(slow, `{"amount":1}`); resp.StatusCode != http.StatusConflict || resp.Header.Get("Retry-After") == "" {
