@@ -82,8 +82,8 @@ part-cost:
 SINCE ?= HEAD
 check: ## Before a commit: lint and unit tests of what changed (SINCE: a commit)
 	@tools/step check make --no-print-directory timed-check $(UNVETTED); code=$$?; tools/step; exit $$code
-timed-check: lint-changed lint-prose
-	go test -run '^Test(API|Metrics)$$' ./tests/promised/frozen
+timed-check: lint-changed lint-prose api
+	go test -count=1 -run '^TestMetrics$$' ./tests/promised/frozen
 	@changed=$$(tools/changed $(SINCE) $(PACKAGES) $(CDK) $(EXPLORED)) && echo go test $(SHORT) $$changed && \
 	if [ -n "$$changed" ]; then go test $(SHORT) $$changed; fi
 	cd tools && GOWORK=off go test ./...
@@ -229,6 +229,10 @@ fmt: ## Format the Go code, and put the licence at the head of each file
 	gofmt -w $$($(SOURCES) '*.go')
 	@for f in $$($(SOURCES) '*.go'); do \
 	  grep -q '^// SPDX-License-Identifier: ' "$$f" || sed -i '1i // SPDX-License-Identifier: Apache-2.0\n' "$$f"; done
+
+.PHONY: api
+api: $(BIN)/apidiff ## What the exported API gained and lost; CHANGELOG must say it (BASE)
+	@tools/api
 
 .PHONY: bench bench-peers
 BENCH_COUNT ?= 6

@@ -5,6 +5,7 @@ package powertools
 import (
 	"crypto/md5"
 	"encoding/json"
+	"fmt"
 	"testing"
 )
 
@@ -51,7 +52,7 @@ func TestForm(t *testing.T) {
 	if _, err := TypeScript.sum(md5.New, make(chan int)); err == nil || err.Error() != "powertools: the payload cannot be hashed as in TypeScript: json: unsupported type: chan int" {
 		t.Errorf("got error %v", err)
 	}
-	if got := Language(7).String(); got != "Language(7)" {
+	if got := fmt.Sprint(Python, TypeScript, Language(7)); got != "Python TypeScript Language(7)" {
 		t.Error(got)
 	}
 }

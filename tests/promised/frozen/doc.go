@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package frozen compares what users rely on with the files of this folder: stored
-// records, the API of every module, and the names of metrics. RELEASING.md has the
-// promises, and how to change one.
+// records and the names of metrics. RELEASING.md has the promises, and how to change
+// one.
 package frozen
