@@ -12,11 +12,14 @@ import (
 const Patience = 15 * time.Minute
 
 // Eventually waits until the condition is true, and fails t if it is false for Patience.
+// It looks often at first, and twice a second in the end.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !condition(); time.Sleep(20 * time.Millisecond) {
+	pause := 20 * time.Millisecond
+	for end := time.Now().Add(Patience); !condition(); time.Sleep(pause) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %v: %s", Patience, what)
 		}
+		pause = min(pause*5/4, 500*time.Millisecond)
 	}
 }
