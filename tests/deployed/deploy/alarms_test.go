@@ -443,8 +443,8 @@ func inJSON(env map[string]string) map[string]string {
 // variables.
 func charging(t *testing.T, env map[string]string) stubborn {
 	t.Helper()
-	s := stubborn{"charging-" + strings.ToLower(rand.Text()), kill}
-	stack.create(t, s.name, chargeArchive, 10, inJSON(env))
+	s := stubborn{"charging-" + strings.ToLower(rand.Text()), kill, env["ONCE_TABLE"], charge.Operation}
+	stack.create(t, s.name, chargeArchive, slowest, inJSON(env))
 	return s
 }
 
@@ -473,7 +473,7 @@ func reconciling(t *testing.T, table string, env map[string]string) string {
 	all["ONCE_TABLE"] = table
 	all["ONCE_EXHAUSTED_QUEUE_URL"] = stack.configuration(t, stack.reconciler).Environment.Variables["ONCE_EXHAUSTED_QUEUE_URL"]
 	name := "reconciling-" + strings.ToLower(rand.Text())
-	stack.create(t, name, reconcilerArchive, 30, all)
+	stack.create(t, name, reconcilerArchive, slowest, all)
 	return name
 }
 

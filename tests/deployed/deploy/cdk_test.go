@@ -66,8 +66,7 @@ const (
 	account = "000000000000"
 	region  = "us-east-1"
 	// orderTimeout is the time-out of the function behind the queue, in seconds.
-	// The queue hides messages for six times as long.
-	orderTimeout = 3
+	orderTimeout = slowest
 )
 
 // stackName is a new one each time: LocalStack cannot update a stack that has a

@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // newCustomer returns a customer that no other test uses.
@@ -51,7 +52,7 @@ func TestRequestsAtTheSameTime(t *testing.T) {
 		release := pay.hold(t, customer)
 		running := make(chan reply, 1)
 		go func() { running <- d.post(t, key, aCharge(customer)) }()
-		eventually(t, 20*time.Second, "the charge is booked", func() bool { return pay.times(customer) == 1 })
+		kit.Eventually(t, "the charge is booked", func() bool { return pay.times(customer) == 1 })
 		again := d.post(t, key, aCharge(customer))
 		wantProblem(t, again, http.StatusConflict, "in-progress")
 		if s, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || s < 1 {

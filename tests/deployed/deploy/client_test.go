@@ -13,7 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // reply is the reply to a client. Without a status, there was no reply.
@@ -43,7 +44,7 @@ func byREST(tenant int) door {
 // client reaches every host at LocalStack's address, which distinguishes them
 // by their names.
 var client = &http.Client{
-	Timeout: time.Minute,
+	Timeout: kit.Patience,
 	Transport: &http.Transport{
 		MaxIdleConnsPerHost: 16,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -109,16 +110,5 @@ func wantReplay(t *testing.T, r, first reply) {
 	t.Helper()
 	if r.status != first.status || r.body != first.body || !r.replayed() {
 		t.Errorf("got %v, want the replay of %v", r, first)
-	}
-}
-
-// eventually waits until the condition is true, and fails the test if it does
-// not become true in time.
-func eventually(t *testing.T, patience time.Duration, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -63,7 +64,26 @@ func deploy(ctx context.Context, c *cdk, providerURL string) (*deployment, error
 		}
 		d.tenants = append(d.tenants, key)
 	}
-	return d, d.findFunctions(ctx)
+	if err := d.findFunctions(ctx); err != nil {
+		return nil, err
+	}
+	return d, d.giveTime(ctx)
+}
+
+// giveTime lets charges take as long as API Gateway waits: a busy machine may need more
+// than the ten seconds of the stack.
+func (d *deployment) giveTime(ctx context.Context) error {
+	for _, function := range []string{d.chargesURL, d.chargesREST} {
+		if _, err := d.lambda.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{
+			FunctionName: &function, Timeout: aws.Int32(29),
+		}); err != nil {
+			return err
+		}
+		if err := d.updated(ctx, function); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apiKey returns the value that a client of the REST API sends.
@@ -166,21 +186,23 @@ func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	d.waitUpdated(t, function)
+	if err := d.updated(t.Context(), function); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := d.lambda.UpdateFunctionCode(t.Context(), &lambda.UpdateFunctionCodeInput{FunctionName: &function, ZipFile: chargeArchive}); err != nil {
 		t.Fatal(err)
 	}
-	d.waitUpdated(t, function)
+	if err := d.updated(t.Context(), function); err != nil {
+		t.Fatal(err)
+	}
 }
 
-func (d *deployment) waitUpdated(t *testing.T, function string) {
-	t.Helper()
+// updated waits until a function has been updated.
+func (d *deployment) updated(ctx context.Context, function string) error {
 	waiter := lambda.NewFunctionUpdatedV2Waiter(d.lambda, func(o *lambda.FunctionUpdatedV2WaiterOptions) {
 		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
 	})
-	if err := waiter.Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &function}, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	return waiter.Wait(ctx, &lambda.GetFunctionInput{FunctionName: &function}, kit.Patience)
 }
 
 // invoke calls a function and waits for its answer. An error of the function is

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -99,7 +98,7 @@ func (d *documents) charges(t *testing.T, provider *kit.Provider, kill *atomic.B
 	if r := d.post(t, killed, body); r.StatusCode != http.StatusInternalServerError {
 		t.Fatalf("got %+v, want a killed function", r)
 	}
-	eventually(t, 30*time.Second, "the lease has ended", func() bool {
+	kit.Eventually(t, "the lease has ended", func() bool {
 		r := d.post(t, killed, body)
 		return r.StatusCode == http.StatusConflict && strings.Contains(r.Body, "outcome-unknown")
 	})
@@ -114,7 +113,7 @@ func (d *documents) charges(t *testing.T, provider *kit.Provider, kill *atomic.B
 		t.Errorf("once reconcile printed %s", said)
 	}
 	var settled events.APIGatewayV2HTTPResponse
-	eventually(t, 3*time.Minute, "the reconciler settles the charge, on its schedule", func() bool {
+	kit.Eventually(t, "the reconciler settles the charge, on its schedule", func() bool {
 		settled = d.post(t, killed, body)
 		return settled.StatusCode != http.StatusConflict
 	})
@@ -162,8 +161,9 @@ func (d *documents) console(t *testing.T, hash string) {
 // orders sends two messages, one of which fails at its first delivery.
 func (d *documents) orders(t *testing.T) {
 	s := &shift{}
+	deliverSoon(t, d.outputs["QueueURL"], 5)
 	s.send(t, d.outputs["QueueURL"], `{"order_id":"o-1","amount":42}`, `{"order_id":"o-2","amount":77}`)
-	eventually(t, 2*time.Minute, "both orders are taken", func() bool {
+	kit.Eventually(t, "both orders are taken", func() bool {
 		out, err := stack.dynamodb.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String(d.outputs["ShopTable"])})
 		if err != nil {
 			t.Fatal(err)

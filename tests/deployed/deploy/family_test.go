@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -43,9 +44,9 @@ func (f family) members() map[int]string {
 	return found
 }
 
-// waitForEnd returns the processes that still run when the patience is over.
-func (f family) waitForEnd(patience time.Duration) (left map[int]string) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+// waitForEnd returns the processes that do not end.
+func (f family) waitForEnd() (left map[int]string) {
+	for deadline := time.Now().Add(kit.Patience); ; time.Sleep(100 * time.Millisecond) {
 		if left = f.members(); len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}

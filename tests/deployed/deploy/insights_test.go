@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -66,7 +66,7 @@ func (p *procedure) query(function, want string) {
 			p.t.Logf("the query found:\n%s", strings.Join(rows, "\n"))
 		}
 	})
-	eventually(p.t, 30*time.Second, "a row of the query names the cause, "+want, func() bool {
+	kit.Eventually(p.t, "a row of the query names the cause, "+want, func() bool {
 		rows = p.rows(logs(p.t, function))
 		return slices.ContainsFunc(rows, func(row string) bool { return strings.Contains(row, want) })
 	})
@@ -91,7 +91,7 @@ func (p *procedure) nothing(lines []string) {
 func (p *procedure) logHas(function, want string) {
 	p.t.Helper()
 	var lines []string
-	eventually(p.t, 30*time.Second, "the log has "+want, func() bool {
+	kit.Eventually(p.t, "the log has "+want, func() bool {
 		lines = logs(p.t, function)
 		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, want) })
 	})

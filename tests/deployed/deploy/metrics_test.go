@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -37,7 +38,7 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	}
 	s := &shift{sku: "sku-" + rand.Text()}
 	s.putStock(t)
-	eventually(t, time.Minute, "an order is taken, unless another test kills its process", func() bool {
+	kit.Eventually(t, "an order is taken, unless another test kills its process", func() bool {
 		text, _ := json.Marshal(order{ID: "order-" + rand.Text(), Customer: customer, SKU: s.sku, Quantity: 1, Amount: 100})
 		event, _ := json.Marshal(map[string]any{"Records": []any{map[string]any{
 			"messageId": rand.Text(), "body": string(text), "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:" + region + ":" + account + ":orders",
@@ -63,7 +64,7 @@ func wantWatched(t *testing.T, template string, functions ...string) {
 			t.Logf("there are metrics of %v", slices.Collect(maps.Keys(prints)))
 		}
 	})
-	eventually(t, 2*time.Minute, "logs have a line for each alarm", func() bool {
+	kit.Eventually(t, "logs have a line for each alarm", func() bool {
 		for _, function := range functions {
 			for _, line := range logs(t, function) {
 				for one := range metricsIn(line) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // traffic is a set of clients that charge one customer after the other and repeat
@@ -75,7 +77,7 @@ func (tr *traffic) try(t *testing.T, p *payment) (over bool) {
 }
 
 func (tr *traffic) insist(t *testing.T, p *payment) {
-	for deadline := time.Now().Add(5 * time.Minute); !tr.try(t, p); time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(kit.Patience); !tr.try(t, p); time.Sleep(500 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Errorf("%s: no outcome for %s: %v", p.door.name, p.key, p.outcome)
 			return
@@ -98,11 +100,11 @@ func TestRedeployUnderTraffic(t *testing.T) {
 	tr.start(t, byFunctionURL(), byREST(0), byREST(1))
 	defer tr.wg.Wait()
 	defer tr.stop()
-	eventually(t, time.Minute, "there is traffic", func() bool { return tr.count() >= 20 })
+	kit.Eventually(t, "there is traffic", func() bool { return tr.count() >= 20 })
 	for _, function := range []string{stack.chargesURL, stack.chargesREST, stack.chargesURL, stack.chargesREST} {
 		stack.redeploy(t, function, pay.address("v2"))
 		more := tr.count() + 10
-		eventually(t, time.Minute, "the traffic goes on", func() bool { return tr.count() >= more })
+		kit.Eventually(t, "the traffic goes on", func() bool { return tr.count() >= more })
 	}
 	tr.stop()
 	// Requests that were cut off have to wait for the reconciler.

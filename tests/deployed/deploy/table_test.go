@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // The table can be used as a store, and is paid by request. Package infra compares its
@@ -91,7 +92,7 @@ func number(n int64) types.AttributeValue {
 // tables, and fails if another test creates or deletes one meanwhile.
 func removeExpired(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, "LocalStack has removed the expired items", func() bool {
+	kit.Eventually(t, "LocalStack has removed the expired items", func() bool {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, stack.cdk.endpoint+"/_aws/dynamodb/expired", nil)
 		if err != nil {
 			t.Fatal(err)

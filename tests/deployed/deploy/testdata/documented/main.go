@@ -33,7 +33,7 @@ func main() {
 	if *get("arch") == "arm64" {
 		architecture = awslambda.Architecture_ARM_64()
 	}
-	const orderTimeout = 3
+	const orderTimeout = 30
 	function := func(id, program, path string, timeout float64) awslambda.Function {
 		fn := awslambda.NewFunction(stack, jsii.String(id), &awslambda.FunctionProps{
 			Runtime: awslambda.Runtime_PROVIDED_AL2023(), Architecture: architecture, Handler: jsii.String("bootstrap"),
@@ -50,10 +50,10 @@ func main() {
 	}
 	topic := func(id string) awssns.Topic { return awssns.NewTopic(stack, jsii.String(id), nil) }
 
-	charge := function("Charge", "api", "/charges", 6)               // README.md
+	charge := function("Charge", "api", "/charges", 30)              // README.md
 	reconcile := function("Reconcile", "reconciler", "/charges", 60) // docs/reconciler.md
 	orders := function("Orders", "queue", "/orders", orderTimeout)   // docs/batch.md
-	invoices := function("Invoices", "metrics", "", 10)              // docs/observe.md
+	invoices := function("Invoices", "metrics", "", 30)              // docs/observe.md
 	shop := awsdynamodb.NewTableV2(stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
 		PartitionKey:  &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
 		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,

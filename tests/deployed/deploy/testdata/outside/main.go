@@ -35,7 +35,7 @@ func main() {
 	charge := awslambda.NewFunction(stack, jsii.String("Charge"), &awslambda.FunctionProps{
 		Runtime: awslambda.Runtime_PROVIDED_AL2023(), Architecture: architecture, Handler: jsii.String("bootstrap"),
 		Code:    awslambda.Code_FromAsset(get("bundle"), nil),
-		Timeout: awscdk.Duration_Seconds(jsii.Number(10)),
+		Timeout: awscdk.Duration_Seconds(jsii.Number(30)),
 		Environment: &map[string]*string{
 			"PROVIDER_URL": get("providerUrl"), "ONCE_METRICS_NAMESPACE": jsii.String("Outside"),
 		},
