@@ -86,11 +86,11 @@ func judgeAll(ctx context.Context, w *world, all []claim) []row {
 	var turn sync.Mutex
 	for i, c := range all {
 		rows[i] = row{Claim: c.name, Expected: c.expected, Source: c.source, Verdict: onlyOnAWS, Seen: "-"}
-		if w.local && !c.local {
+		if w.Local && !c.local {
 			continue
 		}
 		checks.Go(func() {
-			if w.local && !c.waits {
+			if w.Local && !c.waits {
 				turn.Lock()
 				defer turn.Unlock()
 			}

@@ -30,7 +30,7 @@ var crowd = of(claim{
 }, func(ctx context.Context, w *world) (crowdAnswers, error) {
 	a := crowdAnswers{Ends: map[string]int{}}
 	invocations, atOnce, tries := 10, 10, 10
-	if w.local {
+	if w.Local {
 		invocations, atOnce, tries = 8, 2, 1
 	}
 	if err := w.budget.spend(clients * tries); err != nil {

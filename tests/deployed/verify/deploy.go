@@ -221,7 +221,7 @@ func (w *world) failures(ctx context.Context) string {
 
 // interval is the pause between two looks at something slow.
 func (w *world) interval() time.Duration {
-	if w.local {
+	if w.Local {
 		return 500 * time.Millisecond
 	}
 	return 5 * time.Second

@@ -163,7 +163,7 @@ func run(ctx context.Context, s settings, in io.Reader, out, log io.Writer) (err
 	if s.wrong != "" {
 		w.Wrong = strings.Split(s.wrong, ",")
 	}
-	if w.local {
+	if w.Local {
 		w.Arch = runtime.GOARCH
 	}
 	if err := w.mustBeNew(ctx); err != nil {
@@ -299,7 +299,7 @@ func (w *world) report(ctx context.Context, rows []row) report {
 	}
 	return report{
 		ID: w.ID, Region: w.Region, Date: time.Now().UTC().Format(time.RFC3339), Commit: strings.TrimSpace(string(commit)),
-		SDK: "aws-sdk-go-v2 " + aws.SDKVersion, LocalStack: w.local, Rows: rows, account: w.Account,
+		SDK: "aws-sdk-go-v2 " + aws.SDKVersion, LocalStack: w.Local, Rows: rows, account: w.Account,
 	}
 }
 

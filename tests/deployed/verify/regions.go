@@ -142,7 +142,7 @@ func runRegions(ctx context.Context, s settings, in io.Reader, out, log io.Write
 		return err
 	}
 	w.regions = regions
-	if w.local {
+	if w.Local {
 		return errors.New("regions is only on AWS: LocalStack has no delay between regions")
 	}
 	units := float64(2 * len(delays) * 4 * len(regions))

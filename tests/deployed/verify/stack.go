@@ -25,9 +25,10 @@ import (
 )
 
 const (
-	timeout     = 3           // of the functions, in seconds
-	visibility  = 6 * timeout // of the queue, in seconds
-	mostReceive = 2           // deliveries of a message before it is dead
+	timeout      = 3           // of the functions, in seconds
+	localTimeout = 30          // on LocalStack, whose machine may be busy
+	visibility   = 6 * timeout // of the queue, in seconds
+	mostReceive  = 2           // deliveries of a message before it is dead
 )
 
 // shape is what the stack depends on.
@@ -36,6 +37,7 @@ type shape struct {
 	Arch                 string // arm64 or amd64
 	Boundary, RolePrefix string
 	KMS                  bool
+	Local                bool     // on LocalStack
 	Wrong                []string // names of wrongs
 }
 
@@ -127,6 +129,11 @@ func (b builder) build() {
 	infra.NewQueueSource(b.Stack, jsii.String("Source"), &infra.QueueSourceProps{
 		Function: handler, Queue: queue, Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
 	})
+	if b.Local { // it receives no message while the function has one, so this is not too long for the queue
+		for _, fn := range []awslambda.Function{handler, extended} {
+			fn.Node().DefaultChild().(awslambda.CfnFunction).SetTimeout(jsii.Number(localTimeout))
+		}
+	}
 	b.output("Queue", queue.QueueUrl())
 	b.output("Dead", dead.QueueUrl())
 

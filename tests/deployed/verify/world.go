@@ -32,7 +32,6 @@ import (
 // world is an account in a region, with what a run has created there.
 type world struct {
 	shape
-	local   bool              // LocalStack
 	outputs map[string]string // of the stack
 	regions []string          // of the subcommand regions
 	budget  *budget
@@ -76,14 +75,14 @@ func newWorld(ctx context.Context, id, region string, log io.Writer) (*world, er
 		return nil, fmt.Errorf("no usable AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: %w", err)
 	}
 	w := &world{
-		shape: shape{ID: id, Account: *who.Account, Region: cfg.Region, Arch: "arm64"}, local: *who.Account == localAccount,
+		shape:  shape{ID: id, Account: *who.Account, Region: cfg.Region, Arch: "arm64", Local: *who.Account == localAccount},
 		budget: &budget{limit: writeUnits}, log: log, began: time.Now(),
 		cfg: cfg, cloudformation: cloudformation.NewFromConfig(cfg), cloudwatch: cloudwatch.NewFromConfig(cfg), dynamodb: dynamostore.NewClient(cfg),
 		logs: cloudwatchlogs.NewFromConfig(cfg), sqs: sqs.NewFromConfig(cfg),
 	}
 	// A low quota of concurrent executions delays invocations, and does not refuse them.
 	w.lambda = lambda.NewFromConfig(cfg, func(o *lambda.Options) { o.RetryMaxAttempts = 8 })
-	w.s3 = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = w.local })
+	w.s3 = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = w.Local })
 	return w, nil
 }
 

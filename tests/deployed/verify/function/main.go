@@ -29,6 +29,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -130,7 +131,9 @@ func (f *function) watch(ctx context.Context, in middleware.DeserializeInput, ne
 func (f *function) handle(ctx context.Context, event json.RawMessage) (any, error) {
 	var batch events.SQSEvent
 	if err := json.Unmarshal(event, &batch); err == nil && len(batch.Records) > 0 {
-		return f.take(ctx, batch)
+		answer, err := f.take(ctx, batch)
+		_, noted := f.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &f.items, Item: item(invocationID(ctx))})
+		return answer, errors.Join(err, noted)
 	}
 	var r wire.Request
 	if err := json.Unmarshal(event, &r); err != nil {
@@ -258,6 +261,7 @@ func (f *function) kill(ctx context.Context, r wire.Request) error {
 		}
 	}
 	_, err := idempotent.Do(ctx, f.guard, keyOf(wire.Operation, r.Key), func(context.Context) (string, error) {
+		beat(time.Now()) // at least once
 		beating := func() {
 			for at := range time.Tick(50 * time.Millisecond) {
 				go beat(at)
@@ -274,7 +278,15 @@ func (f *function) kill(ctx context.Context, r wire.Request) error {
 	return err
 }
 
-// message takes a message of the queue. It counts each run, with its time.
+// invocationID returns the id of the invocation. An item of this name exists if the
+// invocation came to its end.
+func invocationID(ctx context.Context) string {
+	lc, _ := lambdacontext.FromContext(ctx)
+	return lc.AwsRequestID
+}
+
+// message takes a message of the queue. It counts each run, with its time and
+// invocation.
 func (f *function) message(ctx context.Context, m events.SQSMessage) error {
 	var body wire.Message
 	if err := json.Unmarshal([]byte(m.Body), &body); err != nil {
@@ -282,9 +294,13 @@ func (f *function) message(ctx context.Context, m events.SQSMessage) error {
 	}
 	v := values(":one", 1, ":at", int(time.Now().UnixMilli()))
 	v[":at"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{v[":at"]}}
+	v[":by"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: invocationID(ctx)}}}
 	v[":none"] = &types.AttributeValueMemberL{}
+	v[":received"] = &types.AttributeValueMemberN{Value: m.Attributes["ApproximateFirstReceiveTimestamp"]}
 	_, err := f.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &f.items, Key: item(body.ID), UpdateExpression: aws.String("SET times = list_append(if_not_exists(times, :none), :at) ADD runs :one"),
+		TableName: &f.items, Key: item(body.ID),
+		UpdateExpression: aws.String("SET received = :received, times = list_append(if_not_exists(times, :none), :at)," +
+			" invocations = list_append(if_not_exists(invocations, :none), :by) ADD runs :one"),
 		ExpressionAttributeValues: v,
 	})
 	if err == nil && (body.Kind == wire.Bad || body.Kind == wire.Late && m.Attributes["ApproximateReceiveCount"] == "1") {
