@@ -36,10 +36,15 @@ type Provider struct {
 	ledger *ledger
 }
 
+// SlowFor returns an [Options.Slow] that takes d, or less if the caller disconnects.
+func SlowFor(d time.Duration) func(context.Context) {
+	return func(ctx context.Context) { wait(ctx, d) }
+}
+
 // New returns a provider with its ledger in the file path, which it creates if
 // necessary. The error describes what is wrong with the file.
 func New(path string, optFns ...func(*Options)) (*Provider, error) {
-	o := Options{Slow: func(ctx context.Context) { wait(ctx, 2*time.Second) }}
+	o := Options{Slow: SlowFor(2 * time.Second)}
 	for _, f := range optFns {
 		f(&o)
 	}

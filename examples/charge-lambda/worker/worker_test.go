@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // The workers of these tests are this program, started again.
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 func beParent() error {
 	store := memstore.New()
 	p := New(func() *exec.Cmd { return exec.Command(os.Args[0], "worker") }, func(int) driver.Store { return store })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
 	go func() {
 		for {
@@ -107,7 +107,7 @@ func newPool(t *testing.T, store driver.Store) *Pool {
 }
 
 func invoke(t *testing.T, p *Pool, path string) (body string, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	r, err := p.Invoke(ctx, events.APIGatewayV2HTTPRequest{RawPath: path})
 	return r.Body, err
@@ -174,7 +174,7 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	p := newPool(t, store)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	pid, ended := hang(t, ctx, p, store)
 	other, err := invoke(t, p, "/")
@@ -222,7 +222,7 @@ func TestDeadlineKills(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	p := newPool(t, store)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	pid, ended := hang(t, ctx, p, store)
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -251,12 +251,7 @@ func TestParentIsKilled(t *testing.T) {
 	if err := errors.Join(kill, err); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); alive(pid); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("worker %d has outlived its parent", pid)
-		}
-	}
+	kit.Eventually(t, fmt.Sprintf("worker %d ends with its parent", pid), func() bool { return !alive(pid) })
 }
 
 // alive reports whether a process runs. One that has ended may still be listed.
@@ -281,7 +276,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	p := newPool(t, store)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	_, ended := hang(t, ctx, p, store)
 	if _, err := invoke(t, p, "/"); err != nil { // in a second worker

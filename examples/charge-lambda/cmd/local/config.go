@@ -17,6 +17,7 @@ type config struct {
 	port        int           // PORT; 0: any free one
 	data        string        // DATA: directory of the store's file and the ledger
 	timeout     time.Duration // TIMEOUT of the function
+	slow        time.Duration // SLOW: how long the built-in provider takes for cus_slow
 	profile     string        // PROFILE: the profile of the Idempotency-Key header
 	keys        func(*lambdahttp.Options)
 	table       string // ONCE_TABLE: DynamoDB instead of the file
@@ -49,6 +50,9 @@ func readConfig(getenv func(string) string) (c config, err error) {
 	}
 	if c.timeout, err = time.ParseDuration(or("TIMEOUT", "10s")); err != nil || c.timeout <= 0 {
 		return c, fmt.Errorf("invalid TIMEOUT %q: must be a duration like 10s or 500ms", getenv("TIMEOUT"))
+	}
+	if c.slow, err = time.ParseDuration(or("SLOW", "2s")); err != nil || c.slow <= 0 {
+		return c, fmt.Errorf("invalid SLOW %q: must be a duration like 2s or 500ms", getenv("SLOW"))
 	}
 	switch v := getenv("ONCE_CREATE_TABLE"); v {
 	case "", "0":

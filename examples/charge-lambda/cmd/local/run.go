@@ -54,9 +54,10 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 
 	routes := map[string]http.Handler{}
 	providerURL, booked := c.providerURL, "none, because PROVIDER_URL is set"
+	slow := func(o *provider.Options) { o.Slow = provider.SlowFor(c.slow) }
 	var ledger func() []provider.Charge
 	if providerURL == "" {
-		standIn, err := provider.New(c.ledgerPath())
+		standIn, err := provider.New(c.ledgerPath(), slow)
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		maps.Copy(routes, standIn.Routes("/provider"))
 		providerURL, booked, ledger = address+"/provider", c.ledgerPath(), standIn.Charges
 	}
-	without, err := provider.New(c.unguardedLedgerPath())
+	without, err := provider.New(c.unguardedLedgerPath(), slow)
 	if err != nil {
 		return err
 	}

@@ -205,6 +205,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, timeout := range []string{"10", "-1s", "0"} {
 		wantRefusal(t, env("TIMEOUT", timeout), "TIMEOUT", "duration like 10s")
+		wantRefusal(t, env("SLOW", timeout), "SLOW", "duration like 2s")
 	}
 	wantRefusal(t, env("PROFILE", "IETF"), "PROFILE", "IETF", "ietf, stripe or uuid")
 	wantRefusal(t, env("ONCE_TABLE", "t", "ONCE_CREATE_TABLE", "yes"), "ONCE_CREATE_TABLE", "1 or 0")
