@@ -14,11 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-// patience limits how long a page may take for what a test waits for. It is generous,
-// because a search reads 20,000 records while other tests compile.
-const patience = 2 * time.Minute
+	"github.com/once-lambda/once/internal/kit"
+)
 
 // View is how a page is shown.
 type View struct {
@@ -29,7 +27,7 @@ type View struct {
 }
 
 // Page is an open page. Its methods fail the test if they cannot do what they
-// should within half a minute. It is for one goroutine.
+// should within [kit.Patience]. It is for one goroutine.
 type Page struct {
 	t       testing.TB
 	b       *Browser
@@ -125,8 +123,8 @@ func (p *Page) Go(address string) {
 	}
 	select {
 	case <-p.load:
-	case <-time.After(patience):
-		p.t.Fatalf("%s was not loaded within %s", address, patience)
+	case <-time.After(kit.Patience):
+		p.t.Fatalf("%s was not loaded within %s", address, kit.Patience)
 	}
 }
 
@@ -192,7 +190,7 @@ func (p *Page) Wait(expression string) {
 		const seen = new MutationObserver(look), tick = setInterval(look, 50), late = setTimeout(() => end(false), %d);
 		seen.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 		look();
-	})`, expression, (patience-time.Second).Milliseconds()), &state)
+	})`, expression, (kit.Patience-time.Second).Milliseconds()), &state)
 	if !state.OK {
 		p.t.Fatalf("this was not true in time: %s\nThe page:\n%s", expression, state.Text)
 	}
@@ -365,7 +363,7 @@ func (p *Page) Screenshot(file string) {
 // do sends a command to the page.
 func (p *Page) do(method string, params, result any) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
 	p.must(p.b.call(ctx, p.session, method, params, result))
 }

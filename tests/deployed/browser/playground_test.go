@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/deployed/browser"
 )
 
@@ -29,8 +31,12 @@ type playground struct {
 	kill func() // ends the example
 }
 
-// shortLease is for a test that waits for the end of a lease: it ends 2 s later.
-const shortLease = "TIMEOUT=4s"
+// shortLease is for a test that waits for the end of a lease. A busy machine needs the time
+// for a charge.
+const shortLease = "TIMEOUT=30s"
+
+// longLease is for a test whose lease or request must not end by itself.
+var longLease = "TIMEOUT=" + kit.Patience.String()
 
 func open(t *testing.T, v browser.View, env ...string) *playground {
 	t.Helper()
@@ -205,9 +211,13 @@ func TestPlayground(t *testing.T) {
 	p.wants("no record", 0)
 	p.Axe()
 
+	// What is shown only while the provider works.
+	p.Eval(`new MutationObserver(() => {
+		window.counted ||= document.querySelector("#record .lease .number")?.innerText.startsWith("ends in");
+		window.worked ||= document.querySelector("#workers").innerText.includes("works");
+	}).observe(document, {subtree: true, childList: true, attributes: true, characterData: true})`, nil)
 	p.press("send")
-	p.Wait(`document.querySelector("#record .lease .number").innerText.startsWith("ends in")`)
-	p.Wait(`document.querySelector("#workers").innerText.includes("works")`)
+	p.Wait(`window.counted && window.worked`)
 	p.wants("completed", 1, "201")
 	var lit string
 	p.Eval(`document.querySelector("#record .diagram title").textContent`, &lit)
@@ -253,7 +263,8 @@ func TestPlayground(t *testing.T) {
 // settles it, and the next request gets the answer. There is one charge.
 func TestKillTheWorker(t *testing.T) {
 	t.Parallel()
-	p := open(t, browser.View{}, shortLease)
+	store, table, env := tableStore(t)
+	p := open(t, browser.View{}, append(env, "ONCE_TABLE="+table, longLease)...)
 	p.press("kill")
 	p.Wait(`document.querySelector("#answers").innerText.includes("SIGKILL")`)
 	p.Wait(`document.querySelector("#answers-without").innerText.includes("SIGKILL")`)
@@ -275,6 +286,9 @@ func TestKillTheWorker(t *testing.T) {
 	p.press("reconcile")
 	p.wants("in progress", 1, "502", "200", "409", "409")
 
+	var key string
+	p.Eval(`document.querySelector("#key").textContent`, &key)
+	kit.SetLease(t, store, charge.RecordIDOf(key), time.Now().Add(-time.Second))
 	p.Wait(`document.querySelector("#record .sentence").innerText.includes("its lease has ended")`)
 	p.press("retry")
 	p.wants("unknown", 1, "502", "200", "409", "409", "409")
@@ -428,8 +442,11 @@ func TestCommands(t *testing.T) {
 // and the page says that the server is gone.
 func TestKillTheParent(t *testing.T) {
 	t.Parallel()
-	p := open(t, browser.View{})
-	p.press("two") // one of them waits for the provider
+	answer := make(chan struct{})
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-answer }))
+	t.Cleanup(func() { close(answer); provider.Close() })
+	p := open(t, browser.View{}, "PROVIDER_URL="+provider.URL, longLease)
+	p.Click(`[data-action="two"]`) // one of them waits for the provider
 	p.Wait(`document.querySelector("#workers").innerText.includes("works") && document.querySelector("#workers").innerText.includes("idle")`)
 	var workers []int
 	for _, text := range strings.Split(p.Text("#workers"), "\n") {
@@ -441,11 +458,7 @@ func TestKillTheParent(t *testing.T) {
 	}
 	p.kill()
 	p.Wait(`!document.querySelector("#problem").hidden && document.querySelector("#problem").innerText.includes("does not answer")`)
-	for deadline := time.Now().Add(time.Second); slices.ContainsFunc(workers, alive); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("one of the workers %d has outlived its parent", workers)
-		}
-	}
+	kit.Eventually(t, fmt.Sprintf("the workers %d end with their parent", workers), func() bool { return !slices.ContainsFunc(workers, alive) })
 }
 
 // alive reports whether a process runs. One that has ended may still be listed.
