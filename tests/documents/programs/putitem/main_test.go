@@ -113,7 +113,7 @@ func TestOldItems(t *testing.T) {
 		"done":                      {time.Hour, []string{"charge", "ch_old"}, "ch_old", "ch_old", 0},
 		"done, expired":             {25 * time.Hour, []string{"charge", "ch_old"}, "ch_1", "in progress", 1},
 		"running":                   {time.Second, []string{}, "in progress", "in progress", 0},
-		"at its time-out":           {31 * time.Second, []string{}, "in progress", "in progress", 0},
+		"at its time-out":           {30 * time.Second, []string{}, "in progress", "in progress", 0},
 		"half done":                 {time.Minute, []string{}, "unknown", "in progress", 0},
 		"half done, expired":        {25 * time.Hour, []string{}, "unknown", "ch_1", 1}, // as it always did
 		"of an earlier new attempt": {time.Hour, []string{"once", string(orderID)}, "ch_1", "in progress", 1},
