@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -251,6 +252,11 @@ func TestParentIsKilled(t *testing.T) {
 	if err := errors.Join(kill, err); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
 	kit.Eventually(t, fmt.Sprintf("worker %d ends with its parent", pid), func() bool { return !alive(pid) })
 }
 
