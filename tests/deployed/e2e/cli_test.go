@@ -26,6 +26,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -225,11 +226,8 @@ func newOperator(t *testing.T, env ...string) *operator {
 	return &operator{t, bin, env, t.TempDir()}
 }
 
-// patience limits the time of one command line.
-const patience = 2 * time.Minute
-
 func (o *operator) command(name string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(o.t.Context(), kit.Patience)
 	o.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = o.env, o.dir

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,8 +19,12 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
+
+// patience is kit.Patience for the program timeout.
+var patience = fmt.Sprint(kit.Patience.Seconds())
 
 var shell = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
@@ -95,7 +100,7 @@ func TestClientLoop(t *testing.T) {
 	// Some machines have no uuidgen.
 	commands := "uuidgen() { cat /proc/sys/kernel/random/uuid; }\nTOKEN=t\n" +
 		strings.ReplaceAll(blocks[0][1], "https://api.example.com", p.url)
-	cmd := exec.Command("timeout", "30", "bash", "-euo", "pipefail", "-c", commands)
+	cmd := exec.Command("timeout", patience, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = t.TempDir()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -112,11 +117,12 @@ func TestExampleGuide(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(engine.Root(), "examples", "charge-lambda")
 	g := newGuide(t, "examples", "charge-lambda", "README.md")
-	p := start(t, t.TempDir(), "TIMEOUT=3s")
+	data := t.TempDir()
+	p := start(t, data, long, unhurried)
 	run := func(block string, want ...string) {
 		t.Helper()
 		block = g.on(p, block)
-		cmd := exec.Command("timeout", "600", "bash", "-euo", "pipefail", "-c", block)
+		cmd := exec.Command("timeout", patience, "bash", "-euo", "pipefail", "-c", block)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -141,22 +147,27 @@ func TestExampleGuide(t *testing.T) {
 	run(g.next("for i in 1 2"), "HTTP/1.1 201", "HTTP/1.1 409", "Retry-After: ")
 	p.wantCharges(2)
 
+	p.kill()
+	p = start(t, data, long, stuck)
 	slowCharge := strings.TrimSuffix(strings.TrimSpace(g.next("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613")), "&")
 	broken := exec.Command("bash", "-c", g.on(p, slowCharge))
 	if err := broken.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 3 })
+	kit.Eventually(t, "the provider has booked", func() bool { return p.charges() == 3 })
 	if block := g.next("kill -9"); strings.TrimSpace(block) != "kill -9 PID" {
 		t.Fatalf("the guide kills with %q", block)
 	}
-	p = p.restart()
+	p.kill()
+	p = start(t, data, long)
 	broken.Wait()
 	run(slowCharge, "HTTP/1.1 409", "in-progress")
-	eventually(t, 15*time.Second, "the lease has ended", func() bool {
-		r := p.post("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613", slow)
-		return r.status == http.StatusConflict && strings.Contains(r.body, "outcome-unknown")
-	})
+	p.kill()
+	store, closed := openFile(t, data)
+	kit.SetLease(t, store, guideCharge.RecordID(), time.Now().Add(-time.Second))
+	closed()
+	p = p.restart()
+	p.wantProblem(p.post(guideCharge.ID, slow), http.StatusConflict, "outcome-unknown")
 	run(g.next("/admin/resolve"), "HTTP/1.1 200", "completed")
 	run(slowCharge, "HTTP/1.1 201", "Idempotent-Replayed: true")
 	p.wantCharges(3)
@@ -178,7 +189,7 @@ func TestOperatorsGuide(t *testing.T) {
 	g := newGuide(t, "docs", "operate.md")
 	const table = "once-records" // the name in the guide
 	env := dynamoEnv(t, table)
-	p := start(t, t.TempDir(), append(env, "ONCE_CREATE_TABLE=1", "TIMEOUT=3s")...)
+	p := start(t, t.TempDir(), append(env, "ONCE_CREATE_TABLE=1")...)
 	store := openTable(t, table)
 	t.Cleanup(func() { // another run may use the same engine
 		endpoint, _ := database()

@@ -12,7 +12,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/kit"
 )
+
+// The environment of an example that is killed during a charge, however busy the machine:
+// the request has no time-out that matters, and the provider does not answer.
+var long, stuck = "TIMEOUT=" + kit.Patience.String(), "SLOW=" + kit.Patience.String()
 
 // F33, F36, F90, G02: SIGKILL while the provider works: the effect has happened,
 // but no answer was received. The client's retries get 409 and are never charged
@@ -24,13 +33,18 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 	onStores(t, func(t *testing.T, env []string) {
 		dir := t.TempDir()
 		o := newOperator(t, env...)
+		open := func() (driver.Store, func()) {
+			return openTable(t, strings.TrimPrefix(env[0], "ONCE_TABLE=")), func() {}
+		}
 		if len(env) == 0 {
+			open = func() (driver.Store, func()) { return openFile(t, dir) }
 			o.dir, o.env = dir, append(o.env, "ONCE_FILE=once.db") // a line with the whole path would not fit a terminal
 		}
-		p := start(t, dir, append(env, "TIMEOUT=6s")...)
+		env = append(env, long, stuck)
+		p := start(t, dir, env...)
 		broken := make(chan reply, 1)
 		go func() { broken <- p.post(key, slow) }()
-		eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 1 })
+		kit.Eventually(t, "the provider has booked", func() bool { return p.charges() == 1 })
 		p.kill()
 		if r := <-broken; r.err == nil {
 			t.Fatalf("the first request was answered with %d before the kill", r.status)
@@ -44,10 +58,11 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 		for _, more := range [][]string{{"--not-executed", "--token", running.Token}, {"--status", "201", "--completed", "{}"}} {
 			o.wants(4, []string{"in progress; retry after"}, append(append(append([]string{"resolve"}, byKey...), more...), "--yes", "--reason", "a guess")...)
 		}
-		eventually(t, 30*time.Second, "the lease has ended", func() bool {
-			return strings.Contains(o.wants(0, nil, "reconcile"), "its lease ended without an outcome: unknown")
-		})
-		p = start(t, dir, append(env, "TIMEOUT=6s")...)
+		store, closed := open()
+		kit.SetLease(t, store, charge.RecordIDOf(key), time.Now().Add(-time.Second))
+		closed()
+		o.wants(0, []string{"its lease ended without an outcome: unknown"}, "reconcile")
+		p = start(t, dir, env...)
 		refused := p.post(key, slow)
 		p.wantProblem(refused, http.StatusConflict, "outcome-unknown")
 		if s, err := strconv.Atoi(refused.header.Get("Retry-After")); err != nil || s < 1 {
@@ -59,7 +74,7 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 
 		// Which record is it, and how old?
 		listed := o.types("list", "--state", "unknown")
-		id := regexp.MustCompile(`(?m)^(POST /charges#\S{12})  unknown  \d+s .* lease_ended `).FindStringSubmatch(listed)
+		id := regexp.MustCompile(`(?m)^(POST /charges#\S{12})  unknown  \d+\w+ .* lease_ended `).FindStringSubmatch(listed)
 		if id == nil {
 			t.Fatalf("the list does not show the charge:\n%s", listed)
 		}
@@ -74,30 +89,30 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 		}
 		// The provider's ledger has it.
 		body := inLedger(t, filepath.Join(dir, "ledger.jsonl"), downstream[1])
-		var charge struct{ ID string }
-		if err := json.Unmarshal(body, &charge); err != nil {
+		var charged struct{ ID string }
+		if err := json.Unmarshal(body, &charged); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(o.dir, "charge.json"), body, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		settled := o.types(append(append([]string{"resolve"}, byKey...),
-			"--status", "201", "--header", "Location: /charges/"+charge.ID, "--completed", "@charge.json",
-			"--reason", "the provider's ledger has "+charge.ID, "--audit", "audit.jsonl")...)
+			"--status", "201", "--header", "Location: /charges/"+charged.ID, "--completed", "@charge.json",
+			"--reason", "the provider's ledger has "+charged.ID, "--audit", "audit.jsonl")...)
 		if !strings.Contains(settled, "Every retry gets this.") || !strings.Contains(settled, id[1]+" was unknown and is completed") {
 			t.Errorf("resolve shows\n%s", settled)
 		}
 		audit, err := os.ReadFile(filepath.Join(o.dir, "audit.jsonl"))
-		if err != nil || strings.Count(string(audit), "\n") != 1 || !strings.Contains(string(audit), charge.ID) || strings.Contains(string(audit), key) {
+		if err != nil || strings.Count(string(audit), "\n") != 1 || !strings.Contains(string(audit), charged.ID) || strings.Contains(string(audit), key) {
 			t.Errorf("%v, the audit is %s", err, audit)
 		}
 		o.wants(0, []string{"no such records"}, "list", "--state", "unknown")
 
 		// The client tries again.
-		p = start(t, dir, append(env, "TIMEOUT=6s")...)
+		p = start(t, dir, env...)
 		r := p.post(key, slow)
 		p.want(r, http.StatusCreated)
-		if r.header.Get("Idempotent-Replayed") != "true" || r.header.Get("Location") != "/charges/"+charge.ID || r.body != string(body) ||
+		if r.header.Get("Idempotent-Replayed") != "true" || r.header.Get("Location") != "/charges/"+charged.ID || r.body != string(body) ||
 			r.header.Get("Content-Type") != "application/json" {
 			t.Errorf("the retry got %v\n%s\nwant the replay of\n%s", r.header, r.body, body)
 		}
@@ -112,6 +127,20 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 		p.wantSame(p.post(refusedKey, declined), refusal)
 		p.wantCharges(2)
 	})
+}
+
+// openFile opens the store of an example that does not run.
+func openFile(t *testing.T, dir string) (s driver.Store, closed func()) {
+	t.Helper()
+	file, err := boltstore.Open(filepath.Join(dir, "once.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // inLedger returns the provider's charge of a key.

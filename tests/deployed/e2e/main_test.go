@@ -19,8 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -174,7 +174,7 @@ func (p *process) send(method, path, key, body string) reply {
 }
 
 func exchange(req *http.Request) reply {
-	client := http.Client{Timeout: 30 * time.Second}
+	client := http.Client{Timeout: kit.Patience}
 	resp, err := client.Do(req)
 	if err != nil {
 		return reply{err: err}
@@ -253,17 +253,5 @@ func (p *process) wantCharges(want int) {
 	p.t.Helper()
 	if got := p.charges(); got != want {
 		p.t.Fatalf("the ledger holds %d charges, want %d", got, want)
-	}
-}
-
-// eventually polls until ok returns true or the patience is over.
-func eventually(t *testing.T, patience time.Duration, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
