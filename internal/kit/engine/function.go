@@ -4,21 +4,41 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
+	"time"
+
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // SignalFunction sends a signal to the processes that run a Lambda function in a
-// LocalStack on this machine, and returns them. The function's name must be unique.
+// LocalStack on this machine, and returns them. The function's name must be unique. After
+// SIGSTOP it waits until they have stopped: on a busy machine, other threads of a process
+// run on until the one that has the signal gets a processor.
 func SignalFunction(name string, s syscall.Signal) (pids []int) {
 	for pid, env := range Environments() {
 		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" && syscall.Kill(pid, s) == nil {
 			pids = append(pids, pid)
 		}
 	}
+	for end := time.Now().Add(kit.Patience); s == syscall.SIGSTOP && slices.ContainsFunc(pids, runs) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	return pids
+}
+
+// runs reports whether a thread of a process has neither stopped nor ended.
+func runs(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		_, rest, ok := bytes.Cut(text, []byte(") ")) // after the name of the program
+		return ok && !bytes.ContainsAny(rest[:1], "TtZX")
+	})
 }
 
 // Environments returns the environments of all processes that this one may read.
