@@ -172,6 +172,13 @@ func (d *deployment) create(t *testing.T, name string, archive []byte, timeout i
 			t.Error(err)
 		}
 	})
+	// LocalStack waits for it, but only 10 s.
+	active := lambda.NewFunctionActiveV2Waiter(d.lambda, func(o *lambda.FunctionActiveV2WaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	})
+	if err := active.Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &name}, kit.Patience); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // redeploy gives a charge function another address of the provider and its code

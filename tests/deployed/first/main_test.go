@@ -125,6 +125,13 @@ func create(t *testing.T, program string, timeout time.Duration, env map[string]
 			t.Error(err)
 		}
 	})
+	// LocalStack waits for it, but only 10 s.
+	active := lambda.NewFunctionActiveV2Waiter(functions, func(o *lambda.FunctionActiveV2WaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	})
+	if err := active.Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &name}, kit.Patience); err != nil {
+		t.Fatal(err)
+	}
 	return name
 }
 
