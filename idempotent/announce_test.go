@@ -80,7 +80,7 @@ func TestAnnounce(t *testing.T) {
 		"with a reserve of 100 ms": {under(idempotent.Reconcile), 500 * time.Millisecond, after(421 * time.Millisecond), made, true, 2, false},
 		"with a reserve of 2 s":    {func(o *idempotent.Options) { o.Recovery, o.DeadlineReserve = idempotent.Reconcile, 2*time.Second }, invocation, after(8101 * time.Millisecond), made, true, 2, false},
 		"has committed":            {under(idempotent.Reconcile), invocation, after(0, commit, after(announced)), made, false, 1, false},
-		"commits":                  {under(idempotent.Reconcile), invocation, after(0, commit), slowly(9700 * time.Millisecond), false, 1, false},
+		"commits":                  {under(idempotent.Reconcile), invocation, after(0, commit), slowly(9450 * time.Millisecond), false, 1, false},
 		"commits, and the reply fails": {under(idempotent.Reconcile), invocation, after(0, func(ctx context.Context) error {
 			_ = commit(ctx)
 			time.Sleep(announced + time.Millisecond)

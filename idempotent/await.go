@@ -59,7 +59,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record,
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		return nil, true, nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !timeUp(ctx):
 		return nil, false, nil // the caller canceled, which also caused the store's error
 	case err != nil:
 		err = storeError(a.id, driver.OpGet, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -69,16 +70,16 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 	return nil, nil, err
 }
 
-// late returns an error if this attempt must not claim at now, because it is past its
-// own deadline. (Records store milliseconds, so less than one does not count.)
+// late returns an error if this attempt must not claim at now, because the time of its
+// handler has ended. (Records store milliseconds, so less than one does not count.)
 func (a *attempt) late(ctx context.Context, now time.Time) error {
-	if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
-		return noTime(ctx, left)
+	if a.window.handlerEnd.Sub(now) < time.Millisecond || ctx.Err() != nil {
+		return noTime(ctx, a.window.deadline.Sub(now))
 	}
 	return nil
 }
 
-// lastLook returns the state that a request waited for until its own deadline, or
+// lastLook returns the state that a request waited for until the end of its time, or
 // late.
 func (a *attempt) lastLook(ctx context.Context, r *driver.Record, now time.Time, late error) (held, replay *driver.Record, err error) {
 	if v := decide(r, a.fp, now); v == verdictReplay || v == verdictInProgress {
@@ -111,8 +112,8 @@ func (a *attempt) takeOver(ctx context.Context, r *driver.Record, now time.Time)
 		return nil, nil, err
 	}
 	// Reading the record also took time.
-	if left := a.window.deadline.Sub(a.opts.now()); left < time.Millisecond {
-		return nil, nil, noTime(ctx, left)
+	if err := a.late(ctx, a.opts.now()); err != nil {
+		return nil, nil, err
 	}
 	a.mine = a.takeover(ctx, r, now)
 	current, err = a.replace(ctx, a.mine, r.Version)
@@ -310,10 +311,11 @@ func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) 
 	a.letGo(ctx, reason, err, a.released)
 }
 
-// letGo writes the claim of a handler that was not entered as next returns it.
+// letGo writes the claim of a handler that was not entered as next returns it. The answer
+// waits for half of the time that is left until it is due, and at most for LeaseMargin.
+// A write that does not end by then is tried once more, beside the answer: that succeeds if
+// the platform lets the process run.
 func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, next func(*driver.Record, driver.Reason, time.Time) driver.Record) {
-	ctx, cancel := a.opts.releaseContext(ctx)
-	defer cancel()
 	c := change{
 		opts:   a.opts,
 		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
@@ -322,11 +324,31 @@ func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, ne
 			return judgement{next: next(current, reason, now)}
 		}),
 	}
-	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, a.opts.releaseTime(a.window))
+	r := a.guard.apply(limited, &a.mine, &c)
+	if a.window.bounded && r.end == endFailed && limited.Err() != nil {
+		go a.letGoBeside(ctx, &c)
+	}
+	cancel()
+	if r.end == endWritten {
 		a.observe(ctx, event.Retryable, r.record, err)
 	} else if reason == driver.ReasonNoTime {
 		a.observe(ctx, event.CompletionFailed, r.record, storeError(a.id, driver.OpReplace, r.err))
 	}
+}
+
+// letGoBeside applies c, which releases the claim of this attempt. The answer does not wait
+// for it, so its end is no event.
+func (a *attempt) letGoBeside(ctx context.Context, c *change) {
+	ctx, cancel := context.WithTimeout(ctx, a.opts.LeaseMargin)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil { // it would end the process, with all its requests
+			a.opts.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the store panicked", slog.String("operation", a.id.Operation()), slog.String("panic_type", fmt.Sprintf("%T", p)))
+		}
+	}()
+	a.guard.apply(ctx, &a.mine, c)
 }
 
 // released returns the claim r of this attempt, whose handler was not entered,

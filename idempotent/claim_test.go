@@ -16,6 +16,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
@@ -70,21 +72,19 @@ func TestClaim(t *testing.T) {
 		op                   driver.Op     // that a StoreError names
 		calls, events        string
 	}{
-		// One millisecond is enough to claim, and one to run, of which a fifth is reserved.
-		"too little time to claim": {left: ms - 1, err: noTime},
-		"too little time to run":   {left: ms, err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"the reserve is left":      {left: 1249 * time.Microsecond, err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"the last millisecond":     {left: 1250 * time.Microsecond, value: "ch_1", calls: "insert replace", events: "reserved completed"},
-		"it cannot be released":    {left: ms, replace: fail(errDown), err: noTime, calls: "insert replace", events: "reserved completion_failed"},
-		"a slow claim":             {left: time.Second, insert: slow(610 * ms), err: noTime, calls: "insert replace", events: "reserved retryable"},
-		"not too slow":             {left: time.Second, insert: slow(599 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		// One millisecond is enough to claim and to run, and a fifth of the time is reserved.
+		"too little time":       {left: 1249 * time.Microsecond, err: noTime},
+		"the last millisecond":  {left: 1250 * time.Microsecond, value: "ch_1", calls: "insert replace", events: "reserved completed"},
+		"it cannot be released": {left: time.Second, insert: slow(610 * ms), replace: fail(errDown), err: noTime, calls: "insert replace", events: "reserved completion_failed"},
+		"a slow claim":          {left: time.Second, insert: slow(610 * ms), err: noTime, calls: "insert replace", events: "reserved retryable"},
+		"not too slow":          {left: time.Second, insert: slow(599 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
 		"a slow takeover": {
 			stands: free, left: time.Second, replace: first(slow(610 * ms)),
 			err: noTime, calls: "insert replace replace", events: "taken_over retryable",
 		},
 		"a cold start":               {left: 3 * time.Second, insert: slow(1800 * ms), value: "ch_1", calls: "insert replace", events: "reserved completed"},
-		"a slow read":                {stands: free, insert: slow(10*time.Second - ms), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
-		"a read that takes all time": {stands: free, insert: slow(10 * time.Second), err: noTime, calls: "insert"},
+		"a slow read":                {stands: free, insert: slow(9500*ms - ms), err: noTime, calls: "insert replace replace", events: "taken_over retryable"},
+		"a read that takes all time": {stands: free, insert: slow(9500 * ms), err: noTime, calls: "insert"},
 		"a read that takes more":     {stands: free, insert: slow(11 * time.Second), err: noTime, calls: "insert"},
 		"running":                    {stands: running(time.Hour), err: busy, wait: time.Second, calls: "insert", events: "in_progress"},
 		"its lease ends meanwhile":   {stands: running(time.Hour), insert: slow(2 * time.Hour), left: 3 * time.Hour, err: busy, calls: "insert", events: "in_progress"},
@@ -193,20 +193,74 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A claim without a reply is released within LeaseMargin, even if the caller has gone.
+// A claim without a reply is released within LeaseMargin, even if the caller has gone. The
+// answer waits for half of the time that is left, and without a deadline for the release.
+// What ends later is no event.
 func TestUnheardClaimIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		left, release, want time.Duration
+		state               driver.State
+		events              string
+	}{
+		"at once":                     {10 * time.Second, 0, 0, driver.StateRetryable, "store_error retryable"},
+		"in half of the time":         {3 * time.Second, 1450*ms - 1, 1450*ms - 1, driver.StateRetryable, "store_error retryable"},
+		"later":                       {3 * time.Second, 2 * time.Second, 1450 * ms, driver.StateRetryable, "store_error"},
+		"not in the margin":           {3 * time.Second, time.Hour, 1450 * ms, driver.StateInProgress, "store_error"},
+		"without a deadline":          {0, 2 * time.Second, 2 * time.Second, driver.StateRetryable, "store_error retryable"},
+		"never, without a deadline":   {0, time.Hour, 3 * time.Second, driver.StateInProgress, "store_error"},
+		"before the caller's context": {10 * time.Second, 3*time.Second - 1, 3*time.Second - 1, driver.StateRetryable, "store_error retryable"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			shelf, key := memstore.New(), newKey()
+			g, events := newGuardOver(t, idempotenttest.Intercept(shelf, func(ctx context.Context, c *idempotenttest.StoreCall) {
+				if c.Op == driver.OpInsert {
+					c.Do(ctx)
+					c.Current, c.Err = nil, errDown
+					return
+				}
+				select {
+				case <-time.After(row.release):
+					c.Do(ctx)
+				case <-ctx.Done():
+					c.Err = ctx.Err()
+				}
+			}))
+			ctx, cancel := context.WithCancel(t.Context())
+			if row.left > 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), row.left)
+			}
+			began := time.Now()
+			_, err := idempotent.Do(ctx, g, key, forbidden(t))
+			took := time.Since(began)
+			cancel()
+			time.Sleep(time.Minute)
+			if state := record(t, shelf, key).State; took != row.want || !errors.Is(err, errDown) || state != row.state || kindsOf(events) != row.events {
+				t.Errorf("%s: answered after %s, want %s, with %v; the record is %s; events %s", name, took, row.want, err, state, kindsOf(events))
+			}
+		})
+	}
+}
+
+// A panic of the store while it releases a claim beside the answer does not end the process.
+func TestReleasePanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.on(driver.OpInsert, lose(errDown))
 		f.on(driver.OpReplace, func(c *call) {
-			if deadline, ok := c.ctx.Deadline(); !ok || time.Until(deadline) != 3*time.Second {
-				t.Errorf("the release may take until %v, want three seconds", deadline)
+			if c.n > 1 {
+				panic("no such table")
 			}
-			c.do()
+			<-c.ctx.Done()
+			c.Err = c.ctx.Err()
 		})
-		if _, err := f.do(forbidden(t)); !errors.Is(err, errDown) || f.record().State != driver.StateRetryable {
-			t.Errorf("got error %v, and the record is %s", err, f.record().State)
+		if _, err := f.do(forbidden(t)); !errors.Is(err, errDown) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if len(f.calls) != 3 {
+			t.Errorf("calls %q", f.calls)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
-	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
+	ctx, cancel := a.opts.stepContext(ctx, a.window)
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()

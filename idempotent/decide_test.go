@@ -398,27 +398,33 @@ func TestMayCheckpoint(t *testing.T) {
 // F35: a lease ends one margin after the deadline, or after DefaultLease.
 func TestWindow(t *testing.T) {
 	t.Parallel()
-	o, err := Options{}.with(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, row := range []struct {
-		name                           string
-		left                           time.Duration // 0: no deadline
-		handlerEnd, deadline, leaseEnd time.Duration // from now
+		name                                     string
+		left                                     time.Duration // 0: no deadline
+		reserve                                  time.Duration // 0: the default
+		handlerEnd, answerBy, deadline, leaseEnd time.Duration // from now
 	}{
-		{"a long one", 10 * time.Second, 9500 * ms, 10 * time.Second, 13 * time.Second},
-		{"a short one: a fifth is reserved", time.Second, 800 * ms, time.Second, 4 * time.Second},
-		{"past", -time.Second, -time.Second, -time.Second, 2 * time.Second},
-		{"none", 0, 15*time.Minute - 3500*ms, 15*time.Minute - 3*time.Second, 15 * time.Minute},
+		{"a long one", 10 * time.Second, 0, 9500 * ms, 9900 * ms, 10 * time.Second, 13 * time.Second},
+		{"a fifth is reserved, and a fifth of that is for the answer", 1500 * ms, 0, 1200 * ms, 1440 * ms, 1500 * ms, 4500 * ms},
+		{"a short one: 50 ms are for the answer", time.Second, 0, 800 * ms, 950 * ms, time.Second, 4 * time.Second},
+		{"a very short one: half of the reserve", 400 * ms, 0, 320 * ms, 360 * ms, 400 * ms, 3400 * ms},
+		{"a long reserve", 30 * time.Second, 5 * time.Second, 25 * time.Second, 29900 * ms, 30 * time.Second, 33 * time.Second},
+		{"the shortest reserve", 30 * time.Second, 100 * ms, 29900 * ms, 29950 * ms, 30 * time.Second, 33 * time.Second},
+		{"past", -time.Second, 0, -time.Second, -time.Second, -time.Second, 2 * time.Second},
+		{"none", 0, 0, 15*time.Minute - 3500*ms, 15*time.Minute - 3*time.Second, 15*time.Minute - 3*time.Second, 15 * time.Minute},
 	} {
+		o, err := Options{DeadlineReserve: row.reserve}.with(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx := t.Context()
 		if row.left != 0 {
 			ctx = deadlineContext{ctx, at.Add(row.left)}
 		}
 		w := o.windowOf(ctx, at)
-		if got := [3]time.Duration{w.handlerEnd.Sub(at), w.deadline.Sub(at), w.leaseEnd.Sub(at)}; got != [3]time.Duration{row.handlerEnd, row.deadline, row.leaseEnd} {
-			t.Errorf("%s: got handler end, deadline and lease end %v", row.name, got)
+		got := [4]time.Duration{w.handlerEnd.Sub(at), w.answerBy.Sub(at), w.deadline.Sub(at), w.leaseEnd.Sub(at)}
+		if want := [4]time.Duration{row.handlerEnd, row.answerBy, row.deadline, row.leaseEnd}; got != want || w.bounded != (row.left != 0) {
+			t.Errorf("%s: got handler end, end of waits, deadline and lease end %v, want %v; bounded: %t", row.name, got, want, w.bounded)
 		}
 	}
 }

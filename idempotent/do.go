@@ -195,13 +195,16 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	out.RecordID = a.id
 	a.enter(phaseClaim)
 	defer a.ended(ctx, &err) // also when the handler panics
-	held, replay, err := a.claim(ctx, now)
+	claiming, claimed := a.window.claimContext(ctx)
+	defer claimed()
+	held, replay, err := a.claim(claiming, now)
 	if err != nil {
 		return out, err
 	}
 	if replay != nil {
-		return recall(ctx, &a, replay, out)
+		return recall(claiming, &a, replay, out)
 	}
+	claimed()
 
 	if o.Predecessor != nil && !held.PredecessorAnswered {
 		earlier, stored, err := a.consult(ctx, key, held)
@@ -209,7 +212,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 			return out, err
 		}
 		if earlier != nil {
-			out, err = recall(ctx, &a, earlier, out)
+			out, err = recallLate(ctx, &a, earlier, out)
 			out.Stored = out.Stored && stored
 			return out, err
 		}
@@ -273,7 +276,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		if !w.standing {
 			a.observe(ctx, event.Contradicted, w.committed, err)
 		}
-		return recall(ctx, a, w.committed, out)
+		return recallLate(ctx, a, w.committed, out)
 	case w.committed != nil:
 		// Every retry gets the committed result, so the first caller gets it too,
 		// whatever the handler returned.
@@ -295,7 +298,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	s := a.settle(ctx, w, result)
 	switch {
 	case s.standing != nil:
-		return recall(ctx, a, s.standing, out)
+		return recallLate(ctx, a, s.standing, out)
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id}
 	}
@@ -328,7 +331,7 @@ func (e *Execution) announceLater(ctx context.Context) *time.Timer {
 // waits for evidence when its lease ends. It ignores errors: a scan finds what is not
 // announced.
 func (e *Execution) announce(ctx context.Context) {
-	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+	ctx, cancel := e.attempt.opts.announceContext(ctx, e.attempt.window)
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()
@@ -349,7 +352,7 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 	a.guard.hint(ctx, a.opts, w.seen, s.as, err)
 	switch {
 	case s.standing != nil:
-		return recall(ctx, a, s.standing, out)
+		return recallLate(ctx, a, s.standing, out)
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
@@ -362,6 +365,14 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 // takeFrom records in out that r stores it.
 func (out *Outcome[T]) takeFrom(r *driver.Record) {
 	out.Stored, out.Expires, out.Ref = true, r.Expires, r.Ref
+}
+
+// recallLate is recall after the claim: it has the time until the answer.
+func recallLate[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
+	now := a.opts.Now()
+	ctx, cancel := context.WithTimeout(ctx, a.opts.lasts(a.window, now, a.window.answerBy.Sub(now)))
+	defer cancel()
+	return recall(ctx, a, r, out)
 }
 
 // recall returns the stored outcome of r.

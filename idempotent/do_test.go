@@ -69,6 +69,7 @@ func TestOptions(t *testing.T) {
 		"retention":       {func(o *idempotent.Options) { o.Retention = -time.Hour }, "Options.Retention"},
 		"below a ms":      {func(o *idempotent.Options) { o.LeaseMargin = time.Microsecond }, "at least 1ms"},
 		"reserve":         {func(o *idempotent.Options) { o.DeadlineReserve = -1 }, "Options.DeadlineReserve"},
+		"a short reserve": {func(o *idempotent.Options) { o.DeadlineReserve = 100*ms - 1 }, "Options.DeadlineReserve is 99.999999ms; it must be at least 100ms"},
 		"lease":           {func(o *idempotent.Options) { o.DefaultLease = time.Second }, "longer than Options.LeaseMargin"},
 		"reconcile after": {func(o *idempotent.Options) { o.ReconcileAfter = -1 }, "Options.ReconcileAfter"},
 		"cache age":       {func(o *idempotent.Options) { o.CacheAge = -1 }, "Options.CacheAge"},

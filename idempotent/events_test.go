@@ -61,7 +61,7 @@ func TestRequestEnded(t *testing.T) {
 			event.Durations{Claim: insertTakes + replaceTakes, Handler: handlerTakes, Settle: replaceTakes}},
 		{"a replay", func(context.Context) (string, error) { return "ok", nil }, nil, time.Minute, event.Durations{Claim: insertTakes}},
 		{"a refusal", func(context.Context) (string, error) { return "", errors.New("no") }, nil, time.Minute, event.Durations{Claim: insertTakes}},
-		{"no time", nil, nil, time.Millisecond, event.Durations{Claim: insertTakes + replaceTakes}},
+		{"no time", nil, nil, 2 * time.Millisecond, event.Durations{Claim: insertTakes + replaceTakes}},
 	} {
 		clock, events := new(idempotenttest.Clock), new(idempotenttest.Recorder)
 		observer := event.ObserverFunc(func(ctx context.Context, e event.Event) {

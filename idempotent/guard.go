@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // Guard runs the work of each key once. Create it at start-up and share it; it is
@@ -99,7 +100,7 @@ func (o *Options) setDefaults() {
 		{&o.Retention, driver.DefaultRetention},
 		{&o.DownstreamRetention, 24 * time.Hour},
 		{&o.LeaseMargin, 3 * time.Second},
-		{&o.DeadlineReserve, 500 * time.Millisecond},
+		{&o.DeadlineReserve, timing.DefaultReserve},
 		{&o.DefaultLease, 15 * time.Minute},
 		{&o.ReconcileAfter, time.Minute},
 		{&o.CacheAge, time.Minute},
@@ -119,6 +120,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
+// leastReserve is the least Options.DeadlineReserve.
+const leastReserve = 100 * time.Millisecond
+
 // maxResultVersion is the maximum length of Options.ResultVersion, in bytes.
 const maxResultVersion = 1024
 
@@ -130,7 +134,6 @@ func (o *Options) validate() error {
 		{"Retention", o.Retention},
 		{"DownstreamRetention", o.DownstreamRetention},
 		{"LeaseMargin", o.LeaseMargin},
-		{"DeadlineReserve", o.DeadlineReserve},
 		{"DefaultLease", o.DefaultLease},
 		{"ReconcileAfter", o.ReconcileAfter},
 		{"CacheAge", o.CacheAge},
@@ -138,6 +141,9 @@ func (o *Options) validate() error {
 		if d.value < time.Millisecond {
 			return fmt.Errorf("idempotent: Options.%s is %s; it must be at least 1ms (or zero for the default)", d.name, d.value)
 		}
+	}
+	if o.DeadlineReserve < leastReserve {
+		return fmt.Errorf("idempotent: Options.DeadlineReserve is %s; it must be at least %s (or zero for the default), because half of it is for the answer", o.DeadlineReserve, leastReserve)
 	}
 	if o.UnresolvedRetention < 0 || o.WaitFor < 0 || o.CacheEntries < 0 || o.CacheBytes < 0 {
 		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")

@@ -280,8 +280,9 @@ func TestKeepsBeside(t *testing.T) {
 	}
 }
 
-// An outcome can be written until the deadline, or after it for as long as the
-// margin, even if the request's own context has ended.
+// An outcome can be written until the answer is due, then for half of the time until the
+// deadline, and after it for as long as the margin, even if the request's own context has
+// ended.
 func TestOutcomeContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,16 +291,19 @@ func TestOutcomeContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		for left, want := range map[time.Duration]time.Duration{
-			10 * time.Second: 10 * time.Second,
-			1:                1,
+			10 * time.Second: 9900 * ms,
+			100*ms + 1:       1,
+			100 * ms:         50 * ms,
+			2:                1,
 			0:                3 * time.Second,
 			-time.Minute:     3 * time.Second,
 		} {
 			gone, end := context.WithCancel(t.Context())
 			end()
-			ctx, cancel := o.outcomeContext(gone, window{deadline: time.Now().Add(left)})
-			deadline, ok := ctx.Deadline()
-			if got := time.Until(deadline); !ok || got != want || ctx.Err() != nil {
+			deadline := time.Now().Add(left)
+			ctx, cancel := o.outcomeContext(gone, window{answerBy: deadline.Add(-100 * ms), deadline: deadline})
+			until, ok := ctx.Deadline()
+			if got := time.Until(until); !ok || got != want || ctx.Err() != nil {
 				t.Errorf("%s before the deadline: %s left for the write, want %s (%v)", left, got, want, ctx.Err())
 			}
 			cancel()
@@ -307,9 +311,9 @@ func TestOutcomeContext(t *testing.T) {
 	})
 }
 
-// A step can be written until the handler's time ends, then for half of the time
-// until the deadline, and after it for as long as the margin. The request's own
-// context may have ended.
+// A step can be written until the handler's time ends, or for half of the time until the
+// answer is due, if that is longer. Then it has half of the time until the deadline, and
+// after it as long as the margin. The request's own context may have ended.
 func TestStepContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -321,17 +325,43 @@ func TestStepContext(t *testing.T) {
 		end()
 		for _, row := range []struct{ handler, deadline, want time.Duration }{
 			{9500 * ms, 10 * time.Second, 9500 * ms},
-			{1, 500*ms + 1, 1},
-			{0, 500 * ms, 250 * ms},
+			{500 * ms, 1000 * ms, 500 * ms},
+			{400*ms + 2, 900*ms + 2, 400*ms + 2},
+			{400*ms - 2, 900*ms - 2, 400*ms - 1},
+			{0, 500 * ms, 200 * ms},
+			{-300 * ms, 200 * ms, 50 * ms},
 			{-400 * ms, 100 * ms, 50 * ms},
+			{-450 * ms, 50 * ms, 25 * ms},
 			{-500 * ms, 0, 3 * time.Second},
 			{-time.Minute, -50 * time.Second, 3 * time.Second},
 		} {
 			now := time.Now()
-			ctx, cancel := o.stepContext(gone, window{handlerEnd: now.Add(row.handler), deadline: now.Add(row.deadline)})
+			ctx, cancel := o.stepContext(gone, window{handlerEnd: now.Add(row.handler), answerBy: now.Add(row.deadline - 100*ms), deadline: now.Add(row.deadline)})
 			deadline, ok := ctx.Deadline()
 			if got := deadline.Sub(now); !ok || got != row.want || ctx.Err() != nil {
 				t.Errorf("%s before the handler's end: %s left for the write, want %s (%v)", row.handler, got, row.want, ctx.Err())
+			}
+			cancel()
+		}
+	})
+}
+
+// An announcement has half of the time until the deadline, and ends when the answer is due.
+func TestAnnounceContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, err := Options{}.with(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for left, want := range map[time.Duration]time.Duration{
+			400 * ms: 200 * ms, 200 * ms: 100 * ms, 150 * ms: 50 * ms, 100*ms + 1: 1, 100 * ms: 50 * ms, 0: 3 * time.Second,
+		} {
+			deadline := time.Now().Add(left)
+			ctx, cancel := o.announceContext(t.Context(), window{answerBy: deadline.Add(-100 * ms), deadline: deadline})
+			until, ok := ctx.Deadline()
+			if got := time.Until(until); !ok || got != want {
+				t.Errorf("%s before the deadline: %s left, want %s", left, got, want)
 			}
 			cancel()
 		}

@@ -4,12 +4,14 @@ package idempotent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // Options configure all operations of a guard if passed to [New], and one
@@ -59,8 +61,9 @@ type Options struct {
 	LeaseMargin time.Duration
 
 	// DeadlineReserve is how long before its deadline the handler's context ends, so
-	// that time remains to write the outcome. It is at most a fifth of the time
-	// left. Default: 500 ms.
+	// that time remains to write the outcome and to answer. It is at most a fifth of
+	// the time left, and must be at least 100 ms. A fifth of it, 50 to 100 ms, is for
+	// the answer alone: no wait of a request lasts longer. Default: 500 ms.
 	DeadlineReserve time.Duration
 
 	// DefaultLease is the length of the lease, including the margin, if the context
@@ -224,30 +227,48 @@ func (o *Options) emit(ctx context.Context, e event.Event) {
 
 // window is the time available to one attempt.
 //
-//	now ── handler runs ── handlerEnd ── outcome is written ── deadline ── margin ── leaseEnd
+//	now ── handler runs ── handlerEnd ── outcome is written ── answerBy ── deadline ── margin ── leaseEnd
 //
 // The platform kills at the deadline, to within the margin. The next request may
 // start at the end of the lease.
 type window struct {
 	began      time.Time
 	handlerEnd time.Time
+	answerBy   time.Time // the end of all waits, so that the answer leaves before the deadline
 	deadline   time.Time
 	leaseEnd   time.Time
+	// bounded reports whether the answer has a deadline. If not, answerBy is the
+	// deadline that follows from DefaultLease.
+	bounded bool
 }
 
 // windowOf returns the window that ctx leaves at now. DefaultLease applies if ctx
-// has no deadline.
+// has no deadline. An adapter can have set an earlier deadline for the answer.
 func (o *Options) windowOf(ctx context.Context, now time.Time) window {
-	deadline, ok := ctx.Deadline()
-	if !ok {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
 		deadline = now.Add(o.DefaultLease - o.LeaseMargin)
 	}
-	reserve := min(o.DeadlineReserve, deadline.Sub(now)/5)
+	end := deadline
+	t, within := timing.From(ctx)
+	if within = within && now.Before(t.Deadline); within && t.Deadline.Before(end) {
+		end = t.Deadline
+	}
+	reserve, margin := timing.Reserve(o.DeadlineReserve, end.Sub(now)), time.Duration(0)
+	if bounded || within {
+		margin = timing.Margin(reserve)
+	}
+	by := end.Add(-margin)
+	if within && t.By.Before(by) {
+		by = t.By
+	}
 	return window{
 		began:      now,
-		handlerEnd: deadline.Add(-max(reserve, 0)),
+		handlerEnd: by.Add(margin - reserve),
+		answerBy:   by,
 		deadline:   deadline,
 		leaseEnd:   deadline.Add(o.LeaseMargin).UTC().Truncate(time.Millisecond),
+		bounded:    bounded || within,
 	}
 }
 
@@ -259,39 +280,68 @@ func (w window) timeToEnter(lastCall time.Duration) time.Duration {
 	return max(min(max(100*time.Millisecond, 2*lastCall), w.deadline.Sub(w.began)/5), time.Millisecond)
 }
 
-// stepContext returns the context for the write of a step. It ends with the
-// handler's time, so that a write that hangs leaves the reserve for the outcome.
-// It does not end with the request's own context, which a client can cancel.
-// After the handler's time it has half of what is left until the deadline, and
-// after the deadline LeaseMargin, like the write of the outcome.
-func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
-	now := o.Now()
-	left := w.handlerEnd.Sub(now)
-	switch {
-	case left > 0:
-	case w.deadline.After(now):
-		left = w.deadline.Sub(now) / 2
-	default:
-		left = o.LeaseMargin
+// errTimeUp is the cause of the end of a context that the guard has limited.
+var errTimeUp = errors.New("the time for the claim is up")
+
+// claimContext returns the context for the claim of a key, and for the replay of its
+// outcome. It ends with the handler's time, because no handler could begin afterwards:
+// the rest is for the release of the claim and for the answer.
+func (w window) claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !w.bounded {
+		return ctx, func() {}
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), left)
+	return context.WithDeadlineCause(ctx, w.handlerEnd, errTimeUp)
 }
 
-// releaseContext returns the context for a write that releases the claim of a
-// handler that was not entered. It lasts LeaseMargin, even past the deadline,
-// because no handler is running.
-func (o *Options) releaseContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), o.LeaseMargin)
+// timeUp reports whether ctx, of claimContext, has ended and the caller's has not.
+func timeUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errTimeUp) }
+
+// announceContext returns the context for the announcement of a run. It has half of what is
+// left until the deadline, and ends at answerBy.
+func (o *Options) announceContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
+	now := o.Now()
+	left := min(w.deadline.Sub(now)/2, w.answerBy.Sub(now))
+	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, left))
+}
+
+// stepContext returns the context for a write of a handler that is running, of a step or a
+// transaction. It ends with the handler's time, or after half of the
+// time until answerBy, whichever is later, so that a write that hangs leaves time for the
+// outcome. It does not end with the request's own context, which a client can cancel.
+func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
+	now := o.Now()
+	left := max(w.handlerEnd.Sub(now), w.answerBy.Sub(now)/2)
+	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, left))
 }
 
 // outcomeContext returns the context for a write that must be tried even if the
-// request's own context has ended. It ends at the real deadline. After the
-// deadline, if the platform has not killed the process, it lasts LeaseMargin: a
-// late write is safe because it is conditional.
+// request's own context has ended. It ends at answerBy.
 func (o *Options) outcomeContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
-	left := w.deadline.Sub(o.Now())
-	if left <= 0 {
-		left = o.LeaseMargin
+	now := o.Now()
+	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, w.answerBy.Sub(now)))
+}
+
+// releaseTime returns how long the answer waits for a write that releases the claim of a
+// handler that was not entered: LeaseMargin, but at most half of the time until the answer
+// is due.
+func (o *Options) releaseTime(w window) time.Duration {
+	if !w.bounded {
+		return o.LeaseMargin
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), left)
+	now := o.Now()
+	return min(o.LeaseMargin, o.lasts(w, now, w.answerBy.Sub(now)/2))
+}
+
+// lasts returns how long a call lasts that begins now and has the time left. If no time
+// is left, it is half of what is left until the deadline. After the deadline, if the
+// platform has not killed the process, it is LeaseMargin: a late write is safe because it
+// is conditional.
+func (o *Options) lasts(w window, now time.Time, left time.Duration) time.Duration {
+	switch {
+	case left > 0:
+		return left
+	case w.deadline.After(now):
+		return w.deadline.Sub(now) / 2
+	}
+	return o.LeaseMargin
 }

@@ -455,7 +455,7 @@ func TestSealingTakesHalfOfTheTime(t *testing.T) {
 		}
 		ctx, cancel := s.inTenSeconds()
 		defer cancel()
-		if _, err := idempotent.Do(ctx, s.guard, s.key, charged); err != nil || given != 5*time.Second {
+		if _, err := idempotent.Do(ctx, s.guard, s.key, charged); err != nil || given != 4950*ms {
 			t.Errorf("the Sealer had %s, %v", given, err)
 		}
 		s.key = newKey()

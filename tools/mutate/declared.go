@@ -58,7 +58,6 @@ var equivalents = map[string]string{
 
 	"lambdabatch.order.Less: o[i].message < o[j].message has <=": "no two lanes begin with the same message",
 
-	"lambdabatch.engine.hide: limit <= 0 has <":                               "a context without time left has ended",
 	"lambdabatch.engine.hide: min(len(refused), hideCalls) becomes hideCalls": "a goroutine without a message ends",
 
 	"boltstore.Store.Insert: err != nil is never true (2)":                                   "the count can always be set in a writing transaction",

@@ -69,6 +69,7 @@ var targets = []target{
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
 	{module: ".", pkg: "internal/canonical", breaks: []string{"canonical.go", "number.go", "order.go", "parse.go"}, measuring: []string{"TestLimits", "TestMemory"}},
 	{module: ".", pkg: "internal/view", breaks: []string{"view.go"}},
+	{module: ".", pkg: "internal/timing", breaks: []string{"timing.go"}},
 	{module: ".", pkg: "telemetry", breaks: []string{"telemetry.go"}},
 	{module: ".", pkg: "telemetry/audit", breaks: []string{"audit.go"}},
 	{module: ".", pkg: "telemetry/emf", breaks: []string{"emf.go"}},

@@ -36,6 +36,7 @@ var limits = map[string]string{
 	"idempotent.maxSteps":           "bytes of all steps of a record; each counts its name, its result and 128 bytes",
 	"idempotent.maxResult":          "bytes of a result that is stored, before compression",
 	"idempotent.maxResultVersion":   "bytes of `Options.ResultVersion`",
+	"idempotent.leastReserve":       "the least `Options.DeadlineReserve`",
 	"idempotent.maxRef":             "bytes of a reference (`Execution.SetRef`)",
 	"idempotent.maxForgetText":      "bytes of the actor, and of the reason, of `Guard.Forget`",
 	"idempotent.maxWaiting":         "requests of a guard that wait for one key (`WaitFor`)",
