@@ -3,6 +3,7 @@
 package lambdabatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/logs"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // engine applies the rules for every source. It is safe for concurrent use.
@@ -21,6 +23,7 @@ type engine struct {
 	source    source
 	guard     *idempotent.Guard
 	now       func() time.Time
+	reserved  time.Duration // idempotent.Options.DeadlineReserve
 	log       *slog.Logger
 	notHidden sync.Once // whose log line is written once
 }
@@ -51,6 +54,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 		if e.now = o.Now; e.now == nil {
 			e.now = time.Now
 		}
+		e.reserved = cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
 		if e.log = o.Logger; e.log == nil {
 			e.log = slog.Default()
 		}
@@ -165,7 +169,7 @@ func (e *engine) outOfTime(ctx context.Context, l *lanes) {
 type message struct {
 	record Message
 	// open decodes the message and returns the call of the handler.
-	open    func() (func(context.Context) error, error)
+	open    func(context.Context) (func(context.Context) error, error)
 	key     idempotent.Key
 	keyErr  error // why there is no key: the record cannot be read, or has no id
 	err     error // of the attempt
@@ -191,12 +195,12 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 			e.panicked(ctx, m, p)
 		}
 	}()
-	m.key.ID, m.keyErr = e.opts.ID(ctx, &m.record)
+	m.key.ID, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.ID(ctx, &m.record) })
 	if m.keyErr == nil && m.key.ID == m.record.ItemID && m.key.ID != "" && e.opts.redriven(&e.source) {
 		m.keyErr = itemIDError{}
 	}
 	if m.keyErr == nil {
-		m.key.Scope, m.keyErr = e.opts.Scope(ctx, &m.record)
+		m.key.Scope, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope(ctx, &m.record) })
 	}
 }
 
@@ -225,7 +229,7 @@ func (e *engine) do(ctx context.Context, m *message) error {
 		return err
 	}
 	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message is handed over, because no retry can change its refusal", append(e.named(m), logs.OfError(err)...)...)
-	return e.opts.HandOver(ctx, &m.record, err)
+	return e.call(ctx, func(ctx context.Context) error { return e.opts.HandOver(ctx, &m.record, err) })
 }
 
 // attempt is do without HandOver. It reports whether the error refuses the message
@@ -234,10 +238,11 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	if m.keyErr != nil {
 		return lasts(m.keyErr), m.keyErr
 	}
-	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
+	m.key.Fingerprint, err = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) { return e.opts.Fingerprint(ctx, &m.record) })
+	if err != nil {
 		return lasts(err), err
 	}
-	work, err := m.open() // before the claim: an unreadable message leaves no record
+	work, err := m.open(ctx) // before the claim: an unreadable message leaves no record
 	if err != nil {
 		return lasts(err), err
 	}
@@ -247,6 +252,12 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	})
 	err = settled(out, err)
 	return !m.entered && refuses(err), err
+}
+
+// call calls f, a function of the user, which gets half of the time that is left.
+func (e *engine) call(ctx context.Context, f func(context.Context) error) error {
+	_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
 }
 
 // lasts reports whether err, of a function that reads a message, is about the message:

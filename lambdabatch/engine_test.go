@@ -194,13 +194,13 @@ func TestPanicsAreOneMessages(t *testing.T) {
 			o.Scope = func(_ context.Context, m *lambdabatch.Message) (string, error) { onTwo(m.Body); return "all", nil }
 		},
 		"Fingerprint": func(o *lambdabatch.Options) {
-			o.Fingerprint = func(m *lambdabatch.Message) (idempotent.Fingerprint, error) {
+			o.Fingerprint = func(_ context.Context, m *lambdabatch.Message) (idempotent.Fingerprint, error) {
 				onTwo(m.Body)
 				return idempotent.FingerprintBytes(m.Body), nil
 			}
 		},
 		"Decode": func(o *lambdabatch.Options) {
-			o.Decode = func(body []byte, v any) error { onTwo(body); return json.Unmarshal(body, v) }
+			o.Decode = func(_ context.Context, body []byte, v any) error { onTwo(body); return json.Unmarshal(body, v) }
 		},
 		"handler": nil,
 		"Goexit":  nil,

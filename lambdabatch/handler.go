@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/logs"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // batchOf is a handler for records of type R, whose messages are of type T.
@@ -43,13 +44,14 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	if records == nil {
 		return nil, logs.Error(fmt.Sprintf("lambdabatch: %s: the event has no list of %T; it comes from another source, so check what invokes the function", b.engine.source.name, *new(R)))
 	}
+	ctx = timing.Within(ctx, b.engine.now, b.engine.reserved, 0)
 	batch := make([]message, len(records))
 	for i := range records {
 		r := &records[i]
 		m := &batch[i]
 		m.record, m.keyErr = b.look(ctx, r)
-		m.open = func() (func(context.Context) error, error) {
-			v, err := b.decode(r, m.record.Body)
+		m.open = func(ctx context.Context) (func(context.Context) error, error) {
+			v, err := b.decode(ctx, r, m.record.Body)
 			return func(ctx context.Context) error { return b.handler(ctx, v) }, err
 		}
 	}
@@ -68,13 +70,13 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error
 		}
 	}()
 	if err = b.view(r, &view); err == nil && b.engine.opts.Unwrap != nil {
-		err = b.engine.opts.Unwrap(&view)
+		err = b.engine.call(ctx, func(ctx context.Context) error { return b.engine.opts.Unwrap(ctx, &view) })
 	}
 	return view, err
 }
 
 // decode returns the value that the handler takes.
-func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
+func (b *batchOf[R, T]) decode(ctx context.Context, r *R, body []byte) (v T, err error) {
 	switch p := any(&v).(type) {
 	case *R:
 		*p = *r
@@ -86,7 +88,8 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 		if len(body) == 0 && b.engine.source.tombstones && reflect.TypeFor[T]().Kind() == reflect.Pointer {
 			return v, nil
 		}
-		if err = b.engine.opts.Decode(body, &v); err != nil {
+		err = b.engine.call(ctx, func(ctx context.Context) error { return b.engine.opts.Decode(ctx, body, &v) })
+		if err != nil {
 			err = &DecodeError{Err: err}
 		}
 	}

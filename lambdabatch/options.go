@@ -15,6 +15,10 @@ import (
 
 // Options configure [SQS], [SQSFIFO], [Kinesis], [DynamoDB] and [Kafka]. The zero value
 // of each field is its documented default.
+//
+// The context of each function ends when half of the time has passed that is left until
+// the batch must be answered: one message costs the others at most that. A function must
+// return then. If it fails, the message is redelivered.
 type Options struct {
 	// Operation names the operation on a message. Required.
 	Operation string
@@ -32,7 +36,7 @@ type Options struct {
 	// Fingerprint binds a message's content to its key. If the sender adds a
 	// time to every retry, set a function that ignores it. Default: the whole
 	// body, JSON by meaning and anything else by its bytes.
-	Fingerprint func(m *Message) (idempotent.Fingerprint, error)
+	Fingerprint func(ctx context.Context, m *Message) (idempotent.Fingerprint, error)
 
 	// Redelivery is how long the source may deliver a message again. Outcomes and
 	// unresolved records are stored for at least as long, even if the guard's
@@ -88,7 +92,7 @@ type Options struct {
 	// whose outcome is unknown returns after the error's RetryAfter, doubled with each
 	// receipt up to an hour; both up to a tenth later. queueURL is made from the ARN
 	// of the queue, and seconds is 1 to 39,600 (11 hours). The calls may be
-	// concurrent, and ctx ends after two seconds or half of the time left. A failure
+	// concurrent, and ctx ends after two seconds at the latest. A failure
 	// does not change the response; the first one is logged. Default: a refused
 	// message returns after the queue's visibility timeout.
 	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
@@ -102,7 +106,7 @@ type Options struct {
 	// body, for example in the notification of a topic that sends to the queue
 	// ([FromSNS] sets it). ID, Scope, Fingerprint and Decode then get these. Default:
 	// the message itself.
-	Unwrap func(m *Message) error
+	Unwrap func(ctx context.Context, m *Message) error
 
 	// FailBatch returns an error if every message of a batch failed, so that Lambda's
 	// metric Errors counts the invocation. The source redelivers the whole batch,
@@ -118,7 +122,7 @@ type Options struct {
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
 	// value without decoding. Default: JSON.
-	Decode func(body []byte, v any) error
+	Decode func(ctx context.Context, body []byte, v any) error
 
 	// Guard changes the guard's options for this handler, for example Recovery
 	// and Steps. It is called once, at construction. Default: the guard's
@@ -200,7 +204,7 @@ func (o *Options) setDefaults(s *source) {
 		o.Reserve = defaultReserve
 	}
 	if o.Decode == nil {
-		o.Decode = json.Unmarshal
+		o.Decode = func(_ context.Context, body []byte, v any) error { return json.Unmarshal(body, v) }
 	}
 }
 
@@ -242,7 +246,7 @@ func sourceARN(_ context.Context, m *Message) (string, error) {
 }
 
 // wholeBody is the default of [Options.Fingerprint].
-func wholeBody(m *Message) (idempotent.Fingerprint, error) {
+func wholeBody(_ context.Context, m *Message) (idempotent.Fingerprint, error) {
 	if f, err := idempotent.FingerprintOf(json.RawMessage(m.Body)); err == nil {
 		return f, nil
 	}

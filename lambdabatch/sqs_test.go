@@ -414,13 +414,13 @@ func TestHandOver_Refusals(t *testing.T) {
 	}
 	fingerprint := func(err error) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
-			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
+			o.Fingerprint = func(context.Context, *lambdabatch.Message) (idempotent.Fingerprint, error) {
 				return idempotent.FingerprintBytes(nil), err
 			}
 		}
 	}
 	decode := func(err error) func(*lambdabatch.Options) {
-		return func(o *lambdabatch.Options) { o.Decode = func([]byte, any) error { return err } }
+		return func(o *lambdabatch.Options) { o.Decode = func(context.Context, []byte, any) error { return err } }
 	}
 	const first = `{"order_id":"o-1"}`
 	for name, c := range map[string]struct {

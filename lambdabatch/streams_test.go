@@ -396,7 +396,9 @@ func TestKafka_Unreadable(t *testing.T) {
 	w := newFixture(t)
 	event := load[events.KafkaEvent](t, "kafka")
 	event.Records["orders-1"][0].Value = "*"
-	unwrap := func(o *lambdabatch.Options) { o.Unwrap = func(*lambdabatch.Message) error { return nil } }
+	unwrap := func(o *lambdabatch.Options) {
+		o.Unwrap = func(context.Context, *lambdabatch.Message) error { return nil }
+	}
 	wantKafka(t, w, w.kafka(unwrap), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
 	if !strings.Contains(w.log(), "not base64") {
 		t.Errorf("the log: %s", w.log())

@@ -19,7 +19,7 @@ var errNotSNS error = logs.Error("lambdabatch: the body is not a notification of
 // and [Message.Attributes] are the publisher's of the types String and Number. Pass it
 // to a constructor.
 func FromSNS(o *Options) {
-	o.Unwrap = func(m *Message) error {
+	o.Unwrap = func(_ context.Context, m *Message) error {
 		var notification struct {
 			Type              string
 			Message           *string
@@ -59,7 +59,7 @@ func FromS3(o *Options) {
 		k, err := key(m)
 		return k.Scope, err
 	}
-	o.Fingerprint = func(m *Message) (idempotent.Fingerprint, error) {
+	o.Fingerprint = func(_ context.Context, m *Message) (idempotent.Fingerprint, error) {
 		k, err := key(m)
 		return k.Fingerprint, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 const (
@@ -38,15 +39,13 @@ const (
 // failed. It does not change the
 // response: a message whose timeout was not changed returns after the queue's.
 func (e *engine) hide(ctx context.Context, batch []message) {
-	limit := hideTime
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, deadline.Sub(e.now())/2)
-	}
-	if e.opts.ChangeVisibility == nil || limit <= 0 {
+	half, cancel := timing.Half(ctx, e.now)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(half, hideTime)
+	defer cancel()
+	if e.opts.ChangeVisibility == nil || ctx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	refused := make(chan []message, len(batch)) // each with those behind it
 	for i := range batch {
 		if e.wait(&batch[i]) > 0 {

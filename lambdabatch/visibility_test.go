@@ -242,7 +242,7 @@ func (denied) ErrorCode() string { return "AccessDenied" }
 // that is left, however many messages were refused.
 func TestHide_Hanging(t *testing.T) {
 	t.Parallel()
-	for left, want := range map[time.Duration]time.Duration{timeout: 2 * time.Second, 3 * time.Second: 1500 * time.Millisecond, -time.Second: 0} {
+	for left, want := range map[time.Duration]time.Duration{timeout: 2 * time.Second, 3 * time.Second: 1450 * time.Millisecond, -time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newFixture(t)
 			calls := make(chan struct{}, 100)

@@ -45,7 +45,7 @@ func newAPI(guard *idempotent.Guard, orders *lambdadurable.Function) func(contex
 	}
 	return place.APIGatewayV2(guard, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
-		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" } // 202 instead of 409
+		o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" } // 202 instead of 409
 		o.Guard = func(o *idempotent.Options) {
 			o.Recovery, o.Steps = idempotent.Resume, []string{lambdadurable.Step}
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // RefuseReplay returns the error with which [Options.BeforeReplay] refuses to
@@ -33,6 +35,8 @@ func (e *replayRefused) Error() string { return "lambdahttp: replay refused: " +
 type responder struct {
 	opts    *Options
 	headers [len(situations)][]mark // extra headers of problems, besides those of Render
+	now     func() time.Time        // of the guard
+	logger  *slog.Logger            // of the guard; nil: slog.Default
 }
 
 // replay returns the response for a stored outcome: a response, or the
@@ -49,13 +53,13 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 	response := out.Value.Response
 	response.Header = e.opts.replayed.filter(response.Header)
 	if e.opts.BeforeReplay != nil {
-		err := e.opts.BeforeReplay(ctx, r, response)
+		_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, e.opts.BeforeReplay(ctx, r, response) })
 		var refused *replayRefused
 		switch {
 		case errors.As(err, &refused):
 			return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: refused.detail}), nil
 		case err != nil:
-			return answer{}, err
+			return e.failed(ctx, "Options.BeforeReplay", err)
 		}
 	}
 	return e.replayed(answer{response: &response}, out), nil
@@ -68,14 +72,14 @@ func (e *responder) replayed(a answer, out idempotent.Outcome[stored]) answer {
 
 // refused converts an error of the guard to a response to r, which is nil if
 // the request had no key.
-func (e *responder) refused(r *Request, err error) (answer, error) {
+func (e *responder) refused(ctx context.Context, r *Request, err error) (answer, error) {
 	// Inside another operation the guard's errors are wrapped.
 	if g, ok := errors.AsType[*idempotent.InProgressError](err); ok {
-		return e.inProgress(r, g), nil
+		return e.inProgress(ctx, r, g), nil
 	}
 	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
 		// The attempt that took the record over is running, or has just finished.
-		return e.inProgress(r, &idempotent.InProgressError{RecordID: g.RecordID}), nil
+		return e.inProgress(ctx, r, &idempotent.InProgressError{RecordID: g.RecordID}), nil
 	}
 	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
 		return e.respond(OutcomeUnknown, facts{resource: g.Ref, wait: g.RetryAfter}), nil
@@ -109,14 +113,37 @@ func inDoubt(err error) bool {
 }
 
 // inProgress answers a request while another with its key is running.
-func (e *responder) inProgress(r *Request, running *idempotent.InProgressError) answer {
+func (e *responder) inProgress(ctx context.Context, r *Request, running *idempotent.InProgressError) answer {
 	f := facts{resource: running.Ref, until: running.Until, wait: running.RetryAfter}
 	if e.opts.Accepted == nil {
 		return e.respond(InProgress, f)
 	}
-	f.location = e.opts.Accepted(r, running.RecordID)
+	half, cancel := timing.Half(ctx, e.now)
+	defer cancel()
+	if f.location = e.opts.Accepted(half, r, running.RecordID); timing.Late(half) {
+		return e.late(ctx, "Options.Accepted")
+	}
 	return e.respond(Accepted, f)
 }
+
+// failed answers a request for which a function of the API failed with err: with 503 if it
+// did not return in its time. Any other error is returned to Lambda.
+func (e *responder) failed(ctx context.Context, function string, err error) (answer, error) {
+	if !errors.As(err, new(*timing.LateError)) {
+		return answer{}, err
+	}
+	return e.late(ctx, function), nil
+}
+
+// late answers a request for which a function of the API did not return in its time.
+func (e *responder) late(ctx context.Context, function string) answer {
+	e.log().LogAttrs(ctx, slog.LevelWarn, "lambdahttp: a function did not return in half of the time that was left, so a request got 503 and did not run",
+		slog.String("function", function))
+	return e.respond(NoTimeLeft, facts{})
+}
+
+// log returns the guard's logger.
+func (e *responder) log() *slog.Logger { return cmp.Or(e.logger, slog.Default()) }
 
 // invalidBody answers a request that Request.Body or a FingerprintRule refused.
 func (e *responder) invalidBody(err error) (answer, error) {
@@ -132,7 +159,10 @@ func (e *responder) invalidBody(err error) (answer, error) {
 }
 
 // unprepared answers a request that was refused before its key was claimed.
-func (e *responder) unprepared(err error) (answer, error) {
+func (e *responder) unprepared(ctx context.Context, err error) (answer, error) {
+	if errors.As(err, new(*timing.LateError)) {
+		return e.late(ctx, "JSON.Check"), nil
+	}
 	p, ok := problemIn(err)
 	if !ok {
 		return e.invalidBody(err)

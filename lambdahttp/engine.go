@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // EventError reports an event of another type than the handler was built for.
@@ -29,9 +30,9 @@ func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
 type engine struct {
 	responder
 	guard     *idempotent.Guard
-	disabled  bool         // idempotent.Options.Disabled
-	logger    *slog.Logger // of the guard; nil: slog.Default
-	translate translator   // nil if handlers return no response
+	disabled  bool          // idempotent.Options.Disabled
+	reserve   time.Duration // idempotent.Options.DeadlineReserve
+	translate translator    // nil if handlers return no response
 	// prepare reads and checks a request before its key is claimed, and returns the
 	// context for the handler; nil: handlers read their requests.
 	prepare func(context.Context, *Request) (context.Context, error)
@@ -64,7 +65,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{responder: responder{opts, problemHeaders(opts)}, translate: translate}
+	e := &engine{responder: responder{opts: opts, headers: problemHeaders(opts), now: time.Now}, translate: translate}
 	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if opts.Guard != nil {
@@ -75,7 +76,10 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 			o.RequestID = requestIDFrom
 		}
 		o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
-		e.disabled, e.logger = o.Disabled, o.Logger
+		e.disabled, e.logger, e.reserve = o.Disabled, o.Logger, cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
+		if o.Now != nil {
+			e.now = o.Now
+		}
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {
@@ -114,7 +118,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	case slices.Contains(p.Methods, r.Method):
 	case slices.Contains(p.Methods, strings.ToUpper(r.Method)):
 		// The handler may read the method in any letter case, and would run unguarded.
-		return e.unprepared(&Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
+		return e.unprepared(ctx, &Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
 	default:
 		if safe := []string{"GET", "HEAD", "OPTIONS", "TRACE"}; len(r.Header(p.Header)) > 0 && !slices.Contains(safe, r.Method) {
 			e.warn(ctx, &e.warned.method, "a request with a key ran unguarded, because Profile.Methods does not name its method. "+
@@ -123,6 +127,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.passThrough(ctx, r, w)
 	}
 
+	ctx = timing.Within(ctx, e.now, e.reserve, e.opts.gateway)
 	id, found, err := e.opts.KeyFrom.read(r, p)
 	switch {
 	case isUnread(err):
@@ -143,8 +148,9 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if unnamed || p.PerResource {
 		key.ID = ResourceKey(r.resource, id)
 	}
-	if key.Scope, err = e.opts.Scope.Of(ctx, r); err != nil {
-		return answer{}, err
+	key.Scope, err = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope.Of(ctx, r) })
+	if err != nil {
+		return e.failed(ctx, "Options.Scope", err)
 	}
 	if key.Scope == "" {
 		e.warn(ctx, &e.warned.scope, "Options.Scope found no caller, so a request got 403 and did not run. "+
@@ -154,10 +160,18 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
 		return answer{}, idempotent.NotExecuted(&twiceError{key.Operation})
 	}
-	if ctx, err = e.prepared(ctx, r); err != nil {
-		return e.unprepared(err)
+	prepared, err := e.prepared(ctx, r)
+	if err != nil {
+		return e.unprepared(ctx, err)
 	}
-	if key.Fingerprint, err = r.fingerprint(e.opts.Fingerprint); err != nil {
+	ctx = prepared
+	key.Fingerprint, err = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) {
+		return r.fingerprint(ctx, e.opts.Fingerprint)
+	})
+	if errors.As(err, new(*timing.LateError)) {
+		return e.failed(ctx, "Options.Fingerprint", err)
+	}
+	if err != nil {
 		return e.invalidBody(err)
 	}
 	return e.serveOnce(ctx, r, key, w)
@@ -185,16 +199,13 @@ func (e *engine) warn(ctx context.Context, once *atomic.Bool, text string, attr 
 	}
 }
 
-// log returns the guard's logger.
-func (e *engine) log() *slog.Logger { return cmp.Or(e.logger, slog.Default()) }
-
 // passThrough runs the handler unguarded and ignores a key in the header.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
-	ctx, err := e.prepared(ctx, r)
+	prepared, err := e.prepared(ctx, r)
 	if err != nil {
-		return e.unprepared(err)
+		return e.unprepared(ctx, err)
 	}
-	failure := w.enter(ctx)
+	failure := w.enter(prepared)
 	a, err := e.own(w, failure, failure)
 	return e.ignored(a, r), err
 }
@@ -227,9 +238,9 @@ func (e *engine) serveUnguarded(ctx context.Context, r *Request, key idempotent.
 	})
 	switch {
 	case !handler.entered:
-		return e.refused(nil, err)
+		return e.refused(ctx, nil, err)
 	case handler.unprepared != nil:
-		return e.unprepared(handler.unprepared)
+		return e.unprepared(ctx, handler.unprepared)
 	}
 	return e.own(w, handler.failure, err)
 }
@@ -254,7 +265,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	case out.Replayed:
 		return e.replay(ctx, r, out, err)
 	case handler.settles == nil && err != nil || afterwards(err, out.RecordID):
-		return e.refused(r, err)
+		return e.refused(ctx, r, err)
 	}
 	a, err := e.own(w, handler.failure, err)
 	if err != nil {

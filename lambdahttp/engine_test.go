@@ -74,7 +74,7 @@ func TestWorkThatContinuesElsewhere(t *testing.T) {
 		onEachWire(t, func(t *testing.T, on wire) {
 			w := newFixture(t, on, resume, func(o *lambdahttp.Options) {
 				if location != "" {
-					o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return location }
+					o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return location }
 				}
 			})
 			w.becomes(func(ctx context.Context, _ request) (reply, error) {

@@ -4,6 +4,7 @@ package lambdahttp
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"fmt"
@@ -23,7 +24,7 @@ type FingerprintRule struct {
 	// Of returns what else is compared, as parts: requests with equal parts are
 	// the same. A [*BodyError] refuses the request with 400; any other error is
 	// returned to Lambda unchanged. Of must be safe for concurrent use.
-	Of func(*Request) (parts [][]byte, err error)
+	Of func(context.Context, *Request) (parts [][]byte, err error)
 	// Description describes to clients what is compared. Default: "the method,
 	// the path, and what the operation depends on".
 	Description string
@@ -47,7 +48,7 @@ type FingerprintRule struct {
 //
 // The default.
 var WholeRequest = FingerprintRule{
-	Of: func(r *Request) ([][]byte, error) {
+	Of: func(_ context.Context, r *Request) ([][]byte, error) {
 		c, err := r.content()
 		return r.parts(c), err
 	},
@@ -59,7 +60,7 @@ var WholeRequest = FingerprintRule{
 // retry with the same JSON in another spelling, or with another boundary, is
 // refused.
 var RawBody = FingerprintRule{
-	Of: func(r *Request) ([][]byte, error) {
+	Of: func(_ context.Context, r *Request) ([][]byte, error) {
 		c, err := r.rawContent()
 		return r.parts(c), err
 	},
@@ -89,7 +90,7 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 	names := jsonpointer.NamesIn(paths)
 	return FingerprintRule{
-		Of: func(r *Request) ([][]byte, error) {
+		Of: func(_ context.Context, r *Request) ([][]byte, error) {
 			c, err := r.content()
 			if c.form != formJSON {
 				return r.parts(c), err
@@ -119,7 +120,7 @@ func miscased(name string) string {
 // and the body must match all of them. Otherwise the request is refused with
 // 400.
 var VerifiedDigest = FingerprintRule{
-	Of: func(r *Request) ([][]byte, error) {
+	Of: func(_ context.Context, r *Request) ([][]byte, error) {
 		c, err := r.rawContent()
 		if err != nil {
 			return nil, err
@@ -137,8 +138,8 @@ const comparedQuery = "the method, the path, the query in any order of its names
 const defaultFingerprint = "the method, the path, and what the operation depends on"
 
 // fingerprint returns the request's fingerprint under the rule.
-func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, error) {
-	parts, err := rule.Of(r)
+func (r *Request) fingerprint(ctx context.Context, rule FingerprintRule) (idempotent.Fingerprint, error) {
+	parts, err := rule.Of(ctx, r)
 	if err != nil {
 		return idempotent.Fingerprint{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
@@ -103,8 +104,10 @@ func query(q string) func(*request) { return func(r *request) { r.query = q } }
 func TestFM53FingerprintRules(t *testing.T) {
 	t.Parallel()
 	const doc = `{"a":1,"b":2}`
-	method := lambdahttp.FingerprintRule{Of: func(*lambdahttp.Request) ([][]byte, error) { return nil, nil }}
-	tag := lambdahttp.FingerprintRule{Of: func(r *lambdahttp.Request) ([][]byte, error) { return [][]byte{[]byte(r.Header("x-tag")[0])}, nil }}
+	method := lambdahttp.FingerprintRule{Of: func(context.Context, *lambdahttp.Request) ([][]byte, error) { return nil, nil }}
+	tag := lambdahttp.FingerprintRule{Of: func(_ context.Context, r *lambdahttp.Request) ([][]byte, error) {
+		return [][]byte{[]byte(r.Header("x-tag")[0])}, nil
+	}}
 	amounts, a := lambdahttp.Fields("/amount"), lambdahttp.Fields("/a")
 	digest := func(mod func(*request)) func(*request) {
 		return func(r *request) {
@@ -169,7 +172,7 @@ func TestFingerprintRuleErrors(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		failing := func(err error) func(*lambdahttp.Options) {
 			return func(o *lambdahttp.Options) {
-				o.Fingerprint.Of = func(*lambdahttp.Request) ([][]byte, error) { return nil, err }
+				o.Fingerprint.Of = func(context.Context, *lambdahttp.Request) ([][]byte, error) { return nil, err }
 			}
 		}
 		w := newFixture(t, on, failing(&lambdahttp.BodyError{Detail: "it has no order"}))

@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsonpointer"
 	"github.com/once-lambda/once/internal/jsontypes"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // JSON is a handler whose request and response bodies are JSON. Its methods
@@ -55,7 +56,8 @@ type JSON[Req, Resp any] struct {
 
 	// Check completes in from the rest of the request, for example from
 	// [Request.PathValue] or [Request.Claim], and validates it. It is called before
-	// the key is claimed, also for a retry, and must not have effects. It must be
+	// the key is claimed, also for a retry, and must not have effects. For a request
+	// of a guarded method, ctx ends as that of [Options.Scope]. It must be
 	// safe for concurrent use. Default: every decoded body is accepted.
 	Check func(ctx context.Context, r *Request, in *Req) error
 
@@ -133,7 +135,7 @@ func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(
 	}
 	e := mustEngine(g, j.translate, optFns)
 	names := jsontypes.NamesIn(reflect.TypeFor[Req]())
-	e.prepare = func(ctx context.Context, r *Request) (context.Context, error) { return j.prepare(ctx, r, names) }
+	e.prepare = func(ctx context.Context, r *Request) (context.Context, error) { return j.prepare(ctx, e, r, names) }
 	return e
 }
 
@@ -151,13 +153,14 @@ func (j JSON[Req, Resp]) translate(v any) (r Response, ok bool, err error) {
 type inputKey struct{}
 
 // prepare returns a context with the request's input, checked. names are those of Req.
-func (j JSON[Req, Resp]) prepare(ctx context.Context, r *Request, names *jsonpointer.Names) (context.Context, error) {
+func (j JSON[Req, Resp]) prepare(ctx context.Context, e *engine, r *Request, names *jsonpointer.Names) (context.Context, error) {
 	in := new(Req)
 	if err := r.decode(in, names); err != nil {
 		return nil, err
 	}
 	if j.Check != nil {
-		if err := j.Check(ctx, r, in); err != nil {
+		_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, j.Check(ctx, r, in) })
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,10 @@ import (
 
 // Options configure the constructors of this package. The zero value of each
 // field is its documented default; only Scope has no default.
+//
+// The context of Scope, Fingerprint, BeforeReplay and Accepted ends when half of the time
+// has passed that is left until the request must be answered. If one of them has not
+// returned by then, the client gets [NoTimeLeft].
 type Options struct {
 	// Profile is the form of the header and of the answers: name, syntax, methods
 	// and responses. A zero field has the value of [IETF]. Default: IETF.
@@ -83,12 +87,15 @@ type Options struct {
 	// resource that reports progress, becomes the Location header; an empty
 	// location sends no header. Nothing runs in the background. It must be safe
 	// for concurrent use. Default: 409.
-	Accepted func(r *Request, record idempotent.RecordID) (location string)
+	Accepted func(ctx context.Context, r *Request, record idempotent.RecordID) (location string)
 
 	// GatewayTimeout is how long the gateway waits for a response. If the
 	// guard's WaitFor lets a request wait for a running one with the same key,
 	// it waits at most GatewayTimeout minus [idempotent.Options.LeaseMargin].
-	// Default: 29 s, the limit of API Gateway.
+	// If it is set, a request with a key is also answered before it: the handler's
+	// context ends [idempotent.Options.DeadlineReserve] before it, if that is before the
+	// end of the function's time. Default: 29 s, the limit of API Gateway, for WaitFor
+	// only.
 	GatewayTimeout time.Duration
 
 	// ExpiresHeader sends Idempotency-Expires, an HTTP date: until then a retry
@@ -142,8 +149,9 @@ type Options struct {
 	// guard's Logger and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
-	ownOperation bool       // Operation is custom and may read all of a Request
-	replayed     headerRule // ReplayHeaders
+	ownOperation bool          // Operation is custom and may read all of a Request
+	replayed     headerRule    // ReplayHeaders
+	gateway      time.Duration // GatewayTimeout if it was set
 }
 
 // newOptions applies optFns, fills in the defaults and validates.
@@ -168,6 +176,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 		o.Fingerprint = WholeRequest
 	}
 	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
+	o.gateway = o.GatewayTimeout
 	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
 	o.replayed = newHeaderRule(o.ReplayHeaders, o.Profile.Header)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)

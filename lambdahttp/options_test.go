@@ -4,6 +4,7 @@ package lambdahttp_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -327,7 +328,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		}
 	}
 	accepting := func(o *lambdahttp.Options) {
-		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+		o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" }
 	}
 	for _, a := range append(made(accepting).Answers, made().Answers...) {
 		body, location := string(a.Example.Body), a.Example.Header.Get("Location")

@@ -673,7 +673,7 @@ func operation(name string) func(*lambdahttp.Options) {
 // accepting sets the address of the progress, unless below is "".
 func accepting(below string) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) {
-		o.Accepted = func(r *lambdahttp.Request, _ idempotent.RecordID) string {
+		o.Accepted = func(_ context.Context, r *lambdahttp.Request, _ idempotent.RecordID) string {
 			if below == "" {
 				return ""
 			}

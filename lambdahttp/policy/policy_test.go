@@ -4,6 +4,7 @@ package policy_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -54,7 +55,7 @@ func allOptions(o *lambdahttp.Options) {
 	o.Profile.ForbiddenMethods = []string{"GET"}
 	o.Profile.Answers[lambdahttp.BodyTooLarge].Header = map[string]string{"x-limit": "6 MiB | 0*_`"}
 	o.ReplayHeaders = []string{"x-charge-id", "etag"}
-	o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "" }
+	o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" }
 	o.ExpiresHeader = true
 	o.DocsURL = "https://api.example.com/docs/keys"
 	o.Guard = func(o *idempotent.Options) {

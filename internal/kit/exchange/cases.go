@@ -3,6 +3,7 @@
 package exchange
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -249,7 +250,7 @@ var Cases = []Case{
 		Name: "accepted", Text: "A server can answer 202 with Retry-After instead of 409", Asks: "D2.6(04) B1 B7", Shop: true,
 		Rows: []Row{{ID: "HTTP-26", Runs: 1, Record: "completed",
 			Options: func(o *lambdahttp.Options) {
-				o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/progress/1" }
+				o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "/progress/1" }
 			},
 			Sends: []Send{{}, {During: true, Gets: "accepted"}, {Gets: Replay}},
 		}},

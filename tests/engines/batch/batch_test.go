@@ -70,7 +70,7 @@ func TestBatchAccounting(t *testing.T) {
 			share(500, "stories", "acknowledged", "came again", "entries", "event replayed", "event store_error")
 			share(50, "died", "faults", "event retryable", "event marked_unknown", "event in_progress", "resolved", "not executed",
 				"refused by HandOver", "failed as a whole", "temporarily unreadable", "fault-free and exact")
-			share(20, "older code refused", "not reached")
+			share(20, "older code refused", "not reached", "answered in time although a call hung")
 			share(50, "handed over: unknown", "handed over: mismatch")
 			for _, k := range s.kinds {
 				share(50, "handed over:"+string(k))
@@ -159,7 +159,7 @@ func (w *fixture) round(trouble bool) {
 		batch = w.visible(trouble)
 	}
 	w.plans, w.dead, w.took, w.ran = map[*sent]plan{}, false, map[*sent]int{}, map[*sent]bool{}
-	w.faults.Plan = nil
+	w.faults.Plan, w.stops, w.stuck, w.hung = nil, 0, "", false
 	handle, faulty := w.handle, false
 	if trouble {
 		if w.source.rebalances && w.random.IntN(4) == 0 {
@@ -177,12 +177,14 @@ func (w *fixture) round(trouble bool) {
 		w.hides, w.hidden = w.random.IntN(4) > 0, map[*sent]bool{}
 	}
 	w.batch = batch
-	before, deadline := faultsOf(&w.faults), w.clock.Now().Add(timeout)
+	before, start := faultsOf(&w.faults), w.clock.Now()
+	deadline := start.Add(timeout)
 	ids, err := handle(w.clock.Invocation(context.Background(), timeout), batch)
 	if !w.clock.Now().Before(deadline) && slices.ContainsFunc(batch, func(m *sent) bool { return w.took[m] == 0 && w.record(m) == nil && !w.unprocessable(m) }) {
 		w.seen.Add("not reached", 1)
 	}
 	w.seen.Add("faults", faultsOf(&w.faults)-before)
+	w.inTime(w.clock.Now().Sub(start))
 	w.describe(trouble, ids, err)
 	for _, what := range w.broken {
 		w.fails("%s", what)
@@ -219,7 +221,27 @@ func (w *fixture) trouble(batch []*sent) (faulty bool) {
 		w.faults.Plan = idempotenttest.Seeded(w.random.Uint64(),
 			idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.1}, idempotenttest.Odds{Fault: idempotenttest.LostReply, P: 0.1})
 	}
+	switch w.random.IntN(12) {
+	case 0:
+		w.stops, faulty = 2+w.random.IntN(3*len(batch)+1), true
+	case 1:
+		w.stuck, faulty = []string{"ID", "HandOver", "ChangeVisibility"}[w.random.IntN(3)], true
+	}
 	return faulty
+}
+
+// inTime checks that a batch was answered before its deadline, although a call hung. Calls
+// that hang at the same time move one clock, and a handler that takes all the time is its
+// own matter.
+func (w *fixture) inTime(took time.Duration) {
+	slowly := slices.ContainsFunc(w.batch, func(m *sent) bool { return w.plans[m].ending == slow })
+	if !w.hung || !w.alone || slowly || w.dead {
+		return
+	}
+	w.seen.Add("answered in time although a call hung", 1)
+	if took > answered {
+		w.broken = append(w.broken, fmt.Sprintf("a call hung, and the batch was answered after %s, want %s at the latest", took, answered))
+	}
 }
 
 // answer checks the answer to the batch, and acknowledges what it does not name.

@@ -25,7 +25,15 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-const timeout = 30 * time.Second
+const (
+	timeout = 30 * time.Second
+	// answered is when a function has answered whose store, or a function of the user,
+	// stops answering: 100 ms before its time-out.
+	answered = timeout - 100*time.Millisecond
+	// ahead is how far the clock of a story is ahead of the real one, at least: so its
+	// times, and those of package context, differ.
+	ahead = 1000 * time.Hour
+)
 
 // plan is what goes wrong with a message in one delivery.
 type plan struct {
@@ -74,6 +82,7 @@ type fixture struct {
 	declared  idempotent.Recovery
 	handsOver bool
 	failAny   bool
+	alone     bool // one message is processed at a time
 	clock     idempotenttest.Clock
 	store     driver.Store
 	auditor   *idempotent.Guard // of the store without faults
@@ -94,6 +103,9 @@ type fixture struct {
 	hidden map[*sent]bool // messages whose timeout changed
 	took   map[*sent]int  // HandOver returned nil
 	ran    map[*sent]bool
+	stops  int    // the number of the call of the store from which on none is answered; 0: all are
+	stuck  string // a function of the user that does not return once
+	hung   bool   // a call did
 
 	// The book:
 	effects    map[string]int             // by operation
@@ -119,10 +131,18 @@ func (w *fixture) fails(format string, args ...any) {
 // mortal is a call of a process that may die: after its death every call fails.
 func (w *fixture) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	w.mu.Lock()
+	stopped := false
+	if w.stops > 0 {
+		w.stops = max(w.stops-1, 1)
+		stopped = w.stops == 1
+	}
 	if w.dead {
 		c.Err = errors.New("the process is dead")
 	}
 	w.mu.Unlock()
+	if c.Err == nil && stopped {
+		c.Err = w.hangs(ctx)
+	}
 	if c.Err != nil {
 		return
 	}
@@ -133,8 +153,44 @@ func (w *fixture) mortal(ctx context.Context, c *idempotenttest.StoreCall) {
 	}
 }
 
+// hangs is a call that is not answered: by the clock of the story, it lasts until its context
+// ends.
+func (w *fixture) hangs(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hung = true
+	until, ok := ctx.Deadline()
+	if !ok {
+		w.breaks("a call has no limit")
+		return errBroken
+	}
+	left := until.Sub(w.clock.Now())
+	if until.Before(time.Now().Add(ahead / 2)) { // it ends after a while
+		left = time.Until(until)
+	}
+	if left > 0 {
+		w.clock.Advance(left)
+	}
+	return context.DeadlineExceeded
+}
+
+// meets is called by the function of the user with that name, which hangs once.
+func (w *fixture) meets(ctx context.Context, name string) error {
+	w.mu.Lock()
+	stuck := w.stuck == name
+	if stuck {
+		w.stuck = ""
+	}
+	w.mu.Unlock()
+	if stuck {
+		return w.hangs(ctx)
+	}
+	return nil
+}
+
 // set draws the options and the messages.
 func (w *fixture) set() {
+	w.clock.Advance(ahead)
 	w.store = memstore.New()
 	w.auditor = w.guard(w.store)
 	w.declared = []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}[w.random.IntN(3)]
@@ -146,6 +202,7 @@ func (w *fixture) set() {
 	if w.source.together {
 		concurrency = 1
 	}
+	w.alone = concurrency == 1
 	option := func(steps ...string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
 			o.ID = lambdabatch.Field("/order_id")
@@ -154,7 +211,7 @@ func (w *fixture) set() {
 			o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, steps }
 			o.ID = w.id(o.ID)
 			if o.Fingerprint == nil {
-				o.Fingerprint = func(m *lambdabatch.Message) (idempotent.Fingerprint, error) {
+				o.Fingerprint = func(_ context.Context, m *lambdabatch.Message) (idempotent.Fingerprint, error) {
 					return idempotent.FingerprintBytes([]byte(w.message(m.ItemID).content)), nil
 				}
 			}
@@ -204,6 +261,9 @@ func (w *fixture) id(of lambdabatch.IDFunc) lambdabatch.IDFunc {
 		of = lambdabatch.ItemID
 	}
 	return func(ctx context.Context, m *lambdabatch.Message) (string, error) {
+		if err := w.meets(ctx, "ID"); err != nil {
+			return "", err
+		}
 		if err := w.plans[w.message(m.ItemID)].unreadable; err != nil {
 			w.seen.Add("temporarily unreadable", 1)
 			return "", err
@@ -218,7 +278,10 @@ func (w *fixture) message(id string) *sent {
 }
 
 // hide is the function's client of SQS.
-func (w *fixture) hide(_ context.Context, queueURL, receipt string, seconds int32) error {
+func (w *fixture) hide(ctx context.Context, queueURL, receipt string, seconds int32) error {
+	if err := w.meets(ctx, "ChangeVisibility"); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dead || !w.hides {
@@ -238,7 +301,10 @@ func (w *fixture) hide(_ context.Context, queueURL, receipt string, seconds int3
 
 // handOver is Options.HandOver. It checks the reason against the message and its
 // record.
-func (w *fixture) handOver(_ context.Context, view *lambdabatch.Message, reason error) error {
+func (w *fixture) handOver(ctx context.Context, view *lambdabatch.Message, reason error) error {
+	if err := w.meets(ctx, "HandOver"); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dead {

@@ -185,7 +185,7 @@ func newFunction(t *testing.T, name string, maxReceives int, hides bool, option 
 	f.serve = s.build(guard, work, func(o *lambdabatch.Options) {
 		s.option(o)
 		o.Operation, o.ID = "fulfil", lambdabatch.Field("/order_id")
-		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
+		o.Fingerprint = func(context.Context, *lambdabatch.Message) (idempotent.Fingerprint, error) {
 			return idempotent.FingerprintBytes(nil), nil
 		}
 		if hides {

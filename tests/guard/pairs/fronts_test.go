@@ -94,7 +94,7 @@ func (p *world) overHTTP(front string) {
 		case "fields":
 			o.Fingerprint = lambdahttp.Fields("/amount")
 		case "accepted":
-			o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
+			o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
 		case "exposed headers":
 			o.ExposeHeaders = true
 		case "server errors":

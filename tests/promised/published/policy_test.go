@@ -3,6 +3,7 @@
 package published
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -40,7 +41,7 @@ var policies = map[string]func(*lambdahttp.Options){
 	},
 	"key in the body": func(o *lambdahttp.Options) {
 		o.KeyFrom = lambdahttp.BodyField("idempotency_key")
-		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/work/1" }
+		o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "/work/1" }
 	},
 	"digest": func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
 	"no JSON": func(o *lambdahttp.Options) {
