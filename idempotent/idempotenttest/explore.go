@@ -35,7 +35,8 @@ import (
 // A point is a call of the store, a request to the provider, or an effect in [World.Do].
 // At a point, the process can be killed before or after the call, the call can be
 // refused, its request or its reply can be lost, it can hang, the process can panic,
-// continue late, or end while its request still arrives. Explore tries every fault at
+// continue late, or end while its request still arrives. After a call that hangs until its
+// context ends, there must be an answer before the deadline. Explore tries every fault at
 // every point of the run without faults first. Then it tries pairs of faults, spread
 // evenly over three quarters of the rest of [ExploreOptions.Schedules], and three faults.
 // The story has as few of them as possible. The same body gives the same

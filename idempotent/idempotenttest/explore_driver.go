@@ -164,6 +164,7 @@ func (w *World) drive(p *Process) {
 		case <-w.wake:
 		case <-time.After(time.Until(first.deadline) - time.Millisecond): // before its context ends
 			w.kill(first, "killed at the deadline")
+			w.judgeTime(first, time.Now())
 		}
 	}
 }
@@ -192,6 +193,7 @@ func (w *World) over(p *Process) bool {
 		}
 	case isClosed(p.ended):
 		p.judged = true
+		w.judgeTime(p, time.Now())
 		p.env.since = time.Now()
 		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
@@ -249,6 +251,7 @@ func (w *World) step(pt *pending) {
 		p.waits = untilFinish
 	}
 	if p.waits != 0 {
+		p.wasLate = true
 		w.schedule = w.schedule.without(len(w.points)) // the point is met again
 		w.mu.Lock()
 		w.waiting = append(w.waiting, pt)
@@ -262,7 +265,9 @@ func (w *World) step(pt *pending) {
 	}
 	switch h {
 	case lateReply:
-		p.waits = untilFinish
+		p.waits, p.wasLate = untilFinish, true
+	case hangs:
+		p.hung++
 	case inFlight:
 		p.flies = true
 		w.flying = append(w.flying, func() {

@@ -53,6 +53,23 @@ func (w *World) answered(p *Process) {
 	w.checkAll()
 }
 
+// judgeTime judges when a process has answered, or was killed: after a call that hung, it
+// has to answer before its deadline, in time for the answer to leave. Each hanging call
+// returns a millisecond after the end of its context.
+func (w *World) judgeTime(p *Process, now time.Time) {
+	var o idempotent.Options
+	for _, f := range w.options {
+		f(&o)
+	}
+	margin := 100 * time.Millisecond
+	if o.DeadlineReserve != 0 {
+		margin = min(margin, max(o.DeadlineReserve/5, 50*time.Millisecond))
+	}
+	if by := p.deadline.Add(time.Duration(p.hung)*time.Millisecond - margin); p.hung > 0 && !p.wasLate && p.what != "reconciler" && now.After(by) {
+		w.breaks(fmt.Sprintf("a call hung until its context ended, and there was no answer %s before the deadline", margin), noAnswer)
+	}
+}
+
 func (w *World) checkAll() {
 	w.counting.Store(true)
 	defer w.counting.Store(false)
@@ -385,10 +402,12 @@ const (
 	outsidePoint      = "an effect outside every point"
 	wrongRequest      = "a request that never succeeds"
 	nothingPromised   = "nothing promised"
+	noAnswer          = "no answer before the deadline"
 )
 
 var rules = []struct{ fact, text string }{
 	{foreignContext, "Pass the handler's context to every call: with another context a call outlives its process, and DownstreamKey finds no key."},
+	{noAnswer, "Return as soon as the handler's context ends: the rest of the time is for the outcome and for the answer."},
 	{afterReturn, "Wait for every goroutine, and return its error, before the handler returns: Lambda stops the process then."},
 	{notExecutedSent, "Return NotExecuted only if no request was sent. After a request, return the error itself: the outcome is unknown."},
 	{outsideStep, "Under Resume, put every effect in a Step: the handler runs again, and only steps are skipped."},

@@ -150,11 +150,15 @@ func (w *World) meet(pt *pending) (h harm) {
 		return killedBefore
 	}
 	w.waiting = append(w.waiting, pt)
-	p.open++
+	effects := 0 // a guard can release its claim beside the answer
+	if pt.kind != storePoint {
+		effects = 1
+	}
+	p.open += effects
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
-		p.open--
+		p.open -= effects
 		w.mu.Unlock()
 	}()
 	if h = w.await(pt); pt.err != nil {

@@ -245,6 +245,8 @@ func TestExploreReports(t *testing.T) {
 		"never right":   {refuses(nil, errors.New("no such table")), "", 10, false, `(?s)^the request did not succeed, although nothing failed: \*errors.errorString: no such table\n.*\nRule: Without a fault the request must succeed`},
 		"refused":       {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
 		"no body":       {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
+		"goes on":       {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
+		"a late claim":  {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
 		"no fault":      {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -343,20 +345,55 @@ func TestExploreEnvironments(t *testing.T) {
 	}
 }
 
-// Lambda kills a late process at its deadline, also while another one hangs.
+// A process answers before its deadline, although a call hangs. Lambda kills one that goes
+// on.
 func TestExploreDeadlines(t *testing.T) {
 	text, ok := idempotenttest.Report(t, right["Rerun with a key"].body, "0:late-reply,1:hangs")
 	want := strings.Join([]string{"nothing is broken",
 		"        0s  1 request     store: insert: the reply is late",
-		"        0s  2 retry       store: insert: hangs until the deadline",
-		"       29s  1 request     killed at the deadline",
-		"       29s  2 retry       killed at the deadline",
+		"        0s  2 retry       store: insert: hangs until its context ends",
+		"       29s  2 retry       store: replace",
+		"       29s  2 retry       answers *idempotent.StoreError",
+		"       29s  1 request     continues",
+		"       29s  1 request     store: replace",
+		"       29s  1 request     answers *idempotent.NoTimeError",
 		"     1m29s  3 retry       store: insert",
 		"     1m29s  3 retry       store: replace",
 	}, "\n")
 	if !ok || !strings.HasPrefix(text, want) {
 		t.Errorf("got %t and\n%s\nwant\n%s", ok, text, want)
 	}
+	if text, ok := idempotenttest.Report(t, computes, "none"); !ok || !strings.Contains(text, "       29s  1 request     killed at the deadline\n") {
+		t.Errorf("got %t and\n%s", ok, text)
+	}
+}
+
+// waitsTooLong has a guard whose calls can last until the deadline.
+func waitsTooLong(w *idempotenttest.World) {
+	b := &bank{}
+	w.Provider(b)
+	w.AtMostOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+		h := guarded(idempotent.Reconcile, pay)(g)
+		return func(ctx context.Context, id string) (charge, error) {
+			deadline, _ := ctx.Deadline()
+			later, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(500*time.Millisecond))
+			defer cancel()
+			return h(later, id)
+		}
+	})
+}
+
+// computes has a handler that goes on after the end of its context.
+func computes(w *idempotenttest.World) {
+	b := &bank{}
+	w.Provider(b)
+	w.AtMostOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Reconcile, func(ctx context.Context, id string) (charge, error) {
+		c, _ := pay(ctx, id)
+		<-time.After(time.Minute)
+		return c, nil
+	}))
 }
 
 // A mistake that two faults show is found by two.

@@ -156,6 +156,8 @@ type Process struct {
 	met      int           // points
 	waits    int           // point of the next process, before which it continues; 0: it is not late
 	judged   bool          // its answer was, or it was killed
+	hung     int           // points at which a call waited for the end of its context
+	wasLate  bool          // it did not continue at once: its time is not its own
 
 	// What its goroutines write.
 	answer      any
@@ -163,7 +165,7 @@ type Process struct {
 	panicked    any
 	last        map[driver.RecordID]driver.Record // that it wrote
 	sent        map[driver.RecordID]bool          // a request
-	open        int                               // calls at points
+	open        int                               // effects at points
 	connections []func()                          // which end when it was killed
 	flies       bool                              // a call was on its way when it was killed
 }
@@ -307,7 +309,7 @@ func harmText(h harm) string {
 	case failedAfter:
 		return ": 500, with effect"
 	case hangs:
-		return ": hangs until the deadline"
+		return ": hangs until its context ends"
 	case sentTwice:
 		return ": the client's transport loses the reply and sends it again"
 	case panics:

@@ -49,6 +49,11 @@
 //     harness does the same: it kills a client with a Reconcile request that
 //     runs past its deadline, and never continues such a client.
 //
+// # Answers in time
+//
+// The context of every call of a claim ends before the deadline of its request. The
+// client looks at the contexts and not at a clock, because it can be stopped.
+//
 // # Barriers
 //
 // Without a storm, the same processes are killed at every barrier of a request: before,

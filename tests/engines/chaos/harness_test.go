@@ -242,6 +242,7 @@ func TestJudge(t *testing.T) {
 		"another result":        {answers(answer{Class: classDone, Proof: "other"}), one, `got the result "other"`},
 		"another replay":        {ended(answers(), answer{Class: classReplayed, Proof: "other"}), one, `got the result "other"`},
 		"a damaged result":      {answers(answer{Class: classDamaged, Proof: "p"}), one, "damaged result"},
+		"an outlasting call":    {answers(answer{Class: classOutlasts}), one, "outlasting call"},
 		"no answer in the end":  {ended(answers(), answer{Class: classUnresolved}), one, "last request"},
 		"a stored result, lost": {ended(answers(answer{Class: classDone, Proof: "p", Stored: true}), answer{Class: classUnavailable}), one, "a replay gets none"},
 		"a forgotten outcome":   {forgotten(answers(answer{Class: classDone, Proof: "q", Stored: true})), twice, ""},

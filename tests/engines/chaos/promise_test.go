@@ -14,6 +14,7 @@ import (
 	randv2 "math/rand/v2"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,6 +23,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -127,7 +129,7 @@ type fixture struct {
 
 // guard returns a guard for p.
 func (w *fixture) guard(p promise) (*idempotent.Guard, error) {
-	return idempotent.New(w.guarded, p.options, func(o *idempotent.Options) {
+	return idempotent.New(watched(w.guarded), p.options, func(o *idempotent.Options) {
 		o.Now = func() time.Time { return time.Now().Add(w.skew) }
 	})
 }
@@ -171,8 +173,46 @@ func (r result) intact(id idempotent.RecordID) bool {
 	return r.Record == string(id) && bytes.Equal(r.Blob, resultOf(id, r.Proof).Blob)
 }
 
-// do sends one request through a guard, in front of which there may be HTTP or a batch.
+// do sends one request, and watches its claim.
 func (w *fixture) do(ctx context.Context, q request) answer {
+	var claim watch
+	claim.deadline, claim.limited = ctx.Deadline()
+	a := w.send(context.WithValue(ctx, watchKey{}, &claim), q)
+	if claim.outlasts.Load() {
+		a.Class, a.Detail = classOutlasts, "no time would be left for an answer"
+	}
+	return a
+}
+
+// watch notes whether a call of a claim, or of the replay of its outcome, could last until
+// the deadline of its request. It does not depend on how long the call takes, which a busy
+// machine or a stopped process decides.
+type watch struct {
+	deadline time.Time
+	limited  bool // there is one
+	outlasts atomic.Bool
+}
+
+type watchKey struct{}
+
+// watched returns s with a look at the context of each call.
+func watched(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if w, ok := ctx.Value(watchKey{}).(*watch); ok && (c.Op == driver.OpInsert || c.Op == driver.OpGet || c.Op == driver.OpGetChunks) {
+			w.sees(ctx)
+		}
+		c.Do(ctx)
+	})
+}
+
+func (w *watch) sees(ctx context.Context) {
+	if until, ok := ctx.Deadline(); w.limited && (!ok || !until.Before(w.deadline)) {
+		w.outlasts.Store(true)
+	}
+}
+
+// send sends one request through a guard, in front of which there may be HTTP or a batch.
+func (w *fixture) send(ctx context.Context, q request) answer {
 	guard, err := w.guard(q.Promise)
 	if err != nil {
 		return answerOf(q, idempotent.Outcome[result]{}, err)
@@ -393,16 +433,20 @@ const (
 	classLost        = "lease lost"
 	classUnavailable = "result not kept"
 	classFailed      = "handler failed"
-	classDamaged     = "damaged result" // never allowed
-	classMismatch    = "mismatch"       // never allowed
-	classSilent      = "no answer"      // the process died
-	classBarrier     = "at its barrier" // the process stops
+	classDamaged     = "damaged result"  // never allowed
+	classMismatch    = "mismatch"        // never allowed
+	classOutlasts    = "outlasting call" // never allowed
+	classSilent      = "no answer"       // the process died
+	classBarrier     = "at its barrier"  // the process stops
 )
 
 var classes = []string{
 	classDone, classUnkept, classReplayed, classInProgress, classUnresolved, classNoTime, classStore, classLost,
-	classUnavailable, classFailed, classDamaged, classMismatch, classSilent,
+	classUnavailable, classFailed, classDamaged, classMismatch, classOutlasts, classSilent,
 }
+
+// never are the classes that are never allowed.
+var never = []string{classDamaged, classMismatch, classOutlasts}
 
 func answerOf(q request, out idempotent.Outcome[result], err error) answer {
 	a := answer{Name: q.Name}

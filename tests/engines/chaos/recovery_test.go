@@ -201,7 +201,7 @@ func (v *recovery) repeat(ctx context.Context, w *work) answer {
 			defer cancel()
 			return v.do(ctx, q)
 		}()
-		if a.settled() || a.Class == classDamaged || a.Class == classMismatch || pause(ctx, 50*time.Millisecond) != nil {
+		if a.settled() || slices.Contains(never, a.Class) || pause(ctx, 50*time.Millisecond) != nil {
 			return a
 		}
 	}
@@ -553,7 +553,7 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 	}
 	answered := false
 	for _, a := range append(slices.Clone(w.answers), w.final) {
-		if a.Class == classDamaged || a.Class == classMismatch {
+		if slices.Contains(never, a.Class) {
 			report("request %s got a %s: %s", a.Name, a.Class, a.Detail)
 		}
 		answered = answered || a.Proof != "" || a.Acknowledged

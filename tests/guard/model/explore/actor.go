@@ -107,10 +107,13 @@ type actor struct {
 	known     model.Step // what it knew of its step then
 	finished  bool       // its step has returned a result
 	effect    effect
-	applied   string // the outcome that a transaction of its handler has stored
-	committed bool   // its Commit has returned nil
-	denied    bool   // its last Commit was answered with ErrNotApplied
-	misled    bool   // its second Commit was answered with SettledError, although its result is stored
+	applied   string    // the outcome that a transaction of its handler has stored
+	committed bool      // its Commit has returned nil
+	denied    bool      // its last Commit was answered with ErrNotApplied
+	until     time.Time // the end of the context of its last call
+	since     time.Time // the beginning of that context
+	releases  int       // writes that released its claim, because its handler was not entered
+	misled    bool      // its second Commit was answered with SettledError, although its result is stored
 	evidence  evidence
 	met       bool   // the store has served it
 	promised  string // the outcome that was acknowledged by then
@@ -305,6 +308,9 @@ func (a *actor) guard() *idempotent.Guard {
 
 func (a *actor) request() {
 	ctx := invocation{context.Background(), a.deadline}
+	if a.w.scenario.Late {
+		ctx.deadline = a.deadline.Add(time.Second)
+	}
 	out, err := idempotent.DoOutcome(ctx, a.guard(), a.key(), a.handler)
 	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
 }
@@ -456,21 +462,21 @@ func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
 type port struct{ a *actor }
 
 func (p port) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	return p.thread(ctx).ask(call{kind: insert, record: r, now: now})
+	return p.thread(ctx).ask(ctx, call{kind: insert, record: r, now: now})
 }
 
 func (p port) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return p.thread(ctx).ask(call{kind: replace, record: r, was: was})
+	return p.thread(ctx).ask(ctx, call{kind: replace, record: r, was: was})
 }
 
 func (p port) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	return p.thread(ctx).ask(call{kind: get, record: driver.Record{ID: id}})
+	return p.thread(ctx).ask(ctx, call{kind: get, record: driver.Record{ID: id}})
 }
 
 // transact is an [idempotent.Transaction]: the record and the handler's effect,
 // or neither.
 func (p port) transact(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	return p.thread(ctx).ask(call{kind: commit, record: r, was: was})
+	return p.thread(ctx).ask(ctx, call{kind: commit, record: r, was: was})
 }
 
 // Due always lists the record: a list is a hint, and the sweeper reads the record.
@@ -495,11 +501,17 @@ func (p port) thread(ctx context.Context) *actor {
 // byHandler marks the context of calls that a handler makes.
 type byHandler struct{}
 
-func (a *actor) ask(c call) (*driver.Record, error) {
+func (a *actor) ask(ctx context.Context, c call) (*driver.Record, error) {
 	if a.phase == dead {
 		return nil, errCrashed
 	}
 	c.sent, c.judged = a.w.now, a.w.now
+	if c.releases() && a.requests() && !a.entered {
+		if a.releases++; a.releases > 1 { // beside the answer: it is lost
+			return nil, errLost
+		}
+	}
+	c.since, c.lasts = a.lasting(ctx)
 	if a.call.kind == insert && !a.call.sent.IsZero() { // the record that it found is judged at the time of the insert
 		c.judged = a.call.sent
 	}
@@ -521,6 +533,26 @@ func (a *actor) ask(c call) (*driver.Record, error) {
 	return a.reply.record, a.reply.err
 }
 
+// lasting returns how long a call with this context can last, and since when: a context
+// that ends after a while, in real time, can be that of an earlier call, before the clock
+// has moved.
+func (a *actor) lasting(ctx context.Context) (since time.Time, lasts time.Duration) {
+	until, ok := ctx.Deadline()
+	if !ok {
+		return a.w.now, forever
+	}
+	if !until.Equal(a.until) {
+		a.until, a.since = until, a.w.now
+	}
+	if until.Before(began) {
+		return a.since, time.Until(until)
+	}
+	return a.since, until.Sub(a.since)
+}
+
+// forever is longer than any schedule.
+const forever = 1 << 62
+
 // call is one call to the store.
 type call struct {
 	kind   method
@@ -528,6 +560,8 @@ type call struct {
 	was    driver.Version
 	now    time.Time // of an insert: what its condition compares
 	sent   time.Time
+	since  time.Time     // when its context began
+	lasts  time.Duration // at most, unless it is answered
 	resent bool
 
 	announces bool // it is the announcement of a run
@@ -549,6 +583,9 @@ const (
 )
 
 func (c *call) write() bool { return c.kind != get }
+
+// releases reports whether the call releases a record.
+func (c *call) releases() bool { return c.kind == replace && c.record.State == driver.StateRetryable }
 
 // reply is the store's answer, or what a client library made of a missing
 // answer.

@@ -41,6 +41,7 @@ var invariants = []rule{
 	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
 	{"model", "a write makes of the record what the model of a key makes of it", factTakenOver, asTheModel},
 	{"announced", "a run that is late announces itself with one write, which overlaps no other and stays until the record is settled", factAnnounced, announcement},
+	{"in time", "no call of a request outlasts the time that is left until its answer is due", factReplayed, inTime},
 	{"told", "a handler that learns that its transaction was not applied has no row", factDenied, toldTheTruth},
 	{"discarded", "an outcome that was discarded does not come back from the predecessor", factForgotten, discardedStays},
 	{"FM01", "no caller is refused because of its own record, or gets another result as its own", factClaimRecognised, trueAnswers},
@@ -250,6 +251,29 @@ func toldTheTruth(w *world) string {
 		}
 		if a.misled {
 			return fmt.Sprintf("%s learned that another outcome is stored, but that is its own result %q", a.name, a.applied)
+		}
+	}
+	return ""
+}
+
+// inTime: the last 100 ms before the deadline of a request are for its answer. A call that
+// begins later lasts at most half of what is left, or the margin after the deadline.
+func inTime(w *world) string {
+	for _, a := range w.actors {
+		p := a.process()
+		if !p.requests() || a.phase != calling {
+			continue
+		}
+		left := p.deadline.Sub(a.call.since)
+		most := left - 100*time.Millisecond
+		switch {
+		case left <= 0:
+			most = margin
+		case most <= 0:
+			most = left / 2
+		}
+		if a.call.lasts > most {
+			return fmt.Sprintf("%s waits for up to %s, and its deadline is %s away", a.name, a.call.lasts, left)
 		}
 	}
 	return ""

@@ -185,6 +185,9 @@ var mutants = []struct {
 			r.Announced = r.Announced || r.State == driver.StateUnknown
 		})},
 		[]string{"announced", "model"}},
+	{"the deadline is known too late",
+		Scenario{Attempts: 1, Late: true},
+		[]string{"in time"}},
 	{"a transaction is refused although it is applied",
 		Scenario{Commit: true, Attempts: 1, Faults: 1, Liar: true},
 		[]string{"told"}},

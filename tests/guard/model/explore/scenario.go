@@ -78,6 +78,8 @@ type Scenario struct {
 	Liar bool
 	// Rash makes a resolver report "not executed" about a worker that is alive.
 	Rash bool
+	// Late lets a request see a deadline that is a second late.
+	Late bool
 	// Ask names the invariants to check. Default: all.
 	Ask []string
 }
