@@ -29,7 +29,7 @@
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A
-// handler can call [NoStore] if its response contains a secret. It can also
+// handler can call [NoStore] if its response contains a secret or is streamed. It can also
 // return the errors of package idempotent, wrapped or joined, which are
 // classified by [idempotent.IsNotExecuted], [idempotent.IsUnknown] and
 // [idempotent.AsFinal]. An http.Handler passes them to [SetError]:
@@ -52,7 +52,7 @@
 // transactions is in doubt (see [idempotent.Execution.Commit]), that response
 // is not sent: the caller gets 409, outcome-unknown, and repeats the request. A
 // response that was streamed cannot be withdrawn, so a handler has to check the
-// transaction's error before it writes the first byte.
+// transaction's error before it flushes for the first time.
 package lambdahttp
 
 // Chapters, each of which refers only to those below it:

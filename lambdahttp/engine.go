@@ -37,7 +37,7 @@ type engine struct {
 	// context for the handler; nil: handlers read their requests.
 	prepare func(context.Context, *Request) (context.Context, error)
 
-	warned struct{ operation, scope, method atomic.Bool } // see warn
+	warned struct{ operation, scope, method, flush atomic.Bool } // see warn
 }
 
 // work is one call of the handler.

@@ -3,12 +3,15 @@
 package lambdahttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"time"
 
@@ -397,6 +400,54 @@ func ExampleMiddleware() {
 	// charging 12.50 EUR for cus_1
 	// 201 {"id":"ch_1"} map[Content-Type:[application/json] Location:[/charges/ch_1]]
 	// 201 {"id":"ch_1"} map[Content-Type:[application/json] Idempotent-Replayed:[true] Location:[/charges/ch_1]]
+}
+
+// A handler that streams says so before its first flush. Its client gets each part at once,
+// and a retry gets the hint.
+func ExampleNoStore_stream() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lambdahttp.NoStore(r.Context(), "Read the events at /charges/ch_1/events.")
+		w.Header().Set("Content-Type", "text/event-stream")
+		out := http.NewResponseController(w)
+		for _, state := range []string{"authorised", "captured"} {
+			fmt.Fprintf(w, "data: %s\n\n", state)
+			_ = out.Flush() // the client has it now
+		}
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Scope = lambdahttp.TrustedHeader("X-Tenant") })(charge))
+
+	for range 2 {
+		r := httptest.NewRequest("POST", "/charges", strings.NewReader(`{"amount":1250}`))
+		r.Header.Set("X-Tenant", "merchant-1")
+		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("Idempotency-Status"), w.Flushed)
+		fmt.Println(strings.TrimSpace(w.Body.String()))
+	}
+	// Output:
+	// 200 not-stored true
+	// data: authorised
+	//
+	// data: captured
+	// 409  false
+	// {"type":"about:blank","title":"The response for this Idempotency-Key cannot be repeated","status":409,"detail":"Read the events at /charges/ch_1/events.","code":"replay-unavailable"}
+}
+
+// proxyTo returns a reverse proxy that reads the whole answer of its upstream.
+func proxyTo(upstream *url.URL) *httputil.ReverseProxy {
+	proxy := httputil.NewSingleHostReverseProxy(upstream)
+	proxy.ModifyResponse = func(a *http.Response) error { // a body that breaks off is an error, and not an outcome
+		body, err := io.ReadAll(a.Body)
+		a.Body = io.NopCloser(bytes.NewReader(body))
+		return err
+	}
+	return proxy
 }
 
 // Under lambdaurl an http.Handler serves a function URL in RESPONSE_STREAM

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
@@ -277,6 +279,16 @@ func (s *site) wantUnavailable(body string) {
 	a, problem := s.do(body)
 	if a.StatusCode != 409 || !strings.Contains(problem, "replay-unavailable") || s.runs != 1 {
 		s.t.Errorf("the retry got %d %s after %d runs, want 409 replay-unavailable after 1", a.StatusCode, problem, s.runs)
+	}
+}
+
+// wantReason checks that an observer got the reason why the response was not stored.
+func (s *site) wantReason(reason string) {
+	s.t.Helper()
+	if !slices.ContainsFunc(s.seen.Events(), func(e event.Event) bool {
+		return e.Kind == event.CompletionFailed && e.Err != nil && strings.Contains(e.Err.Error(), reason)
+	}) {
+		s.t.Errorf("no event has the reason %q: %v", reason, s.seen.Events())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,12 +34,14 @@ import (
 //
 // Middleware reads the body of a request with a key, up to
 // [Options.MaxRequestBody], and restores it for the handler. It buffers the
-// response, up to [Options.MaxResponseBody], until the outcome is stored. If
-// the handler flushes, writes more, or hijacks the connection, the response is
-// sent at once and is not stored: it has the header "Idempotency-Status:
-// not-stored", the record is completed without a result, and a retry gets 409,
-// replay-unavailable. A status that was sent cannot change, even if a
-// transaction is in doubt afterwards, so commit before the first byte is sent.
+// response, up to [Options.MaxResponseBody], until the outcome is stored,
+// whether or not the handler flushes it. A handler that has to stream calls
+// [NoStore] first: each flush then sends what was written so far. A response
+// that is longer, or whose handler hijacks the connection, is sent at once. A
+// response that is not stored has the header "Idempotency-Status: not-stored",
+// the record is completed without it, and a retry gets 409, replay-unavailable.
+// A status that was sent cannot change, even if a transaction is in doubt
+// afterwards, so commit before the first byte is sent.
 // Informational responses (1xx) and trailers reach the first client only. All
 // other requests pass through.
 //
@@ -162,7 +165,7 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	deadline, _ := guarded.Deadline() // the guard sets one
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(guarded), deadline)
 	defer cancel()
-	x.rec.keep(x.engine.opts.MaxResponseBody, func(status int) []mark {
+	x.rec.keep(x.engine.opts.MaxResponseBody, func() bool { return x.mayFlush(guarded) }, func(status int) []mark {
 		// The response is now streamed to this client: cancel when it disconnects.
 		context.AfterFunc(guarded, cancel)
 		return x.marksStreaming(status)
@@ -173,6 +176,21 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 		err = ctx.Err()
 	}
 	return err
+}
+
+// mayFlush reports whether a flush sends the response before its outcome is stored: the
+// handler has called NoStore. A client that expects events waits for all of them
+// otherwise, which is logged.
+func (x *httpWork) mayFlush(ctx context.Context) bool {
+	if withheld, _ := ctx.Value(declarationKey{}).(*declaration).said(); withheld {
+		return true
+	}
+	if media, _, _ := mime.ParseMediaType(x.rec.sent.Get("Content-Type")); media == "text/event-stream" {
+		e := x.engine
+		e.warn(ctx, &e.warned.flush, "a handler flushed events, and the client gets them when the handler has returned and its outcome is stored. "+
+			"Call NoStore before the first flush to stream them.", slog.String("operation", x.failure.execution.RecordID().Operation()))
+	}
+	return false
 }
 
 // marksPassing returns the headers for a response that passes through, and

@@ -389,6 +389,7 @@ func TestClientGoesAway(t *testing.T) {
 		if _, err := w.Write([]byte("charged")); err != nil {
 			t.Error(err)
 		}
+		w.(http.Flusher).Flush()
 		client()
 		<-gone // the server has noticed
 		if err := r.Context().Err(); err != nil {
@@ -426,6 +427,7 @@ func TestClientGoesAwayFromAStream(t *testing.T) {
 	t.Parallel()
 	done := make(chan error, 1)
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		lambdahttp.NoStore(r.Context(), "")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		done <- r.Context().Err()

@@ -25,6 +25,10 @@ import (
 // client can continue: "Roll the key to get a new secret." An empty hint leaves
 // the standard text.
 //
+// Behind [Middleware] it also allows the handler to stream: a flush after NoStore
+// sends the response that was written so far, and each later write passes to the
+// client. Without a flush the response is sent when the outcome is stored.
+//
 // It has no effect outside a guarded request.
 func NoStore(ctx context.Context, hint string) {
 	d, ok := ctx.Value(declarationKey{}).(*declaration)

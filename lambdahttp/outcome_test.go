@@ -527,6 +527,7 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 		out, _ := w.through(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(written)
 			_, _ = io.WriteString(rw, "written")
+			rw.(http.Flusher).Flush()
 			e, _ := idempotent.FromContext(r.Context())
 			if err := e.Commit(r.Context(), committed, lost(w)); err != nil {
 				lambdahttp.SetError(r.Context(), errors.Join(errors.New("the order was not placed"), err))
@@ -549,6 +550,7 @@ func TestDoubtAfterAStream(t *testing.T) {
 		var w *fixture
 		s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(201)
+			lambdahttp.NoStore(r.Context(), "")
 			rw.(http.Flusher).Flush()
 			e, _ := idempotent.FromContext(r.Context())
 			if err := e.Commit(r.Context(), committed, lost(w)); reports {

@@ -17,8 +17,9 @@ import (
 
 // recorder is the http.ResponseWriter of a handler behind [Middleware]. It
 // either writes through at once (direct), or buffers the response until its
-// outcome is stored. Buffering ends early if the handler flushes, hijacks the
-// connection, or writes more than the limit.
+// outcome is stored. Buffering ends early if the handler flushes a response that
+// is not stored (see [NoStore]), hijacks the connection, or writes more than the
+// limit.
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
@@ -29,7 +30,10 @@ type recorder struct {
 	sent     http.Header // header as it was when the status was written
 	body     []byte
 	limit    int
+	flushed  bool // while the response was buffered
 
+	// mayFlush reports whether a flush sends the buffered response.
+	mayFlush func() bool
 	// marks returns headers to be set at the start of a response that is written
 	// through.
 	marks    func(status int) []mark
@@ -39,14 +43,13 @@ type recorder struct {
 
 // The reasons why a response is not stored, for observers.
 var (
-	errStreamed = errors.New("lambdahttp: the handler streamed its response")
 	errTooLong  = errors.New("lambdahttp: the response is longer than Options.MaxResponseBody")
 	errHijacked = errors.New("lambdahttp: the handler took the connection over")
 )
 
 // keep starts to buffer the response, up to limit bytes.
-func (r *recorder) keep(limit int, marks func(int) []mark) {
-	r.direct, r.limit, r.marks = false, limit, marks
+func (r *recorder) keep(limit int, mayFlush func() bool, marks func(int) []mark) {
+	r.direct, r.limit, r.mayFlush, r.marks = false, limit, mayFlush, marks
 	r.header = r.w.Header().Clone()
 }
 
@@ -113,10 +116,15 @@ func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 // Flush is FlushError without the error.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what was written so far to the client.
+// FlushError sends what was written so far to the client. A response that is to be
+// stored is sent, and flushed, when its outcome is stored.
 func (r *recorder) FlushError() error {
 	r.begin()
-	if err := r.letThrough(errStreamed, 0); err != nil {
+	if !r.direct && !r.mayFlush() {
+		r.flushed = true
+		return nil
+	}
+	if err := r.letThrough(nil, 0); err != nil {
 		return err
 	}
 	return http.NewResponseController(r.w).Flush()
@@ -173,6 +181,10 @@ func (r *recorder) finish(marks []mark) {
 	if !r.direct {
 		r.mark(r.sent, marks)
 		_ = r.send(0) // an error: the client is gone, and the outcome is stored
+		if r.flushed {
+			// Trailers that were not announced need it: the server then declares no length.
+			_ = http.NewResponseController(r.w).Flush()
+		}
 	}
 	r.handTrailersOn()
 }
@@ -198,6 +210,7 @@ func (r *recorder) handTrailersOn() {
 }
 
 // letThrough sends the buffered response to the client and stops buffering. The
+// response is not stored because of why; nil: the handler has declared that. The
 // caller is about to write more bytes.
 func (r *recorder) letThrough(why error, more int) error {
 	if r.direct {

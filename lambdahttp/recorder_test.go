@@ -20,14 +20,13 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
 var discard = log.New(io.Discard, "", 0)
 
 // An unsupported control of the inner writer is reported, and nothing is lost. lambdaurl's
-// writer cannot flush, but a Flush still starts streaming.
+// writer cannot flush, but a Flush after NoStore still starts streaming.
 func TestControlsOfAPlainWriter(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, wires[0])
@@ -45,14 +44,20 @@ func TestControlsOfAPlainWriter(t *testing.T) {
 			t.Errorf("got %d %q %v", out.status, out.body, out.sent)
 		}
 	}
-	w = newFixture(t, wires[0])
-	out, _ := w.through(func(rw http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("Flush: %v", err)
+	var out *plainWriter
+	handler := func(rw http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(rw).Flush(); err != nil {
+			t.Errorf("Flush of a response that is stored: %v", err)
 		}
-	}, keyed(t.Context()))
-	if out.status != 200 || w.store.record(t).Encoding != driver.EncodingOmitted {
-		t.Errorf("got %d, the record is %+v", out.status, w.store.record(t))
+		lambdahttp.NoStore(r.Context(), "")
+		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) || out.status != 200 {
+			t.Errorf("Flush: %v, and the status %d was sent", err, out.status)
+		}
+	}
+	out = &plainWriter{header: http.Header{}}
+	lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(handler)).ServeHTTP(out, keyed(t.Context()))
+	if out.status != 200 || out.sent.Get("Idempotency-Status") != "not-stored" {
+		t.Errorf("got %d %v", out.status, out.sent)
 	}
 }
 
@@ -86,32 +91,43 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
-// Trailers of both kinds reach the first client, buffered or streamed, and are
-// not replayed.
+// Trailers of both kinds reach the first client, whether the response is buffered, flushed
+// or streamed, and are not replayed. net/http sends those that were not announced if the
+// handler flushes.
 func TestTrailers(t *testing.T) {
 	t.Parallel()
-	for _, streamed := range []bool{false, true} {
-		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+	flush := func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }
+	for name, c := range map[string]struct {
+		announced string
+		flush     http.HandlerFunc
+		stored    bool
+	}{
+		"buffered":               {"X-Never, x-checksum", func(http.ResponseWriter, *http.Request) {}, true},
+		"flushed":                {"X-Never, x-checksum", flush, true},
+		"flushed, not announced": {"", flush, true},
+		"streamed": {"X-Never, x-checksum", func(w http.ResponseWriter, r *http.Request) {
+			lambdahttp.NoStore(r.Context(), "")
+			flush(w, r)
+		}, false},
+	} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
-			h.Set("Trailer", "X-Never, x-checksum")
-			_, _ = w.Write([]byte("body"))
-			if streamed {
-				w.(http.Flusher).Flush()
+			if c.announced != "" {
+				h.Set("Trailer", c.announced)
 			}
+			_, _ = w.Write([]byte("body"))
+			c.flush(w, r)
 			h.Set("X-Checksum", "42")
 			h.Set("X-Header", "too late")
 			h.Set(http.TrailerPrefix+"X-More", "43")
 		}, nil)
 		a, got := s.do("")
-		if got != "body" || a.Trailer.Get("X-Checksum") != "42" || a.Trailer.Get("X-More") != "43" || a.Header.Get("X-Header") != "" || a.Trailer.Get("X-Header") != "" {
-			t.Errorf("streamed %t: got %q, headers %v, trailers %v", streamed, got, a.Header, a.Trailer)
+		if got != "body" || (a.Trailer.Get("X-Checksum") == "42") != (c.announced != "") || a.Trailer.Get("X-More") != "43" || a.Header.Get("X-Header") != "" || a.Trailer.Get("X-Header") != "" {
+			t.Errorf("%s: got %q, headers %v, trailers %v", name, got, a.Header, a.Trailer)
 		}
-		if streamed {
-			s.wantUnavailable("")
-			continue
-		}
-		if a, got := s.do(""); got != "body" || len(a.Trailer) != 0 || a.Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("the replay: %q, headers %v, trailers %v", got, a.Header, a.Trailer)
+		a, got = s.do("")
+		if stored := a.StatusCode == 200 && got == "body" && len(a.Trailer) == 0 && a.Header.Get("Idempotent-Replayed") == "true"; stored != c.stored || s.runs != 1 {
+			t.Errorf("%s: the retry got %d %q, headers %v, trailers %v, after %d runs", name, a.StatusCode, got, a.Header, a.Trailer, s.runs)
 		}
 	}
 }
@@ -137,14 +153,15 @@ type fromServer struct {
 	header map[string]string
 }
 
-var unavailable = &fromServer{409, "replay-unavailable", nil}
-
 // FM55, HTTP-18, HTTP-24: a buffered response follows the rules of net/http, and is replayed.
-// One that is streamed is not stored, and cannot change.
+// One that is streamed cannot change.
 func TestServed(t *testing.T) {
 	t.Parallel()
-	flush := func(w http.ResponseWriter) { w.(http.Flusher).Flush() }
-	streamed5xx := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); flush(w) }
+	stream := func(w http.ResponseWriter, r *http.Request) {
+		lambdahttp.NoStore(r.Context(), "Roll the key.")
+		w.(http.Flusher).Flush()
+	}
+	streamed5xx := func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500); stream(w, r) }
 	bodiless := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -211,20 +228,15 @@ func TestServed(t *testing.T) {
 		}, first: fromServer{201, "", nil}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
 		"streamed, then Final": {h: func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte("streamed"))
-			flush(w)
+			stream(w, r)
 			lambdahttp.SetError(r.Context(), declined)
 		}, first: fromServer{200, "streamed", nil}, again: &fromServer{422, `"code":"declined"`, nil}, record: "completed"},
-		"a streamed secret": {h: func(w http.ResponseWriter, r *http.Request) {
-			lambdahttp.NoStore(r.Context(), "Roll the key.")
-			_, _ = io.WriteString(w, "sk_live_1")
-			flush(w)
-		}, first: fromServer{200, "sk_live_1", notStored}, again: &fromServer{409, "Roll the key.", nil}, record: "completed"},
 		"a streamed 5xx, FollowRecovery": {h: streamed5xx, options: serverErrors(lambdahttp.FollowRecovery),
 			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{409, "outcome-unknown", nil}, record: "unknown"},
 		"a streamed 5xx, ReleaseServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.ReleaseServerErrors),
 			first: fromServer{500, "", map[string]string{"Idempotency-Status": ""}}, again: &fromServer{500, "", nil}, record: "retryable"},
 		"a streamed 5xx, StoreServerErrors": {h: streamed5xx, options: serverErrors(lambdahttp.StoreServerErrors),
-			first: fromServer{500, "", notStored}, again: unavailable, record: "completed"},
+			first: fromServer{500, "", notStored}, again: &fromServer{409, "Roll the key.", nil}, record: "completed"},
 	} {
 		s := newSite(t, c.h, nil, optionally(c.options))
 		send := func(want fromServer, replayed string) {
@@ -365,56 +377,6 @@ func (f *firstWrite) WriteHeader(status int) {
 	f.plainWriter.WriteHeader(status)
 }
 
-// HTTP-18: a response that the handler flushes is sent at once, and its record has no
-// result to replay.
-func TestHTTP18Flushed(t *testing.T) {
-	t.Parallel()
-	for name, flush := range map[string]func(http.ResponseWriter) error{
-		"http.Flusher":            func(w http.ResponseWriter) error { w.(http.Flusher).Flush(); return nil },
-		"http.ResponseController": func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
-	} {
-		read := make(chan struct{})
-		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = w.Write([]byte("first"))
-			if err := flush(w); err != nil {
-				t.Error(err)
-			}
-			w.Header().Set("X-Late", "too late")
-			<-read // the client has the first part while the handler runs
-			_, _ = io.WriteString(w, " second")
-			e, _ := idempotent.FromContext(r.Context())
-			_ = e.SetRef("/charges/ch_1")
-		}, nil)
-		a, err := s.client.Do(s.request(t.Context(), http.NoBody))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Body.Close()
-		first := make([]byte, 5)
-		if _, err := io.ReadFull(a.Body, first); err != nil || string(first) != "first" {
-			t.Errorf("%s: read %q %v before the end", name, first, err)
-		}
-		close(read)
-		rest, err := io.ReadAll(a.Body)
-		if a.StatusCode != 200 || string(rest) != " second" || err != nil || a.Header.Get("Idempotency-Status") != "not-stored" ||
-			a.Header.Get("Content-Type") != "text/event-stream" || a.Header.Get("X-Late") != "" {
-			t.Errorf("%s: got %d %q %v %v", name, a.StatusCode, rest, err, a.Header)
-		}
-		s.wantUnavailable("")
-		if got := s.store.record(t).Ref; got != "/charges/ch_1" {
-			t.Errorf("%s: the record has the reference %q", name, got)
-		}
-		told := false
-		for _, e := range s.seen.Events() {
-			told = told || e.Kind == event.CompletionFailed && e.Err != nil && strings.Contains(e.Err.Error(), "streamed")
-		}
-		if !told {
-			t.Errorf("%s: no event has the reason why the result was not stored: %v", name, s.seen.Events())
-		}
-	}
-}
-
 // HTTP-18: the limit is in bytes of the body: a response with one byte more is not
 // stored.
 func TestHTTP18LongResponses(t *testing.T) {
@@ -456,6 +418,7 @@ func TestHTTP18LongResponses(t *testing.T) {
 			}
 			if size > 10 {
 				s.wantUnavailable("")
+				s.wantReason("longer than Options.MaxResponseBody")
 				continue
 			}
 			if a, got := s.do(""); a.StatusCode != 201 || got != body || a.Header.Get("Idempotent-Replayed") != "true" {
@@ -478,6 +441,7 @@ func TestHTTP18Hijacked(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int // 0: the handler writes no status
 		before string
+		flush  bool
 		hijack func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error)
 		writes string
 		fails  error
@@ -487,6 +451,7 @@ func TestHTTP18Hijacked(t *testing.T) {
 		"http.Hijacker":           {hijack: hijacker, writes: byHand, status: 299, body: "hand"},
 		"http.ResponseController": {hijack: controller, writes: byHand, status: 299, body: "hand"},
 		"after a write":           {before: "half", hijack: hijacker, writes: "half", status: 200, body: "halfhalf"},
+		"after a flush":           {before: "half", flush: true, hijack: hijacker, writes: "half", status: 200, body: "halfhalf"},
 		"after a 500":             {code: 500, before: "half", hijack: hijacker, writes: "half", status: 500, body: "halfhalf"},
 		"with an error":           {hijack: hijacker, writes: byHand, fails: errDown, status: 299, body: "hand"},
 	} {
@@ -498,6 +463,9 @@ func TestHTTP18Hijacked(t *testing.T) {
 					w.WriteHeader(c.code)
 				}
 				_, _ = io.WriteString(w, c.before)
+			}
+			if c.flush {
+				w.(http.Flusher).Flush()
 			}
 			conn, rw, err := c.hijack(w)
 			if err != nil {
@@ -529,6 +497,7 @@ func TestHTTP18Hijacked(t *testing.T) {
 		}
 		if <-over; c.fails == nil {
 			s.wantUnavailable("")
+			s.wantReason("took the connection over")
 		}
 	}
 }
@@ -543,19 +512,23 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}
+	stream := func(w http.ResponseWriter, r *http.Request) {
+		lambdahttp.NoStore(r.Context(), "")
+		w.(http.Flusher).Flush()
+	}
 	for name, c := range map[string]struct {
 		method         string
 		key            bool
 		h              http.HandlerFunc
 		status, expose string
 	}{
-		"streamed": {"POST", true, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
+		"streamed": {"POST", true, stream,
 			"not-stored", "X-Outer|Idempotency-Status"},
-		"streamed 5xx": {"POST", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); w.(http.Flusher).Flush() },
+		"streamed 5xx": {"POST", true, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500); stream(w, r) },
 			"not-stored", "X-Outer|Idempotency-Status"},
-		"streamed, exposing": {"POST", true, func(w http.ResponseWriter, _ *http.Request) {
+		"streamed, exposing": {"POST", true, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Access-Control-Expose-Headers", "X-Inner")
-			w.(http.Flusher).Flush()
+			stream(w, r)
 		}, "not-stored", "X-Inner, Idempotency-Status"},
 		"buffered":          {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
 		"passing, a status": {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "ignored", "X-Outer|Idempotency-Status"},
@@ -623,25 +596,34 @@ func (b *broken) Write(p []byte) (int, error) {
 // stored.
 func TestWritesToAClientThatIsGone(t *testing.T) {
 	t.Parallel()
-	for name, write := range map[string]func(http.ResponseWriter) error{
-		"too long": func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 20)); return err },
-		"flush":    func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
-		"hijack":   func(w http.ResponseWriter) error { _, _, err := http.NewResponseController(w).Hijack(); return err },
-		"copy": func(w http.ResponseWriter) error {
+	for name, c := range map[string]struct {
+		write    func(http.ResponseWriter, *http.Request) error
+		encoding string
+	}{
+		"too long": {func(w http.ResponseWriter, _ *http.Request) error { _, err := w.Write(make([]byte, 20)); return err }, driver.EncodingOmitted},
+		"hijack": {func(w http.ResponseWriter, _ *http.Request) error {
+			_, _, err := http.NewResponseController(w).Hijack()
+			return err
+		}, driver.EncodingOmitted},
+		"copy": {func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := io.Copy(w, strings.NewReader("01234567890123456789"))
 			return err
-		},
-		"buffered": func(http.ResponseWriter) error { return errDown },
+		}, driver.EncodingOmitted},
+		"stream": {func(w http.ResponseWriter, r *http.Request) error {
+			lambdahttp.NoStore(r.Context(), "")
+			return http.NewResponseController(w).Flush()
+		}, lambdahttp.Encoding},
+		"buffered": {func(http.ResponseWriter, *http.Request) error { return errDown }, lambdahttp.Encoding},
 	} {
 		w := newFixture(t, wires[0])
-		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(rw, "first")
-			if err := write(rw); !errors.Is(err, errDown) {
+			if err := c.write(rw, r); !errors.Is(err, errDown) {
 				t.Errorf("%s: the handler got the error %v", name, err)
 			}
 		}))
 		h.ServeHTTP(&broken{plainWriter: plainWriter{header: http.Header{}}}, keyed(t.Context()))
-		if rec := w.store.record(t); rec.State != driver.StateCompleted || (rec.Encoding == driver.EncodingOmitted) != (name != "buffered") {
+		if rec := w.store.record(t); rec.State != driver.StateCompleted || rec.Encoding != c.encoding {
 			t.Errorf("%s: the record is %s, %s", name, rec.State, rec.Encoding)
 		}
 	}
