@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -99,6 +100,26 @@ var storeCauses = []cause{
 		closed.Close()
 		p.query(failing(p.t, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": closed.URL}), "connection refused")
 		p.once([]string{"ONCE_TABLE=" + stack.records, "AWS_ENDPOINT_URL_DYNAMODB=" + closed.URL}, 1, "connection refused", "table check")
+	}},
+	{"StoreErrors", "no answer", memory, func(p *procedure) {
+		// A connection is accepted, and its requests are never read.
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.t.Cleanup(func() { silent.Close() })
+		store, err := dynamostore.New(dynamostore.NewClient(stack.cfg, func(o *dynamodb.Options) { o.BaseEndpoint = aws.String("http://" + silent.Addr().String()) }), stack.records)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.queryLines(loggedOn(p.t, store, func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+			for _, key.ID = range []string{"1", "2"} { // each record has another text, and they are one cause
+				ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+				idempotent.Do(ctx, g, key, text("done"))
+				cancel()
+			}
+		}), "2 operation=op cause=deadline exceeded example=")
+		p.once([]string{"ONCE_TABLE=" + stack.records}, 0, "can be used as a store", "table check")
 	}},
 	{"ScanLate", "the scan may not read", proxied, func(p *procedure) {
 		name := newTable(p.t)

@@ -34,6 +34,7 @@ import (
 var (
 	query  = regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$")
 	quoted = regexp.MustCompile(`"[^"]*"`)
+	parsed = regexp.MustCompile(`(?m)/(.*)/$`)
 	word   = regexp.MustCompile(`@?[A-Za-z_]+\(?`)
 	named  = regexp.MustCompile(` as ([a-z]+)`)
 )
@@ -41,7 +42,7 @@ var (
 // vocabulary has the words of the query language.
 var vocabulary = map[string]bool{
 	"fields": true, "filter": true, "stats": true, "sort": true, "by": true, "as": true, "and": true, "or": true, "not": true, "like": true,
-	"asc": true, "desc": true, "count(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true, "@message": true,
+	"asc": true, "desc": true, "parse": true, "count(": true, "latest(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true, "@message": true,
 }
 
 // platform are texts that Lambda itself writes to the log of a function (developer guide,
@@ -209,7 +210,10 @@ func TestQueriesFindSomething(t *testing.T) {
 			for _, m := range named.FindAllStringSubmatch(q[1], -1) {
 				made[m[1]] = true
 			}
-			for _, w := range word.FindAllString(quoted.ReplaceAllString(q[1], ""), -1) {
+			for _, m := range parsed.FindAllStringSubmatch(q[1], -1) {
+				made[regexp.MustCompile(m[1]).SubexpNames()[1]] = true
+			}
+			for _, w := range word.FindAllString(parsed.ReplaceAllString(quoted.ReplaceAllString(q[1], ""), ""), -1) {
 				if !vocabulary[w] && !made[w] && !fields[w] {
 					t.Errorf("no line has the field %q of the query\n%s", w, q[1])
 				}
