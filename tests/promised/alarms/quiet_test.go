@@ -3,6 +3,7 @@
 package alarms
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/telemetry/emf"
 )
 
 // service is a fixture whose function gets a request from time to time. Each request
@@ -26,7 +30,8 @@ type service struct {
 	timeout  time.Duration
 	function string // dimensions of the metrics that Lambda reports of it
 	requests int
-	reports  []report // that Lambda has not made yet
+	reports  []report   // that Lambda has not made yet
+	waiting  []*process // for a table that does not answer
 
 	killed *idempotent.Guard // writes claims and nothing after them, as a process that is killed
 	cut    *idempotent.Guard // cannot use the table
@@ -36,6 +41,13 @@ type service struct {
 type report struct {
 	began, at time.Time
 	failed    float64
+}
+
+// process is an invocation in its own process, whose calls to the table are accepted and
+// never answered. Its time is that of the bubble.
+type process struct {
+	began, ended time.Time
+	lines        bytes.Buffer // of metrics, which it writes at its end
 }
 
 func newService(t *testing.T, timeout time.Duration, setting string) *service {
@@ -108,6 +120,69 @@ func (s *service) claim(key idempotent.Key) {
 	_, _ = idempotent.Do(invocation{s.t.Context(), s.now.Add(s.timeout)}, s.killed, key, func(context.Context) (int, error) { return 1, nil })
 }
 
+// hang makes a request that gets no answer from the table.
+func (s *service) hang(key idempotent.Key) {
+	s.t.Helper()
+	time.Sleep(time.Until(s.now))
+	p := &process{began: s.now}
+	output, err := emf.New(&p.lines, "Charges")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	silent := func(ctx context.Context, c *idempotenttest.StoreCall) {
+		<-ctx.Done()
+		c.Err = ctx.Err()
+	}
+	guard, err := idempotent.New(idempotenttest.Intercept(s.store, silent), func(o *idempotent.Options) {
+		o.Observer, o.Logger = output, slog.New(slog.DiscardHandler)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	handler := emf.Flushed(output, func(ctx context.Context, key idempotent.Key) (int, error) {
+		return idempotent.Do(ctx, guard, key, func(context.Context) (int, error) { return 1, nil })
+	})
+	ctx, cancel := context.WithDeadline(s.t.Context(), s.now.Add(s.timeout))
+	go func() {
+		defer cancel()
+		if _, err := handler(ctx, key); err == nil {
+			s.t.Error("the request ran although the table does not answer")
+		}
+		p.ended = time.Now()
+	}()
+	s.waiting = append(s.waiting, p)
+}
+
+// processesEnd waits for every [process], and for what it does after its answer.
+func processesEnd() { time.Sleep(time.Hour) }
+
+// wait waits until end for the processes, and reports those that have ended. Lambda kills a
+// process at its time-out, and what it would write later is lost.
+func (s *service) wait(end time.Time) {
+	if len(s.waiting) == 0 {
+		return
+	}
+	time.Sleep(time.Until(end))
+	synctest.Wait()
+	s.waiting = slices.DeleteFunc(s.waiting, func(p *process) bool {
+		killed := p.began.Add(s.timeout)
+		switch {
+		case !p.ended.IsZero() && p.ended.Before(killed):
+			for line := range bytes.Lines(p.lines.Bytes()) {
+				if _, err := s.cloud.Write(line); err != nil {
+					s.t.Fatal(err)
+				}
+			}
+			s.reports = append(s.reports, report{began: p.began, at: p.ended.Add(s.evaluator.Delay)})
+		case end.Before(killed):
+			return false
+		default:
+			s.reports = append(s.reports, report{began: p.began, at: killed.Add(s.evaluator.Delay), failed: 1})
+		}
+		return true
+	})
+}
+
 // run runs minutes, with a request in every rate of them, until stop, if it is set,
 // returns true. It returns how many minutes ran.
 func (s *service) run(minutes, rate int, request func(), stop func() bool) int {
@@ -131,6 +206,7 @@ func (s *service) minute() {
 	every := s.every
 	s.every = func() {
 		every()
+		s.wait(end)
 		s.reports = slices.DeleteFunc(s.reports, func(r report) bool {
 			if r.at.Before(end) {
 				s.cloud.Put(Metric{"AWS/Lambda", "Invocations", s.function}, r.began, 1)
@@ -178,10 +254,14 @@ func failures() []failure {
 	at15Minutes := map[int]int{1: 55, 3: 55, 10: 55, 30: 95}
 	refusal, crash := []string{"StoreErrors", "StoreErrorsLong", "NoOutcome"}, []string{"FunctionFails", "FunctionFailsLong"}
 	kill := func(s *service) { s.kill(s.fresh()) }
+	hang := func(s *service) { s.hang(s.fresh()) }
 	one := idempotent.Key{Operation: "charge", Scope: "acme", ID: "one", Fingerprint: idempotent.FingerprintBytes(nil)}
 	again := func(s *service) { _ = s.ask(s.guard, one, nil) }
 	return []failure{
 		{"is refused by the table", short, nil, func(s *service) { _ = s.ask(s.cut, s.fresh(), nil) }, refusal, upTo5Minutes},
+		{"gets no answer from the table, at a time-out of 10 s", short, nil, hang, refusal, upTo5Minutes},
+		{"gets no answer from the table, at a time-out of 5 min", 5 * time.Minute, nil, hang, refusal, upTo5Minutes},
+		{"gets no answer from the table, at a time-out of 15 min", 15 * time.Minute, nil, hang, refusal, at15Minutes},
 		{"is killed at a time-out of 10 s", short, nil, kill, crash, upTo5Minutes},
 		{"is killed at a time-out of 5 min", 5 * time.Minute, nil, kill, crash, upTo5Minutes},
 		{"is killed at a time-out of 15 min", 15 * time.Minute, nil, kill, crash, at15Minutes},
@@ -221,7 +301,12 @@ func TestQuietServices(t *testing.T) {
 		for _, rate := range rates {
 			worst, first := 0, ""
 			for _, setting := range slices.Sorted(maps.Keys(evaluators)) {
-				minutes, alarm := f.pages(t, rate, setting)
+				var minutes int
+				var alarm string
+				synctest.Test(t, func(t *testing.T) {
+					defer processesEnd()
+					minutes, alarm = f.pages(t, rate, setting)
+				})
 				if minutes > f.within[rate] {
 					t.Errorf("every request %s, one in %d minutes, data %s: %s rings after %d minutes, want at most %d", f.name, rate, setting, alarm, minutes, f.within[rate])
 				}
@@ -259,6 +344,40 @@ func (f *failure) pages(t *testing.T, rate int, setting string) (minutes int, al
 		return i >= 0
 	})
 	return minutes, alarm
+}
+
+// A table that does not answer pages at 100 requests a second too, and in a partial outage if
+// more than a twentieth of the calls get no answer. No function is killed, so nothing else
+// pages before.
+func TestTableThatDoesNotAnswerPages(t *testing.T) {
+	t.Parallel()
+	const requests = 6000 // a minute
+	for _, c := range []struct {
+		timeout time.Duration
+		silent  int // of the requests
+		rings   bool
+	}{
+		{3 * time.Second, 240, false}, {3 * time.Second, 360, true}, {29 * time.Second, 360, true}, {time.Second, requests, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			defer processesEnd()
+			s := newService(t, c.timeout, "two minutes late")
+			s.run(70, 1, func() { s.event(event.RequestEnded, requests) }, nil)
+			if names := s.rings("Pager"); len(names) > 0 {
+				t.Fatalf("a healthy service rings %v", names)
+			}
+			const within, limit = 6, 10 // minutes
+			minutes := s.run(limit, 1, func() {
+				s.event(event.RequestEnded, float64(requests-c.silent))
+				for range c.silent {
+					s.hang(s.fresh())
+				}
+			}, func() bool { return len(s.rings("Pager")) > 0 })
+			if names := s.rings("Pager"); c.rings != slices.Equal(names, []string{"StoreErrors"}) || c.rings && minutes > within || !c.rings && len(names) > 0 {
+				t.Errorf("time-out %s, %d of %d requests a minute get no answer: after %d minutes these ring: %v", c.timeout, c.silent, requests, minutes, names)
+			}
+		})
+	}
 }
 
 // A week without a page, at each rate of requests and with short and long time-outs. On
