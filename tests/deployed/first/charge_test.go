@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -27,7 +29,7 @@ import (
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	pay := newPayments(t)
-	f := newCharges(t, pay, 15*time.Minute) // enough on a busy machine
+	f := newCharges(t, pay, 15*time.Minute, nil) // enough on a busy machine
 	customer, key := rand.Text(), rand.Text()
 	first := f.answer(t, key, customer, 4200)
 	if first.status != http.StatusCreated || first.replayed {
@@ -52,7 +54,7 @@ func TestKilledAfterTheCharge(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second
 	pay := newPayments(t)
-	f := newCharges(t, pay, timeout)
+	f := newCharges(t, pay, timeout, nil)
 	pay.charged = func(string) { engine.SignalFunction(f.name, syscall.SIGSTOP) } // so it cannot read the answer
 	var customer, key string
 	kit.Eventually(t, "Lambda kills the function after a charge", func() bool {
@@ -78,12 +80,37 @@ func TestKilledAfterTheCharge(t *testing.T) {
 	}
 }
 
+// A table that accepts connections and never answers costs no client its answer, and no
+// customer a charge. On a busy machine, Lambda can kill a function that is about to answer.
+func TestTableDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	pay := newPayments(t)
+	f := newCharges(t, pay, 3*time.Second, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": "http://" + silent.Addr().String()})
+	customer := rand.Text()
+	var r reply
+	kit.Eventually(t, "an answer before the time-out", func() bool {
+		r = f.post(t, rand.Text(), customer, 4200)
+		return r.problem != "" || r.status < http.StatusInternalServerError
+	})
+	r.want(t, http.StatusServiceUnavailable, "store-unavailable")
+	if n := pay.times(customer); n != 0 {
+		t.Errorf("the provider was asked %d times, want never", n)
+	}
+}
+
 // charges is the charge example behind a function URL.
 type charges struct{ name, host string }
 
-func newCharges(t *testing.T, pay *payments, timeout time.Duration) *charges {
+func newCharges(t *testing.T, pay *payments, timeout time.Duration, more map[string]string) *charges {
 	t.Helper()
-	f := &charges{name: create(t, "charge", timeout, map[string]string{"PROVIDER_URL": pay.url, "ONCE_METRICS_NAMESPACE": "First"})}
+	env := map[string]string{"PROVIDER_URL": pay.url, "ONCE_METRICS_NAMESPACE": "First"}
+	maps.Copy(env, more)
+	f := &charges{name: create(t, "charge", timeout, env)}
 	out, err := functions.CreateFunctionUrlConfig(t.Context(), &lambda.CreateFunctionUrlConfigInput{FunctionName: &f.name, AuthType: types.FunctionUrlAuthTypeNone})
 	if err != nil {
 		t.Fatal(err)
