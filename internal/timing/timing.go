@@ -31,11 +31,14 @@ func Within(ctx context.Context, now func() time.Time, reserve, gateway time.Dur
 	if !ok && gateway == 0 {
 		return ctx
 	}
-	at := now()
-	if end := at.Add(gateway); gateway > 0 && (!ok || end.Before(deadline)) {
-		deadline = end
+	at, left := now(), gateway
+	if ok {
+		left = deadline.Sub(at)
+		if gateway > 0 {
+			left = min(left, gateway)
+		}
 	}
-	return context.WithValue(ctx, timeKey{}, Time{deadline, deadline.Add(-Margin(Reserve(reserve, deadline.Sub(at))))})
+	return context.WithValue(ctx, timeKey{}, Time{at.Add(left), at.Add(left - Margin(Reserve(reserve, left)))})
 }
 
 // Call calls f, a function of the user, with a context of [Half]. If f fails after that

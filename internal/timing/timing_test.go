@@ -56,6 +56,9 @@ func TestWithin(t *testing.T) {
 				t.Errorf("a function of %s behind a gateway of %s: got %v, %t; want %s and %s", row.function, row.gateway, got, ok, row.deadline, row.by)
 			}
 			half, end := timing.Half(ctx, time.Now)
+			if err := half.Err(); err != nil {
+				t.Errorf("a function of %s behind a gateway of %s: %v before the call", row.function, row.gateway, err)
+			}
 			until, ok := half.Deadline()
 			if ok != (row.by != 0) || ok && until.Sub(start) != row.by/2 {
 				t.Errorf("a function of %s behind a gateway of %s: a function of the user has until %s, %t; want half of %s", row.function, row.gateway, until.Sub(start), ok, row.by)
@@ -67,6 +70,28 @@ func TestWithin(t *testing.T) {
 		}
 	})
 }
+
+// A context of another clock, which has not ended although its deadline has passed.
+func TestHalfOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	ctx := past{t.Context(), time.Now().Add(-time.Hour)}
+	within := timing.Within(ctx, func() time.Time { return ctx.deadline.Add(-3 * time.Second) }, 500*ms, 0)
+	by, _ := timing.From(within)
+	for _, late := range []time.Duration{0, ms} {
+		half, end := timing.Half(within, func() time.Time { return by.By.Add(late) })
+		if half.Err() == nil || !timing.Late(half) {
+			t.Errorf("%s after the time of the answer: %v, late: %t", late, half.Err(), timing.Late(half))
+		}
+		end()
+	}
+}
+
+type past struct {
+	context.Context
+	deadline time.Time
+}
+
+func (p past) Deadline() (time.Time, bool) { return p.deadline, true }
 
 // A function that fails after its time is late, one that fails in time or returns a value
 // is not, and neither is one whose caller has gone.
