@@ -122,6 +122,7 @@ func TestAnsweredBeforeTheDeadline(t *testing.T) {
 							o.Predecessor = func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
 								return nil, false, meets(ctx, driver.OpPredecessor)
 							}
+						default: // a call of the store
 						}
 						if row.options != nil {
 							row.options(o)

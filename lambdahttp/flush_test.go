@@ -317,7 +317,7 @@ func (p played) test(t *testing.T) {
 	}
 }
 
-// reads reads a response to its end.
+// reads returns a response when it has ended.
 func (c *client) reads(t *testing.T, body io.ReadCloser) (all string) {
 	defer body.Close()
 	for part := make([]byte, 100); ; {

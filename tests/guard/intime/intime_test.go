@@ -448,6 +448,7 @@ func cell(t *testing.T, f front, p place, limit, by time.Duration, want string) 
 				}
 			case driver.OpGet:
 				o.WaitFor = time.Hour
+			default: // a call of the store
 			}
 		})
 		if err != nil {
