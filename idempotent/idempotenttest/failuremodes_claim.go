@@ -425,10 +425,10 @@ var waitScenarios = []scenario{
 	}},
 }
 
-// looksSlowly lets each read of the worker take a quarter of a second.
+// looksSlowly lets each read of the worker take half a second.
 func (w *worker) looksSlowly() {
 	w.hooks[driver.OpGet] = func(ctx context.Context, c *StoreCall) {
-		w.clock.Advance(250 * time.Millisecond)
+		w.clock.Advance(500 * time.Millisecond)
 		c.Do(ctx)
 	}
 }
