@@ -212,6 +212,8 @@ func TestEveryDeployment(t *testing.T) {
 					old, guarded := before(db, "orders"), after(guard, db, "orders")
 					return func(ctx context.Context, o order) (receipt, error) {
 						if n++; isOld(n) {
+							ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // its clients give up then
+							defer cancel()
 							return old(ctx, o)
 						}
 						return guarded(ctx, o)
