@@ -290,7 +290,8 @@ func (w window) claimContext(ctx context.Context) (context.Context, context.Canc
 	if !w.bounded {
 		return ctx, func() {}
 	}
-	return context.WithDeadlineCause(ctx, w.handlerEnd, errTimeUp)
+	// A duration, because the clock of the guard can be another than that of package context.
+	return context.WithTimeoutCause(ctx, w.handlerEnd.Sub(w.began), errTimeUp)
 }
 
 // timeUp reports whether ctx, of claimContext, has ended and the caller's has not.
