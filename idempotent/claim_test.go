@@ -3,9 +3,11 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -199,24 +201,30 @@ func TestClaim(t *testing.T) {
 func TestUnheardClaimIsReleased(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		left, release, want time.Duration
+		left, release, want time.Duration // release: how long the write takes; -1: it fails at once
+		writes              int
 		state               driver.State
 		events              string
 	}{
-		"at once":                     {10 * time.Second, 0, 0, driver.StateRetryable, "store_error retryable"},
-		"in half of the time":         {3 * time.Second, 1450*ms - 1, 1450*ms - 1, driver.StateRetryable, "store_error retryable"},
-		"later":                       {3 * time.Second, 2 * time.Second, 1450 * ms, driver.StateRetryable, "store_error"},
-		"not in the margin":           {3 * time.Second, time.Hour, 1450 * ms, driver.StateInProgress, "store_error"},
-		"without a deadline":          {0, 2 * time.Second, 2 * time.Second, driver.StateRetryable, "store_error retryable"},
-		"never, without a deadline":   {0, time.Hour, 3 * time.Second, driver.StateInProgress, "store_error"},
-		"before the caller's context": {10 * time.Second, 3*time.Second - 1, 3*time.Second - 1, driver.StateRetryable, "store_error retryable"},
+		"at once":                     {10 * time.Second, 0, 0, 1, driver.StateRetryable, "store_error retryable"},
+		"in half of the time":         {3 * time.Second, 1450*ms - 1, 1450*ms - 1, 1, driver.StateRetryable, "store_error retryable"},
+		"later":                       {3 * time.Second, 2 * time.Second, 1450 * ms, 2, driver.StateRetryable, "store_error"},
+		"not in the margin":           {3 * time.Second, time.Hour, 1450 * ms, 2, driver.StateInProgress, "store_error"},
+		"without a deadline":          {0, 2 * time.Second, 2 * time.Second, 1, driver.StateRetryable, "store_error retryable"},
+		"never, without a deadline":   {0, time.Hour, 3 * time.Second, 1, driver.StateInProgress, "store_error"},
+		"before the caller's context": {10 * time.Second, 3*time.Second - 1, 3*time.Second - 1, 1, driver.StateRetryable, "store_error retryable"},
+		"fails at once":               {10 * time.Second, -1, 0, 1, driver.StateInProgress, "store_error"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			shelf, key := memstore.New(), newKey()
+			shelf, key, writes := memstore.New(), newKey(), 0
 			g, events := newGuardOver(t, idempotenttest.Intercept(shelf, func(ctx context.Context, c *idempotenttest.StoreCall) {
 				if c.Op == driver.OpInsert {
 					c.Do(ctx)
 					c.Current, c.Err = nil, errDown
+					return
+				}
+				if writes++; row.release < 0 {
+					c.Err = errDown
 					return
 				}
 				select {
@@ -235,8 +243,8 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 			took := time.Since(began)
 			cancel()
 			time.Sleep(time.Minute)
-			if state := record(t, shelf, key).State; took != row.want || !errors.Is(err, errDown) || state != row.state || kindsOf(events) != row.events {
-				t.Errorf("%s: answered after %s, want %s, with %v; the record is %s; events %s", name, took, row.want, err, state, kindsOf(events))
+			if state := record(t, shelf, key).State; took != row.want || !errors.Is(err, errDown) || state != row.state || kindsOf(events) != row.events || writes != row.writes {
+				t.Errorf("%s: answered after %s, want %s, with %v; the record is %s; events %s; %d writes, want %d", name, took, row.want, err, state, kindsOf(events), writes, row.writes)
 			}
 		})
 	}
@@ -245,24 +253,28 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 // A panic of the store while it releases a claim beside the answer does not end the process.
 func TestReleasePanics(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.on(driver.OpInsert, lose(errDown))
-		f.on(driver.OpReplace, func(c *call) {
-			if c.n > 1 {
-				panic("no such table")
+	for _, panics := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			f := newFixture(t, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			f.on(driver.OpInsert, lose(errDown))
+			f.on(driver.OpReplace, func(c *call) {
+				if c.n > 1 && panics {
+					panic("no such table")
+				}
+				<-c.ctx.Done()
+				c.Err = c.ctx.Err()
+			})
+			if _, err := f.do(forbidden(t)); !errors.Is(err, errDown) {
+				t.Errorf("got %v", err)
 			}
-			<-c.ctx.Done()
-			c.Err = c.ctx.Err()
+			time.Sleep(time.Minute)
+			logged := strings.Contains(log.String(), `msg="idempotent: the store panicked" operation=`) && strings.Contains(log.String(), "panic_type=string")
+			if len(f.calls) != 3 || logged != panics || strings.Contains(log.String(), "panicked") != panics {
+				t.Errorf("panics: %t; calls %q, log %s", panics, f.calls, log.String())
+			}
 		})
-		if _, err := f.do(forbidden(t)); !errors.Is(err, errDown) {
-			t.Errorf("got %v", err)
-		}
-		synctest.Wait()
-		if len(f.calls) != 3 {
-			t.Errorf("calls %q", f.calls)
-		}
-	})
+	}
 }
 
 // If the context ends while the key is being claimed, the handler is not entered. Exactly
