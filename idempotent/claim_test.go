@@ -243,6 +243,7 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 			took := time.Since(began)
 			cancel()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if state := record(t, shelf, key).State; took != row.want || !errors.Is(err, errDown) || state != row.state || kindsOf(events) != row.events || writes != row.writes {
 				t.Errorf("%s: answered after %s, want %s, with %v; the record is %s; events %s; %d writes, want %d", name, took, row.want, err, state, kindsOf(events), writes, row.writes)
 			}
@@ -269,6 +270,7 @@ func TestReleasePanics(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			logged := strings.Contains(log.String(), `msg="idempotent: the store panicked" operation=`) && strings.Contains(log.String(), "panic_type=string")
 			if len(f.calls) != 3 || logged != panics || strings.Contains(log.String(), "panicked") != panics {
 				t.Errorf("panics: %t; calls %q, log %s", panics, f.calls, log.String())
