@@ -306,9 +306,8 @@ func (o *Options) announceContext(ctx context.Context, w window) (context.Contex
 }
 
 // stepContext returns the context for a write of a handler that is running, of a step or a
-// transaction. It ends with the handler's time, or after half of the
-// time until answerBy, whichever is later, so that a write that hangs leaves time for the
-// outcome. It does not end with the request's own context, which a client can cancel.
+// transaction. It ends with the handler's time, or after half of the time until answerBy,
+// whichever is later, so that a write that hangs leaves time for the outcome. It does not end with the request's own context, which a client can cancel.
 func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
 	now := o.Now()
 	left := max(w.handlerEnd.Sub(now), w.answerBy.Sub(now)/2)

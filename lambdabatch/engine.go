@@ -229,7 +229,7 @@ func (e *engine) do(ctx context.Context, m *message) error {
 		return err
 	}
 	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message is handed over, because no retry can change its refusal", append(e.named(m), logs.OfError(err)...)...)
-	return e.call(ctx, func(ctx context.Context) error { return e.opts.HandOver(ctx, &m.record, err) })
+	return timing.Do(ctx, e.now, func(ctx context.Context) error { return e.opts.HandOver(ctx, &m.record, err) })
 }
 
 // attempt is do without HandOver. It reports whether the error refuses the message
@@ -252,12 +252,6 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	})
 	err = settled(out, err)
 	return !m.entered && refuses(err), err
-}
-
-// call calls f, a function of the user, which gets half of the time that is left.
-func (e *engine) call(ctx context.Context, f func(context.Context) error) error {
-	_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
-	return err
 }
 
 // lasts reports whether err, of a function that reads a message, is about the message:

@@ -70,7 +70,7 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error
 		}
 	}()
 	if err = b.view(r, &view); err == nil && b.engine.opts.Unwrap != nil {
-		err = b.engine.call(ctx, func(ctx context.Context) error { return b.engine.opts.Unwrap(ctx, &view) })
+		err = timing.Do(ctx, b.engine.now, func(ctx context.Context) error { return b.engine.opts.Unwrap(ctx, &view) })
 	}
 	return view, err
 }
@@ -88,7 +88,7 @@ func (b *batchOf[R, T]) decode(ctx context.Context, r *R, body []byte) (v T, err
 		if len(body) == 0 && b.engine.source.tombstones && reflect.TypeFor[T]().Kind() == reflect.Pointer {
 			return v, nil
 		}
-		err = b.engine.call(ctx, func(ctx context.Context) error { return b.engine.opts.Decode(ctx, body, &v) })
+		err = timing.Do(ctx, b.engine.now, func(ctx context.Context) error { return b.engine.opts.Decode(ctx, body, &v) })
 		if err != nil {
 			err = &DecodeError{Err: err}
 		}

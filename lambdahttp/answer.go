@@ -53,7 +53,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 	response := out.Value.Response
 	response.Header = e.opts.replayed.filter(response.Header)
 	if e.opts.BeforeReplay != nil {
-		_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, e.opts.BeforeReplay(ctx, r, response) })
+		err := timing.Do(ctx, e.now, func(ctx context.Context) error { return e.opts.BeforeReplay(ctx, r, response) })
 		var refused *replayRefused
 		switch {
 		case errors.As(err, &refused):

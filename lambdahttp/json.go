@@ -159,7 +159,7 @@ func (j JSON[Req, Resp]) prepare(ctx context.Context, e *engine, r *Request, nam
 		return nil, err
 	}
 	if j.Check != nil {
-		_, err := timing.Call(ctx, e.now, func(ctx context.Context) (struct{}, error) { return struct{}{}, j.Check(ctx, r, in) })
+		err := timing.Do(ctx, e.now, func(ctx context.Context) error { return j.Check(ctx, r, in) })
 		if err != nil {
 			return nil, err
 		}

@@ -41,6 +41,12 @@ func Within(ctx context.Context, now func() time.Time, reserve, gateway time.Dur
 	return context.WithValue(ctx, timeKey{}, Time{at.Add(left), at.Add(left - Margin(Reserve(reserve, left)))})
 }
 
+// Do is [Call] for a function that returns only an error.
+func Do(ctx context.Context, now func() time.Time, f func(context.Context) error) error {
+	_, err := Call(ctx, now, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
 // Call calls f, a function of the user, with a context of [Half]. If f fails after that
 // context has ended, and not the caller's, the error is a [*LateError].
 func Call[T any](ctx context.Context, now func() time.Time, f func(context.Context) (T, error)) (T, error) {
