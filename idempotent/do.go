@@ -369,8 +369,7 @@ func (out *Outcome[T]) takeFrom(r *driver.Record) {
 
 // recallLate is recall after the claim: it has the time until the answer.
 func recallLate[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
-	now := a.opts.Now()
-	ctx, cancel := context.WithTimeout(ctx, a.opts.lasts(a.window, now, a.window.answerBy.Sub(now)))
+	ctx, cancel := context.WithTimeout(ctx, a.opts.untilAnswer(a.window))
 	defer cancel()
 	return recall(ctx, a, r, out)
 }

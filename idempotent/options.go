@@ -317,8 +317,13 @@ func (o *Options) stepContext(ctx context.Context, w window) (context.Context, c
 // outcomeContext returns the context for a write that must be tried even if the
 // request's own context has ended. It ends at answerBy.
 func (o *Options) outcomeContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), o.untilAnswer(w))
+}
+
+// untilAnswer returns how long a call lasts that begins now and ends at answerBy.
+func (o *Options) untilAnswer(w window) time.Duration {
 	now := o.Now()
-	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, w.answerBy.Sub(now)))
+	return o.lasts(w, now, w.answerBy.Sub(now))
 }
 
 // releaseTime returns how long the answer waits for a write that releases the claim of a
