@@ -6,6 +6,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -115,12 +116,16 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// CreateTable creates a table without an index, whose key is a string.
+// CreateTable creates a table without an index, whose key is a string. A table that exists
+// is one that an earlier attempt of the client created: no two tests use one name.
 func CreateTable(ctx context.Context, client dynamostore.Client, table, key string) error {
 	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName: &table, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS}},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: &key, KeyType: types.KeyTypeHash}},
 	})
+	if errors.As(err, new(*types.ResourceInUseException)) {
+		return nil
+	}
 	return err
 }

@@ -186,7 +186,7 @@ func run(ctx context.Context, s settings, in io.Reader, out, log io.Writer) (err
 	if err := w.deploy(ctx, function, extension, stack); err != nil {
 		return err
 	}
-	if w.store, err = dynamostore.New(w.dynamodb, w.outputs["Records"]); err != nil {
+	if w.store, err = dynamostore.New(dynamostore.NewClient(w.cfg), w.outputs["Records"]); err != nil {
 		return err
 	}
 	r := w.report(ctx, judgeAll(ctx, w, chosen))

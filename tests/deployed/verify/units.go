@@ -80,7 +80,7 @@ var units = of(claim{
 			return noise(small), nil
 		},
 	} {
-		m := &meter{Client: w.dynamodb, local: w.Local}
+		m := &meter{Client: dynamostore.NewClient(w.cfg), local: w.Local}
 		store, err := dynamostore.New(m, w.outputs["Records"])
 		if err != nil {
 			return a, err

@@ -42,7 +42,7 @@ type world struct {
 	cfg            aws.Config
 	cloudformation *cloudformation.Client
 	cloudwatch     *cloudwatch.Client
-	dynamodb       *dynamodb.Client
+	dynamodb       *dynamodb.Client // without the limits of dynamostore's, which would send a slow CreateTable twice
 	lambda         *lambda.Client
 	logs           *cloudwatchlogs.Client
 	s3             *s3.Client
@@ -77,7 +77,7 @@ func newWorld(ctx context.Context, id, region string, log io.Writer) (*world, er
 	w := &world{
 		shape:  shape{ID: id, Account: *who.Account, Region: cfg.Region, Arch: "arm64", Local: *who.Account == localAccount},
 		budget: &budget{limit: writeUnits}, log: log, began: time.Now(),
-		cfg: cfg, cloudformation: cloudformation.NewFromConfig(cfg), cloudwatch: cloudwatch.NewFromConfig(cfg), dynamodb: dynamostore.NewClient(cfg),
+		cfg: cfg, cloudformation: cloudformation.NewFromConfig(cfg), cloudwatch: cloudwatch.NewFromConfig(cfg), dynamodb: dynamodb.NewFromConfig(cfg),
 		logs: cloudwatchlogs.NewFromConfig(cfg), sqs: sqs.NewFromConfig(cfg),
 	}
 	// A low quota of concurrent executions delays invocations, and does not refuse them.

@@ -207,7 +207,7 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 				m.Ask = []string{name}
 				var r Report
 				var err error
-				if inBubble(t, m.Announce, func() { r, err = Search(m.Scenario, limit) }); err != nil {
+				if inBubble(t, m.Announce || m.Late, func() { r, err = Search(m.Scenario, limit) }); err != nil {
 					t.Fatal(err)
 				}
 				if r.Violation == nil {
@@ -235,7 +235,7 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 func TestShortenedSchedules(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {
-		inBubble(t, m.Announce, func() {
+		inBubble(t, m.Announce || m.Late, func() {
 			x := &search{setUp: m.setUp, limit: limit, merge: true}
 			r, err := x.run()
 			if err != nil || r.Violation == nil {
