@@ -36,7 +36,7 @@ LIMITS := TestLimits|TestFlood|TestConsole_Flood
 LARGE  := TestExploreFindsPairs|TestPairs|TestVetTool|TestMergingLosesNothing|TestTurnsLoseNothing|TestShortenedSchedules|TestSearchIsDeterministic
 SHORT  := -short -skip '^($(LIMITS)|$(LARGE))$$'
 
-.PHONY: test test-short test-first
+.PHONY: test test-short test-go test-first
 STEP := @tools/step
 # The lines with make do not use the variable MAKE, with which make --dry-run would run them.
 test: ## Unit tests, and real Lambda functions in LocalStack; 5 minutes
@@ -50,6 +50,12 @@ timed-first:
 # Small packages come first, so that there is something to read, and then those that take longest.
 test-short: ### Unit tests in their short form
 	go test $(SHORT) ./internal/... ./idempotent/driver ./idempotent/idempotenttest ./dynamostore $(EXPLORED) ./examples/redisstore $(PACKAGES)
+# The encoders of the next Go release: that of 1.27, and that of 1.26 in it. The workflow runs all unit tests with both.
+NEXT := go1.27.4
+ENCODED := ./internal/jsontypes ./idempotent
+test-go: ### What a result is, with the next Go release
+	GOTOOLCHAIN=$(NEXT) go test -short $(ENCODED)
+	GOTOOLCHAIN=$(NEXT) GOEXPERIMENT=nojsonv2 go test -short $(ENCODED)
 FIRST := ./tests/deployed/first
 test-first: ### Functions in LocalStack
 	@cd $(FIRST) && go test # in its folder, where go test prints what a package prints at once
@@ -68,6 +74,7 @@ part-deployed:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
 	$(STEP) fuzz $(MAKE) --no-print-directory test-fuzz
+	$(STEP) go $(MAKE) --no-print-directory test-go
 part-unit:
 	$(STEP) unit $(MAKE) --no-print-directory test-unit
 part-suites:

@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"hash"
 	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsontypes"
 )
 
 // fingerprintVersion is the first byte of every fingerprint. A change to the
@@ -26,9 +27,10 @@ var (
 
 // FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
 // (see [FingerprintJSON]). It returns an error if encoding/json cannot encode v
-// or would replace invalid UTF-8, and if two values of v's type could have the
-// same encoding because a part of it is omitted (see [Wrap]). It does not check
-// the types of values in interfaces.
+// or would replace invalid text (UTF-8 that is not valid, or half of a surrogate
+// pair in raw JSON), and if two values of v's type could have the same encoding
+// because a part of it is omitted (see [Wrap]). It does not check the types of
+// values in interfaces.
 func FingerprintOf(v any) (Fingerprint, error) {
 	if raw, ok := v.(json.RawMessage); ok {
 		return FingerprintJSON(raw)
@@ -44,13 +46,11 @@ func FingerprintOf(v any) (Fingerprint, error) {
 	if err != nil {
 		return Fingerprint{}, fingerprintError(err)
 	}
-	if escapesReplacement(doc) {
-		return Fingerprint{}, fingerprintError(errBrokenText)
+	if err := jsontypes.BrokenText(v); err != nil {
+		return Fingerprint{}, fingerprintError(fmt.Errorf("%w; use FingerprintBytes on the relevant parts of the request", err))
 	}
 	return FingerprintJSON(doc)
 }
-
-var errBrokenText = errors.New("a string contains invalid UTF-8 (or an escaped U+FFFD); use FingerprintBytes on the relevant parts of the request")
 
 func fingerprintError(err error) error {
 	return &InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: err}

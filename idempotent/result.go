@@ -170,16 +170,15 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	replaced := escapesReplacement(data)
-	if !replaced && (!info.Unproven || info.Result != nil) {
-		return data, nil
+	if err := jsontypes.BrokenText(v); err != nil {
+		return nil, fmt.Errorf("%w, which a replay would not preserve; use strings.ToValidUTF8 or a []byte", err)
 	}
-	if err := c.prove(data, t, info); err == nil {
-		return data, nil
-	} else if !replaced {
-		return nil, err
+	if info.Unproven && info.Result == nil {
+		if err := c.prove(data, t, info); err != nil {
+			return nil, err
+		}
 	}
-	return nil, errors.New("a string contains invalid UTF-8, which a replay would not preserve; use strings.ToValidUTF8 or a []byte")
+	return data, nil
 }
 
 // prove returns an error unless data, decoded into a new value of type t, encodes
@@ -193,7 +192,7 @@ func (c *jsonCodec) prove(data []byte, t reflect.Type, info *jsontypes.Info) err
 	if err != nil {
 		return fmt.Errorf("a replay of it does not encode: %w", err)
 	}
-	if bytes.Equal(again, data) || info.Untyped && !escapesReplacement(data) && sameJSON(again, data) {
+	if bytes.Equal(again, data) || info.Untyped && sameJSON(again, data) {
 		return nil
 	}
 	return errors.New("a replay of it encodes to other bytes; check the MarshalJSON and MarshalText methods of its types")
@@ -252,25 +251,6 @@ func validateCodecName(name string) error {
 		return fmt.Errorf("idempotent: invalid name %q of Options.Codec: use a short word without '+', other than %q and %q", name, driver.EncodingFinal, driver.EncodingOmitted)
 	}
 	return nil
-}
-
-// escapesReplacement reports whether the encoder wrote \ufffd, its replacement
-// for invalid UTF-8. The encoder writes a real U+FFFD unescaped.
-func escapesReplacement(doc []byte) bool {
-	for {
-		i := bytes.Index(doc, []byte(`\ufffd`))
-		if i < 0 {
-			return false
-		}
-		slashes := 1
-		for doc[i-slashes] == '\\' { // a quote is before them
-			slashes++
-		}
-		if slashes%2 == 1 {
-			return true
-		}
-		doc = doc[i+1:]
-	}
 }
 
 var typeInfos sync.Map // reflect.Type → *jsontypes.Info

@@ -30,7 +30,6 @@ package oncevet
 //	contexts.go     checks lostcontext, afterexit: what outlives the handler
 //	keys.go         checks unstablekey, wholeevent, retention: what makes a retry a retry
 //	steps.go        check stepname
-//	jsontypes.go    check types: the rules of idempotent.Wrap
 //	guarded.go      guarded handlers and their options
 //	summary.go      what a call of a function does
 //	sends.go        calls of known clients

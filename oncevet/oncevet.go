@@ -36,7 +36,7 @@ func init() {
 // Checks lists the names of the checks, as in [analysis.Diagnostic.Category].
 var Checks = []string{
 	"lostcontext", "downstreamkey", "outsidestep", "notexecuted", "ignored", "afterexit", "unstablekey",
-	"stepname", "types", "joined", "aftercommit", "wholeevent", "retention",
+	"stepname", "joined", "aftercommit", "wholeevent", "retention",
 }
 
 // vet checks one package.
@@ -71,14 +71,12 @@ func run(pass *analysis.Pass) (any, error) {
 		v.aftercommit(f)
 		v.unstablekey(f)
 		v.stepname(f)
-		v.types(f)
 		v.fingerprints(f)
 	}
 	reached := map[*ssa.Function]bool{}
 	for _, g := range list {
 		v.outsidestep(g)
 		v.undeclaredsteps(g)
-		v.resulttypes(g)
 		v.wholeevent(g)
 		v.retention(g)
 		maps.Copy(reached, v.reach(g.handlers, true))

@@ -3,10 +3,7 @@
 package oncevet
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"go/ast"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,7 +15,6 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/analysis/analysistest"
-	"golang.org/x/tools/go/packages"
 )
 
 // Each check finds the mistakes of its package in testdata, there, in a function that
@@ -86,58 +82,6 @@ func TestVetTool(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v; got\n%v\nwant\n%v\nfrom\n%s", err, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)), out)
 	}
-}
-
-// The check of types refuses what Wrap refuses at start-up, with the same reasons.
-func TestTypesAreRefusedAsByWrap(t *testing.T) {
-	t.Parallel()
-	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath")
-	run := exec.Command("go", "run", "./typecases")
-	run.Dir, run.Env = "testdata", env
-	out, err := run.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkgs, err := packages.Load(&packages.Config{
-		Mode: packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedDeps | packages.NeedName,
-		Dir:  "testdata", Env: env,
-	}, "./typecases")
-	if err != nil || len(pkgs) != 1 || len(pkgs[0].Errors) > 0 {
-		t.Fatalf("%v, %v", pkgs, err)
-	}
-	info, answers, tried := pkgs[0].TypesInfo, json.NewDecoder(bytes.NewReader(out)), 0
-	for _, file := range pkgs[0].Syntax {
-		ast.Inspect(file, func(n ast.Node) bool {
-			index, ok := n.(*ast.IndexExpr)
-			if !ok {
-				return true
-			}
-			if f, ok := index.X.(*ast.Ident); !ok || f.Name != "try" {
-				return true
-			}
-			var want [2]string
-			if err := answers.Decode(&want); err != nil {
-				t.Fatal(err)
-			}
-			tried++
-			typ := info.TypeOf(index.Index)
-			for i, got := range []error{storable(typ), distinct(typ)} {
-				if (got == nil) != (want[i] == "") || got != nil && !strings.Contains(spelled(want[i]), spelled(got.Error())) {
-					t.Errorf("%s as a %s: got %v, and Wrap says %q", typ, []string{"result", "request"}[i], got, want[i])
-				}
-			}
-			return true
-		})
-	}
-	if tried < 60 || answers.More() {
-		t.Errorf("%d types were compared, and the program has more", tried)
-	}
-}
-
-// spelled removes the differences between the names of types in go/types and in
-// reflect.
-func spelled(text string) string {
-	return strings.NewReplacer(" ", "", `\`, "", "interface{}", "any").Replace(strings.ReplaceAll(text, "interface {}", "any"))
 }
 
 // findings compares findings, and not facts, which the findings in other packages

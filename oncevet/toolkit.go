@@ -57,7 +57,7 @@ func isType(t types.Type, want string) bool {
 
 func isContext(t types.Type) bool { return isType(t, "context.Context") }
 
-func isError(t types.Type) bool { return types.Identical(t, errorType) }
+func isError(t types.Type) bool { return types.Identical(t, types.Universe.Lookup("error").Type()) }
 
 // callee returns the function or method that a call names, or nil if the call is of
 // a function value.

@@ -268,3 +268,12 @@ func returns(f *ssa.Function) (list []*ssa.Return) {
 	}
 	return list
 }
+
+// structOf returns the struct that t is or points to.
+func structOf(t types.Type) *types.Struct {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	s, _ := t.Underlying().(*types.Struct)
+	return s
+}

@@ -3,11 +3,14 @@
 package jsontypes
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/internal/jsonpointer"
 )
@@ -47,11 +50,10 @@ func namesIn(t reflect.Type, known map[reflect.Type]*jsonpointer.Names) *jsonpoi
 	case reflect.Array, reflect.Slice, reflect.Map:
 		n.Others = namesIn(t.Elem(), known)
 	case reflect.Struct:
-		c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}, all: true}
-		_ = c.add(t, jsonField{})
-		n.Members = make(map[string]*jsonpointer.Names, len(c.fields))
-		for _, f := range c.fields {
-			n.Members[f.name] = namesIn(f.typ, known)
+		fields := everyField(t)
+		n.Members = make(map[string]*jsonpointer.Names, len(fields))
+		for _, f := range slices.Backward(fields) {
+			n.Members[f.name] = namesIn(f.typ, known) // the first of those with one name
 		}
 	default:
 		return nil
@@ -64,6 +66,7 @@ func namesIn(t reflect.Type, known map[reflect.Type]*jsonpointer.Names) *jsonpoi
 type jsonField struct {
 	name   string // of the JSON member
 	path   string // in Go
+	index  []int
 	typ    reflect.Type
 	quoted bool // ",string" applies
 
@@ -83,16 +86,24 @@ func fieldsOf(t reflect.Type) ([]jsonField, error) {
 	return c.fields, nil
 }
 
+// everyField returns the fields of the struct t that encoding/json could encode, also if
+// it drops one for another of the same name.
+func everyField(t reflect.Type) []jsonField {
+	c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}, all: true}
+	_ = c.add(t, jsonField{})
+	return c.fields
+}
+
 type collector struct {
 	outer     reflect.Type
 	fields    []jsonField
 	paths     map[string]string // of the fields, by their JSON names
 	embedding map[reflect.Type]bool
-	all       bool // leave out what would be refused
+	all       bool // refuse nothing
 }
 
-// refuse returns the error for a field that encoding/json drops, or nil if that is left
-// out.
+// refuse returns the error for a field that encoding/json drops, or nil if nothing is
+// refused.
 func (c *collector) refuse(format string, args ...any) error {
 	if c.all {
 		return nil
@@ -115,6 +126,7 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 		}
 		f := at
 		f.path, f.typ = strings.TrimPrefix(at.path+"."+sf.Name, "."), sf.Type
+		f.index = append(slices.Clip(at.index), i)
 		elem := sf.Type
 		if elem.Kind() == reflect.Pointer && elem.Name() == "" {
 			elem = elem.Elem()
@@ -133,7 +145,13 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 			f.behindPointer = true
 			f.unsettable = f.unsettable || !sf.IsExported()
 		}
-		named := isTagName(tag)
+		named := tag != ""
+		if !encoderTakes(sf.Tag, tag, options) {
+			if err := c.refuse("%s.%s: Go releases disagree about the tag %q; use a name of letters, digits, - and _, and the options omitempty, omitzero and string", c.outer, f.path, sf.Tag.Get("json")); err != nil {
+				return err
+			}
+			named = false
+		}
 		if sf.Anonymous && isStruct && !named {
 			if err := c.add(elem, f); err != nil {
 				return err
@@ -144,7 +162,7 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 		if named {
 			f.name = tag
 		}
-		f.quoted = slices.Contains(strings.Split(options, ","), "string") && isQuotable(elem.Kind())
+		f.quoted = slices.Contains(strings.Split(options, ","), "string") && isQuotable(sf.Type)
 		if other, found := c.paths[f.name]; found {
 			if err := c.refuse("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name); err != nil {
 				return err
@@ -157,15 +175,40 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 	return nil
 }
 
-// isTagName reports whether encoding/json accepts s as a name in a tag. It
-// ignores other names.
-func isTagName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+// encoderTakes reports whether the running encoder takes the name and the options of a
+// tag as every release does. It is asked if they are not ordinary, by a struct with the
+// same tag. Go 1.26 ignores a name with a quote, and 1.27 uses the part before the quote.
+func encoderTakes(tag reflect.StructTag, name, options string) bool {
+	odd := strings.ContainsFunc(name, func(c rune) bool {
+		return c != '_' && c != '-' && (c >= utf8.RuneSelf || !unicode.IsLetter(c) && !unicode.IsDigit(c))
 	})
+	for option := range strings.SplitSeq(options, ",") {
+		odd = odd || option != "" && option != "omitempty" && option != "omitzero" && option != "string"
+	}
+	if !odd {
+		return true
+	}
+	if strings.ContainsFunc(name, func(c rune) bool {
+		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}) {
+		return false // Go 1.26 ignores it
+	}
+	const field = "F"
+	probe := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field, Type: reflect.TypeFor[int](), Tag: tag}}))
+	probe.Elem().Field(0).SetInt(1) // omitempty does not omit it
+	var members map[string]any
+	doc, err := json.Marshal(probe.Interface())
+	if err != nil || json.Unmarshal(doc, &members) != nil {
+		return false
+	}
+	_, found := members[cmp.Or(name, field)]
+	return found
 }
 
-// isQuotable reports whether ",string" has an effect on a value of that kind.
-func isQuotable(k reflect.Kind) bool {
-	return k == reflect.String || k <= reflect.Float64
+// isQuotable reports whether ",string" has an effect on a value of type t.
+func isQuotable(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.String || t.Kind() <= reflect.Float64
 }

@@ -34,7 +34,11 @@ func writeShape(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 		b.WriteString(open)
 		writeShape(b, of, around)
 	}
-	if encodingsOf(t) != (methods{}) {
+	switch {
+	case t == rawType:
+		b.WriteString(`own "json.RawMessage"`) // Go 1.27 gives the type another name
+		return
+	case encodingsOf(t) != (methods{}):
 		fmt.Fprintf(b, "own %q", t)
 		return
 	}

@@ -152,16 +152,6 @@ func stepname(ctx context.Context, orders []order) error {
 	return nil
 }
 
-type receipt struct {
-	ID    string
-	cents int
-}
-
-func resultTypes(ctx context.Context, charge func(context.Context) (receipt, error)) error {
-	_, err := idempotent.Step(ctx, "charge", charge) // want "types"
-	return err
-}
-
 func joined(err error) []error {
 	return []error{
 		fmt.Errorf("take order: %w", idempotent.NotExecuted(err)), // want "joined"
