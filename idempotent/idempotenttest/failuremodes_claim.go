@@ -602,6 +602,10 @@ func (l *lab) slowClaim(d time.Duration) {
 	}
 	_, err := a.do(l.never())
 	l.mustBe(err, new(idempotent.NoTimeError))
+	// A claim that is not released before the answer is released beside it, within LeaseMargin.
+	for end := time.Now().Add(4 * time.Second); l.record().State == driver.StateInProgress && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	l.wantState(driver.StateRetryable)
 	l.worker().wantRuns("ch_b")
 	l.wantEffects(1)

@@ -125,7 +125,8 @@ func TestOnTheWire(t *testing.T) {
 		// The SDK retries a conflict only once: the third try is the store's.
 		{"FM22_TransactionConflictOnTheWire", idempotenttest.On("", idempotenttest.TransactionConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
 		{"FM23_ReplicatedWriteConflictOnTheWire", idempotenttest.On("", idempotenttest.ReplicatedWriteConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
-		{"FM24_ThrottledForLongerThanTheTime", idempotenttest.On("", idempotenttest.Throttled), 1500 * time.Millisecond, (*wired).notRun, 12, 12, []end{(*wired).stored}},
+		// Six tries of the claim, and six of its release, which may last half of the rest of the time.
+		{"FM24_ThrottledForLongerThanTheTime", idempotenttest.On("", idempotenttest.Throttled), 3 * time.Second, (*wired).notRun, 12, 12, []end{(*wired).stored}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
