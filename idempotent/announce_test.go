@@ -45,6 +45,7 @@ func TestAnnounce(t *testing.T) {
 	under := func(r idempotent.Recovery) func(*idempotent.Options) {
 		return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"pay"} }
 	}
+	deadlineOf := func(ctx context.Context) time.Time { end, _ := ctx.Deadline(); return end }
 	made := func(ctx context.Context, c *idempotenttest.StoreCall) { c.Do(ctx) }
 	lost := func(ctx context.Context, c *idempotenttest.StoreCall) { c.Do(ctx); c.Current, c.Err = nil, errLost }
 	fails := func(_ context.Context, c *idempotenttest.StoreCall) { c.Err = errLost }
@@ -86,6 +87,14 @@ func TestAnnounce(t *testing.T) {
 			time.Sleep(announced + time.Millisecond)
 			return nil
 		}), lost, false, 2, false},
+		"hangs in a Commit": {under(idempotent.Reconcile), invocation, after(9*time.Second, func(ctx context.Context) error {
+			err := commit(ctx)
+			time.Sleep(time.Millisecond)
+			if end := time.Until(deadlineOf(ctx)); end != -201*time.Millisecond {
+				t.Errorf("the Commit ended %s before the end of the handler's time, want 200 ms after it", end+time.Millisecond)
+			}
+			return err
+		}), hangs, true, 3, true},
 		"the announcement fails":         {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), fails, false, 2, false},
 		"its reply is lost":              {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), lost, true, 3, false},
 		"returns meanwhile":              {under(idempotent.Reconcile), invocation, after(announced + time.Millisecond), slowly(100 * time.Millisecond), false, 2, false},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // maxClaimRounds limits how often one claim retries because the record changed.
@@ -242,8 +243,11 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	r.LeaseEnd = a.window.leaseEnd
 	setOutcome(&r, outcome{})
 	r.ReconcileAttempts, r.Exhausted, r.Announced = 0, false, false
+	if r.Ref == "" {
+		r.Ref = a.ref
+	}
 	if a.opts.RequestID != nil {
-		r.RequestID = a.opts.RequestID(ctx)
+		r.RequestID = a.opts.requestID(ctx)
 	}
 	r.TraceParent = a.opts.traceParent(ctx)
 	r.Schedule(now, a.opts.ReconcileAfter)
@@ -343,12 +347,7 @@ func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, ne
 func (a *attempt) letGoBeside(ctx context.Context, c *change) {
 	ctx, cancel := context.WithTimeout(ctx, a.opts.LeaseMargin)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil { // it would end the process, with all its requests
-			a.opts.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the store panicked", slog.String("operation", a.id.Operation()), slog.String("panic_type", fmt.Sprintf("%T", p)))
-		}
-	}()
-	a.guard.apply(ctx, &a.mine, c)
+	logs.Shield(ctx, a.opts.logger(), "idempotent: the store", func() { a.guard.apply(ctx, &a.mine, c) }, slog.String("operation", a.id.Operation()))
 }
 
 // released returns the claim r of this attempt, whose handler was not entered,

@@ -3,6 +3,7 @@
 package idempotent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +19,10 @@ import (
 // either both happen or neither. The record stays completed, and every caller gets
 // result, whatever the handler returns. Later calls of Step, Commit and SetRef
 // return [ErrExecutionEnded].
+//
+// result is a value of the handler's result type, or a pointer to one. A value of
+// another type is committed only if it decodes into that type and encodes to the same
+// again; otherwise the error matches [ErrNotApplied] and names both types.
 //
 // An error that matches [ErrNotApplied] means that the writes of this call were not
 // made and never will be, and that no earlier transaction of this run is in doubt.
@@ -62,15 +67,21 @@ func (e *Execution) withDoubts(err error) error {
 // this transaction was not applied.
 func (e *Execution) commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
+	if e.over() {
+		return ErrExecutionEnded
+	}
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted}
 	var err error
-	if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err != nil {
+	if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err == nil {
+		err = a.comesBack(result, out)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
-	ctx, cancel := a.opts.stepContext(ctx, a.window)
+	ctx, cancel := a.opts.transactionContext(ctx, a.window)
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()
@@ -114,6 +125,43 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 		}
 		return r.err
 	}
+}
+
+// comesBack returns an error unless every caller gets v, encoded as out, although the
+// result of the handler may be of another type. A value of that type does, as does what a
+// pointer to one points to. Another has to decode into it, and to encode to the same
+// again; as JSON, the order and the spelling can differ.
+func (a *attempt) comesBack(v any, out outcome) error {
+	if t := reflect.TypeOf(v); t == a.result || t == reflect.PointerTo(a.result) && !reflect.ValueOf(v).IsNil() {
+		return nil
+	}
+	c, back := a.opts.Codec, reflect.New(a.result)
+	data, err := unpack(out.encoding, c.Name(), out.result)
+	if err == nil {
+		err = decode(c, data, back.Interface())
+	}
+	var encoding string
+	var again []byte
+	if err == nil {
+		encoding, again, err = encodeResult(c, back.Elem().Interface())
+	}
+	if err == nil && !bytes.Equal(again, out.result) {
+		_, isJSON := c.(*jsonCodec)
+		if again, _ = unpack(encoding, c.Name(), again); !isJSON || !sameJSON(again, data) {
+			err = errors.New("it encodes to something else again")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("Commit got a %T, and the handler's result is a %s, which a retry would get instead: %w; pass a %s, and return NotExecuted if nothing else happened", v, a.result, err, a.result)
+	}
+	return nil
+}
+
+// over reports whether no later call of this run can change its record.
+func (e *Execution) over() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended || e.work.committed != nil && !e.work.standing
 }
 
 // mayCommit returns an error if this run must not commit now.
@@ -222,7 +270,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		value.SetZero()
 		return encoded, e.replayStep(ctx, *recorded, v)
 	}
-	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+	ctx, cancel := e.attempt.opts.transactionContext(ctx, e.attempt.window)
 	defer cancel()
 	encoded, done, err := e.encodeStep(ctx, s, value.Interface(), driver.StepByTransaction)
 	if err == nil {

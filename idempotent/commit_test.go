@@ -4,9 +4,11 @@ package idempotent_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +214,93 @@ func TestCommit(t *testing.T) {
 		}
 	}
 }
+
+// passes runs a handler that commits pass and returns own, twice. It returns what both
+// callers got, and the error of the Commit.
+func passes[T any](t *testing.T, own T, pass any, optFns ...func(*idempotent.Options)) (got [2]string, err error) {
+	t.Helper()
+	f, runs := newFixture(t, optFns...), 0
+	for i := range got {
+		v, failed := idempotent.Do(f.invocation(), f.guard, f.key, func(ctx context.Context) (T, error) {
+			runs++
+			e, _ := idempotent.FromContext(ctx)
+			err = e.Commit(ctx, pass, e.Store().Replace)
+			return own, nil
+		})
+		if failed != nil || runs != 1 {
+			t.Errorf("request %d: got error %v after %d runs", i+1, failed, runs)
+		}
+		got[i] = encodedByLambda(t, v)
+	}
+	return got, err
+}
+
+// Every caller gets what was committed, or Commit says which type it wants instead.
+func TestCommitOfAnotherType(t *testing.T) {
+	t.Parallel()
+	type receipt struct {
+		ID   string `json:"id"`
+		Note string `json:"note,omitempty"`
+	}
+	own := receipt{ID: "own"}
+	gets := func(got [2]string, err error) string {
+		if err != nil {
+			if !errors.Is(err, idempotent.ErrNotApplied) || got[0] != got[1] || !strings.Contains(err.Error(), "return NotExecuted") {
+				t.Errorf("%q, error %v", got, err)
+			}
+			_, says, _ := strings.Cut(err.Error(), "Commit got a ")
+			return says
+		}
+		if got[0] != got[1] {
+			t.Errorf("the first caller got %s, the retry %s", got[0], got[1])
+		}
+		return got[0]
+	}
+	const wants = ", and the handler's result is a "
+	for name, row := range map[string]struct{ got, want string }{
+		"a value":         {gets(passes(t, own, receipt{ID: "r"})), `{"id":"r"}`},
+		"a pointer":       {gets(passes(t, own, &receipt{ID: "r"})), `{"id":"r"}`},
+		"a nil pointer":   {gets(passes(t, own, (*receipt)(nil))), "*idempotent_test.receipt" + wants + "idempotent_test.receipt"},
+		"nothing":         {gets(passes(t, own, nil)), "<nil>" + wants + "idempotent_test.receipt"},
+		"all its members": {gets(passes(t, own, map[string]any{"note": "n", "id": "r"})), `{"id":"r","note":"n"}`},
+		"the members it needs": {gets(passes(t, own, struct {
+			ID string `json:"id"`
+		}{"r"})), `{"id":"r"}`},
+		"other members":         {gets(passes(t, own, struct{ Ref string }{"r"})), "struct { Ref string }" + wants},
+		"one more":              {gets(passes(t, own, map[string]any{"id": "r", "total": 1})), "map[string]interface {}" + wants},
+		"text":                  {gets(passes(t, own, "r")), "string" + wants + "idempotent_test.receipt"},
+		"raw JSON":              {gets(passes(t, own, json.RawMessage(` {"note":"n", "id":"\u0072"}`))), `{"id":"r","note":"n"}`},
+		"raw JSON of another":   {gets(passes(t, own, json.RawMessage(`[1]`))), "json"},
+		"text to a pointer":     {gets(passes(t, new("own"), "r")), `"r"`},
+		"nothing to a pointer":  {gets(passes(t, new("own"), nil)), `null`},
+		"anything to any":       {gets(passes[any](t, own, receipt{ID: "r"})), `{"id":"r"}`},
+		"a number to any":       {gets(passes[any](t, own, json.RawMessage("1.50"))), `1.50`},
+		"a large map":           {gets(passes(t, map[string]string{}, map[string]any{"a": strings.Repeat("x", 5000)})), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
+		"an int to a float":     {gets(passes(t, 0.5, 7)), `7`},
+		"a float to an int":     {gets(passes(t, 7, 0.5)), "float64" + wants + "int"},
+		"to no result":          {gets(passes(t, struct{}{}, "placed")), "string" + wants + "struct {}"},
+		"another codec's value": {gets(passes(t, "own", named("r"), func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
+		"a value it changes":    {gets(passes(t, "own", named("R"), func(o *idempotent.Options) { o.Codec = texts{} })), "idempotent_test.named" + wants + "string"},
+	} {
+		if row.got != row.want && (!strings.Contains(row.want, wants) && row.want != "json" || !strings.HasPrefix(row.got, row.want)) {
+			t.Errorf("%s: got %.200s, want %s", name, row.got, row.want)
+		}
+	}
+	f := newFixture(t) // that the execution has ended is said first
+	var e *idempotent.Execution
+	if _, err := f.do(func(ctx context.Context) (string, error) { e, _ = idempotent.FromContext(ctx); return "", nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Commit(t.Context(), 1, e.Store().Replace); err != idempotent.ErrExecutionEnded {
+		t.Errorf("after the end: got error %v", err)
+	}
+}
+
+// texts is a codec that stores text in lower case.
+type texts struct{ raw }
+
+func (texts) Encode(v any) ([]byte, error) { return []byte(reflect.ValueOf(v).String()), nil }
+func (texts) Decode(b []byte, v any) error { *v.(*string) = strings.ToLower(string(b)); return nil }
 
 // A Commit in doubt keeps a record under Resume open and due, without a step too.
 func TestCommitInDoubtIsResumable(t *testing.T) {

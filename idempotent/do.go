@@ -191,7 +191,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	}
 
 	now := o.now()
-	a := g.begin(ctx, o, key, now)
+	a := g.begin(ctx, o, key, reflect.TypeFor[T](), now)
 	out.RecordID = a.id
 	a.enter(phaseClaim)
 	defer a.ended(ctx, &err) // also when the handler panics
@@ -331,10 +331,10 @@ func (e *Execution) announceLater(ctx context.Context) *time.Timer {
 // waits for evidence when its lease ends. It ignores errors: a scan finds what is not
 // announced.
 func (e *Execution) announce(ctx context.Context) {
+	e.beginWrite() // a transaction can have held it until now
+	defer e.endWrite()
 	ctx, cancel := e.attempt.opts.announceContext(ctx, e.attempt.window)
 	defer cancel()
-	e.beginWrite()
-	defer e.endWrite()
 	if e.mayAnnounce() {
 		_, _ = e.writeSteps(ctx, announcement, nil)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ func TestHandlerContext(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
+	steps := slices.Repeat([]string{strings.Repeat("s", 64)}, 256)
 	for name, row := range map[string]struct {
 		f    func(*idempotent.Options)
 		says string
@@ -85,6 +87,7 @@ func TestOptions(t *testing.T) {
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
 		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},
 		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},
+		"too many steps":  {resume(append(steps, "s")...), "Options.Steps: 257 names have 16385 bytes together; the limit is 16384"},
 		"version text":    {func(o *idempotent.Options) { o.ResultVersion = "2\xff" }, "Options.ResultVersion: want at most 1024 bytes of valid UTF-8"},
 		"version length":  {func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1025) }, "Options.ResultVersion"},
 	} {
@@ -103,6 +106,9 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1024) }); err != nil {
 		t.Errorf("a version of 1,024 bytes: %v", err)
+	}
+	if _, err := idempotent.New(memstore.New(), resume(steps...)); err != nil {
+		t.Errorf("names of 16 KB: %v", err)
 	}
 	if _, err := idempotent.New(nil); err == nil {
 		t.Error("New accepted a nil store")

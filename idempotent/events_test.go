@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -309,23 +309,76 @@ func TestEventsCarryFacts(t *testing.T) {
 	}
 }
 
-func TestObserverPanicIsCaught(t *testing.T) {
+// No function of the user ends the process: each of them panics here, in requests and in a
+// reconciler, and the log has the name of what panicked and no content.
+func TestFunctionsOfTheUserMayPanic(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var log bytes.Buffer
-	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
-		o.Observer = event.ObserverFunc(func(context.Context, event.Event) { panic("observer") })
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	})
-	if err != nil {
-		t.Fatal(err)
+	implementations := map[string]any{
+		"Codec": panicsAlways{}, "Seal": panicsAlways{}, "Observer": panicsAlways{},
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if got, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
-		t.Errorf("got %d and error %v", got, err)
+	panics := func(field reflect.Value, name string) {
+		switch {
+		case field.Kind() == reflect.Func:
+			field.Set(reflect.MakeFunc(field.Type(), func([]reflect.Value) []reflect.Value { panic("secret") }))
+		case implementations[name] != nil:
+			field.Set(reflect.ValueOf(implementations[name]))
+		default:
+			t.Errorf("no implementation for %s", name)
+		}
 	}
-	if n := strings.Count(log.String(), "the observer panicked"); n != 3 {
-		t.Errorf("%d lines in the log, want one per event: %s", n, &log)
+	for _, options := range []reflect.Type{reflect.TypeFor[idempotent.Options](), reflect.TypeFor[idempotent.ReconcileOptions]()} {
+		for i := range options.NumField() {
+			name, kind := options.Field(i).Name, options.Field(i).Type.Kind()
+			if kind != reflect.Func && kind != reflect.Interface || name == "Now" {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var log bytes.Buffer
+				f := newFixture(t, func(o *idempotent.Options) {
+					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+					if field := reflect.ValueOf(o).Elem().FieldByName(name); options == reflect.TypeFor[idempotent.Options]() {
+						panics(field, name)
+					}
+				})
+				var errs []error
+				for _, ends := range []error{nil, idempotent.Final("no", "no"), idempotent.Unknown(errDown)} {
+					f.key = newKey()
+					for range 2 {
+						_, err := f.do(func(context.Context) (string, error) { return "ok", ends })
+						errs = append(errs, err)
+					}
+				}
+				resolver := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+					panic("secret")
+				}
+				for range 2 { // the second run gives up
+					f.clock.Advance(8 * 24 * time.Hour)
+					_, err := idempotent.ReconcileDue(f.invocation(), f.guard, resolver, func(o *idempotent.ReconcileOptions) {
+						if field := reflect.ValueOf(o).Elem().FieldByName(name); options == reflect.TypeFor[idempotent.ReconcileOptions]() {
+							panics(field, name)
+						}
+					})
+					errs = append(errs, err)
+				}
+				for _, e := range f.events.Events() {
+					errs = append(errs, e.Err)
+				}
+				if text := log.String() + errors.Join(errs...).Error(); strings.Contains(text, "secret") || !strings.Contains(text, "panicked") {
+					t.Errorf("%s", text)
+				}
+			})
+		}
 	}
 }
+
+// panicsAlways panics in every method.
+type panicsAlways struct{}
+
+func (panicsAlways) Name() string                                         { return "panics" }
+func (panicsAlways) Encode(any) ([]byte, error)                           { panic("secret") }
+func (panicsAlways) Decode([]byte, any) error                             { panic("secret") }
+func (panicsAlways) Seal(context.Context, []byte, []byte) ([]byte, error) { panic("secret") }
+func (panicsAlways) Open(context.Context, []byte, []byte) ([]byte, error) { panic("secret") }
+func (panicsAlways) Observe(context.Context, event.Event)                 { panic("secret") }
+func (panicsAlways) Reconciled(context.Context, idempotent.Report)        { panic("secret") }

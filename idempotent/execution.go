@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -207,6 +208,8 @@ type attempt struct {
 	id     RecordID
 	fp     Fingerprint
 	owner  driver.Owner
+	result reflect.Type // of the handler
+	ref    string       // of the key
 	window window
 	mine   driver.Record // the claim as last written by this attempt
 	// openBefore is the record's OpenSince before this attempt claimed it.
@@ -219,8 +222,8 @@ type attempt struct {
 
 // begin prepares an attempt for key. The owner token is random, never the request
 // id, because an asynchronous retry may reuse the request id.
-func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
-	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.storedFingerprint(), window: o.windowOf(ctx, now)}
+func (g *Guard) begin(ctx context.Context, o *Options, key Key, result reflect.Type, now time.Time) attempt {
+	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.storedFingerprint(), result: result, ref: cut(key.Ref, maxRef), window: o.windowOf(ctx, now)}
 	rand.Read(a.owner[:])
 	return a
 }

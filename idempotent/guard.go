@@ -123,6 +123,9 @@ func (o *Options) setDefaults() {
 // leastReserve is the least Options.DeadlineReserve.
 const leastReserve = 100 * time.Millisecond
 
+// maxStepNames is the maximum length of all names of Options.Steps together, in bytes.
+const maxStepNames = 16 << 10
+
 // maxResultVersion is the maximum length of Options.ResultVersion, in bytes.
 const maxResultVersion = 1024
 
@@ -154,10 +157,15 @@ func (o *Options) validate() error {
 	if o.Recovery == Resume && len(o.Steps) == 0 {
 		return errors.New("idempotent: Options.Recovery is Resume but Options.Steps is empty; list the step names, or use another recovery for an operation without steps")
 	}
+	names := 0
 	for _, name := range o.Steps {
 		if err := checkStepName(name); err != nil {
 			return fmt.Errorf("idempotent: Options.Steps: %w", err)
 		}
+		names += len(name)
+	}
+	if names > maxStepNames {
+		return fmt.Errorf("idempotent: Options.Steps: %d names have %d bytes together; the limit is %d, because each record stores them; a name also covers names that extend it after a slash", len(o.Steps), names, maxStepNames)
 	}
 	if o.DefaultLease <= o.LeaseMargin {
 		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which it includes", o.DefaultLease, o.LeaseMargin)

@@ -323,25 +323,32 @@ func TestStepContext(t *testing.T) {
 		}
 		gone, end := context.WithCancel(t.Context())
 		end()
-		for _, row := range []struct{ handler, deadline, want time.Duration }{
-			{9500 * ms, 10 * time.Second, 9500 * ms},
-			{500 * ms, 1000 * ms, 500 * ms},
-			{400*ms + 2, 900*ms + 2, 400*ms + 2},
-			{400*ms - 2, 900*ms - 2, 400*ms - 1},
-			{0, 500 * ms, 200 * ms},
-			{-300 * ms, 200 * ms, 50 * ms},
-			{-400 * ms, 100 * ms, 50 * ms},
-			{-450 * ms, 50 * ms, 25 * ms},
-			{-500 * ms, 0, 3 * time.Second},
-			{-time.Minute, -50 * time.Second, 3 * time.Second},
+		for _, row := range []struct{ handler, deadline, step, transaction time.Duration }{
+			{9500 * ms, 10 * time.Second, 9500 * ms, 9700 * ms},
+			{500 * ms, 1000 * ms, 500 * ms, 700 * ms},
+			{400*ms + 2, 900*ms + 2, 400*ms + 2, 600*ms + 2},
+			{400*ms - 2, 900*ms - 2, 400*ms - 1, 600*ms - 2},
+			{2, 500*ms + 2, 200*ms + 1, 200*ms + 2},
+			{-2, 500*ms - 2, 200*ms - 1, 200*ms - 1},
+			{-300 * ms, 200 * ms, 50 * ms, 50 * ms},
+			{-400 * ms, 100 * ms, 50 * ms, 50 * ms},
+			{-450 * ms, 50 * ms, 25 * ms, 25 * ms},
+			{-500 * ms, 0, 3 * time.Second, 3 * time.Second},
+			{-time.Minute, -50 * time.Second, 3 * time.Second, 3 * time.Second},
 		} {
 			now := time.Now()
-			ctx, cancel := o.stepContext(gone, window{handlerEnd: now.Add(row.handler), answerBy: now.Add(row.deadline - 100*ms), deadline: now.Add(row.deadline)})
-			deadline, ok := ctx.Deadline()
-			if got := deadline.Sub(now); !ok || got != row.want || ctx.Err() != nil {
-				t.Errorf("%s before the handler's end: %s left for the write, want %s (%v)", row.handler, got, row.want, ctx.Err())
+			w := window{handlerEnd: now.Add(row.handler), answerBy: now.Add(row.deadline - 100*ms), deadline: now.Add(row.deadline)}
+			for _, c := range []struct {
+				context func(context.Context, window) (context.Context, context.CancelFunc)
+				want    time.Duration
+			}{{o.stepContext, row.step}, {o.transactionContext, row.transaction}} {
+				ctx, cancel := c.context(gone, w)
+				deadline, ok := ctx.Deadline()
+				if got := deadline.Sub(now); !ok || got != c.want || ctx.Err() != nil {
+					t.Errorf("%s before the handler's end: %s left for the write, want %s (%v)", row.handler, got, c.want, ctx.Err())
+				}
+				cancel()
 			}
-			cancel()
 		}
 	})
 }

@@ -7,9 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"log/slog"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Global is the scope of an operation without tenants. Using it states explicitly
@@ -46,6 +49,12 @@ type Key struct {
 	// computes it from the request and [Do] returns an error. It is not stored as it
 	// is: see [Fingerprint].
 	Fingerprint Fingerprint
+	// Ref is what the request is about, in the caller's own terms and without secrets,
+	// such as an order number. The claim stores it, so that a run that is killed is found
+	// by it; see [Execution.SetRef] for who sees it. At most 1,024 bytes are stored, as
+	// valid UTF-8. It is no part of the key: it refuses no request, the record keeps the
+	// first one, and a replay returns that. Default: none.
+	Ref string
 }
 
 // KeyFunc returns the key of a request. The guard returns its error to the caller
@@ -57,6 +66,18 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 	return func(_ context.Context, r Req) (Key, error) {
 		scope, id := f(r)
 		return Key{Operation: operation, Scope: scope, ID: id}, nil
+	}
+}
+
+// WithRef returns f with a reference for each request: see [Key]. A panic of ref is logged,
+// and the request has no reference.
+func (f KeyFunc[Req]) WithRef(ref func(Req) string) KeyFunc[Req] {
+	return func(ctx context.Context, r Req) (Key, error) {
+		k, err := f(ctx, r)
+		if err == nil {
+			logs.Shield(ctx, slog.Default(), "idempotent: the function of WithRef", func() { k.Ref = ref(r) })
+		}
+		return k, err
 	}
 }
 

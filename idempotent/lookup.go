@@ -17,7 +17,8 @@ import (
 // result. If key has no fingerprint, Lookup does not compare it.
 //
 // If there is no outcome, the error says what Do would have met:
-//   - [ErrNoRecord]: the key is new, or its record has expired. Do would run.
+//   - [ErrNoRecord]: the key is new, or its record has expired. Do would run, or store
+//     the answer of [Options.Predecessor], which Lookup does not ask.
 //   - [*RetryableError]: an earlier request ended without an outcome. Do would run.
 //   - [*InProgressError]: another request is running.
 //   - [*UnresolvedError]: an earlier request may have had its effect.

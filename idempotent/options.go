@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 	"github.com/once-lambda/once/internal/timing"
 )
 
@@ -24,7 +25,8 @@ type Options struct {
 	// Steps lists the step names of the operation; it is required with [Resume]. A
 	// record that contains an undeclared step is not continued, and an undeclared
 	// step does not run. A name also covers names that extend it after a slash:
-	// "ship" covers "ship/1" and "ship/2". Default: any step name is allowed.
+	// "ship" covers "ship/1" and "ship/2". All names together have at most 16 KB, because
+	// each record stores them. Default: any step name is allowed.
 	Steps []string
 
 	// Retention is how long an outcome is stored and replayed, from the moment it is
@@ -146,14 +148,15 @@ type Options struct {
 	Logger *slog.Logger
 
 	// RequestID returns an identifier of the request for events and records, for
-	// people to read. Default: no identifier.
+	// people to read; at most 1,024 bytes of it are stored. A panic of it is logged.
+	// Default: no identifier.
 	RequestID func(context.Context) string
 
 	// TraceParent returns the W3C trace parent of the request, such as
 	// otelonce.TraceParent. It is stored in the record, which becomes 60 bytes larger,
 	// and is in the events about it, so that a replay can be linked to the request
-	// that ran. Text of another format than version 00 is not stored. Default: not
-	// stored.
+	// that ran. Text of another format than version 00 is not stored. A panic of it is
+	// logged. Default: not stored.
 	TraceParent func(context.Context) string
 
 	// Now returns the current time. It must use the same clock as the context's
@@ -191,19 +194,38 @@ func (o *Options) event(ctx context.Context, kind event.Kind, id RecordID, r *dr
 	if r != nil {
 		e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.Attempt, r.Recovery, r.Reason, r.TraceParent
 	}
-	if o.RequestID != nil {
-		e.RequestID = o.RequestID(ctx)
-	}
+	e.RequestID = o.requestID(ctx)
 	return e
+}
+
+// maxRequestID is how much of a request id is stored, in bytes.
+const maxRequestID = 1024
+
+func (o *Options) requestID(ctx context.Context) string {
+	return cut(o.textOf(ctx, "Options.RequestID", o.RequestID), maxRequestID)
+}
+
+// textOf calls f, which returns text for people; nil returns none.
+func (o *Options) textOf(ctx context.Context, name string, f func(context.Context) string) (text string) {
+	if f != nil {
+		logs.Shield(ctx, o.logger(), "idempotent: "+name, func() { text = f(ctx) })
+	}
+	return text
+}
+
+// cut returns the first bytes of text, at most limit, as valid UTF-8.
+func cut(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") // without a part of a character
+	}
+	return text
 }
 
 // traceParent returns the request's trace parent, or nothing if there is no valid
 // one (W3C Trace Context, section 3.2).
 func (o *Options) traceParent(ctx context.Context) string {
-	if o.TraceParent == nil {
-		return ""
-	}
-	text := o.TraceParent(ctx)
+	text := o.textOf(ctx, "Options.TraceParent", o.TraceParent)
 	if len(text) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") || !strings.HasPrefix(text, "00-") ||
 		strings.Trim(text, "0123456789abcdef-") != "" {
 		return ""
@@ -211,18 +233,12 @@ func (o *Options) traceParent(ctx context.Context) string {
 	return text
 }
 
-// emit passes e to the observer. It recovers and logs a panic of the observer.
+// emit passes e to the observer.
 func (o *Options) emit(ctx context.Context, e event.Event) {
-	if o.Observer == nil {
-		return
+	if o.Observer != nil {
+		logs.Shield(ctx, o.logger(), "idempotent: the observer", func() { o.Observer.Observe(ctx, e) },
+			slog.String("event", string(e.Kind)), slog.String("operation", e.Operation))
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked",
-				slog.String("event", string(e.Kind)), slog.String("operation", e.Operation))
-		}
-	}()
-	o.Observer.Observe(ctx, e)
 }
 
 // window is the time available to one attempt.
@@ -305,13 +321,22 @@ func (o *Options) announceContext(ctx context.Context, w window) (context.Contex
 	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, left))
 }
 
-// stepContext returns the context for a write of a handler that is running, of a step or a
-// transaction. It ends with the handler's time, or after half of the time until answerBy,
-// whichever is later, so that a write that hangs leaves time for the outcome. It does not end with the request's own context, which a client can cancel.
+// stepContext returns the context for a write of a handler that is running. It ends with
+// the handler's time, or after half of the time until answerBy, whichever is later, so that
+// a write that hangs leaves time for the outcome. It does not end with the request's own
+// context, which a client can cancel.
 func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
 	now := o.Now()
 	left := max(w.handlerEnd.Sub(now), w.answerBy.Sub(now)/2)
 	return context.WithTimeout(context.WithoutCancel(ctx), o.lasts(w, now, left))
+}
+
+// transactionContext is stepContext for a transaction, whose result must not stay open if it
+// can be known: it ends in the middle between the end of the handler's time and answerBy.
+// The rest is for the announcement of the run, if it is about to be killed.
+func (o *Options) transactionContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
+	w.handlerEnd = w.handlerEnd.Add(w.answerBy.Sub(w.handlerEnd) / 2)
+	return o.stepContext(ctx, w)
 }
 
 // outcomeContext returns the context for a write that must be tried even if the

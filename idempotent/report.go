@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Report counts what [ReconcileDue] did, or in a dry run would have done. Each
@@ -149,13 +150,8 @@ func (r Report) String() string {
 }
 
 // observe passes the report to an observer that receives reports, and to those
-// that it consists of. It recovers and logs a panic of the observer.
+// that it consists of.
 func (r Report) observe(ctx context.Context, o *Options) {
-	defer func() {
-		if p := recover(); p != nil {
-			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked", slog.String("report", r.String()))
-		}
-	}()
 	var tell func(event.Observer)
 	tell = func(observer event.Observer) {
 		if parts, ok := observer.(interface{ Unwrap() []event.Observer }); ok {
@@ -167,5 +163,5 @@ func (r Report) observe(ctx context.Context, o *Options) {
 			o.Reconciled(ctx, r)
 		}
 	}
-	tell(o.Observer)
+	logs.Shield(ctx, o.logger(), "idempotent: the observer", func() { tell(o.Observer) }, slog.String("report", r.String()))
 }

@@ -381,6 +381,68 @@ func TestSetRef(t *testing.T) {
 	}
 }
 
+// The claim stores the reference of the key, so a run that is killed is found by it. No
+// reference refuses a request, and the first one that is recorded stays.
+func TestKeyRef(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	long := strings.Repeat("é", 600)
+	key := idempotent.KeyFrom("charge", func(order string) (string, string) { return "s", "i" }).
+		WithRef(func(order string) string {
+			if order == "panics" {
+				panic(order)
+			}
+			return order
+		})
+	sends := func(order string, fn func(context.Context) (string, error)) (idempotent.Outcome[string], error) {
+		k, err := key(t.Context(), order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Fingerprint = f.key.Fingerprint
+		f.key = k
+		return idempotent.DoOutcome(f.invocation(), f.guard, k, fn)
+	}
+	refers := func(when, want string) {
+		t.Helper()
+		if got := f.record().Ref; got != want {
+			t.Errorf("%s: the record has %q, want %q", when, got, want)
+		}
+	}
+	refused := func(ctx context.Context) (string, error) { return "", idempotent.NotExecuted(errDown) }
+	for order, want := range map[string]string{
+		"1033": "1033", "": "", "panics": "", "caf\xe9": "caf\uFFFD", long: strings.Repeat("é", 512), "x" + long: "x" + strings.Repeat("é", 511),
+	} {
+		f = newFixture(t)
+		_, _ = sends(order, func(context.Context) (string, error) {
+			refers("while it runs", want) // as if it was killed now
+			return "ok", nil
+		})
+		refers("afterwards", want)
+	}
+	f = newFixture(t)
+	_, _ = sends("1033", refused)
+	_, _ = sends("1034", func(ctx context.Context) (string, error) {
+		refers("taken over", "1033")
+		e, _ := idempotent.FromContext(ctx)
+		return "ok", e.SetRef("orders/1033")
+	})
+	refers("set by the run", "orders/1033")
+	if out, err := sends("1035", never[string]); err != nil || out.Ref != "orders/1033" {
+		t.Errorf("the replay has %q, error %v", out.Ref, err)
+	}
+	f.clock.Advance(time.Hour)
+	if err := f.guard.Forget(t.Context(), f.key.RecordID(), idempotent.ForgetRequest{Token: f.record().Token(), Actor: "a", Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = sends("1036", value("ok"))
+	refers("forgotten", "1036")
+	failing := idempotent.KeyFunc[string](func(context.Context, string) (idempotent.Key, error) { return idempotent.Key{}, errDown })
+	if k, err := failing.WithRef(func(string) string { return "1" })(t.Context(), ""); err != errDown || k.Ref != "" {
+		t.Errorf("a KeyFunc that fails: %+v, %v", k, err)
+	}
+}
+
 // An adapter gets the expiry and the reference of a stored outcome, and neither
 // for any other outcome.
 func TestOutcomeSaysHowLongItStands(t *testing.T) {

@@ -202,6 +202,16 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 	if m.keyErr == nil {
 		m.key.Scope, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope(ctx, &m.record) })
 	}
+	if e.opts.Ref != nil && m.keyErr == nil {
+		logs.Shield(ctx, e.log, "lambdabatch: Options.Ref", func() {
+			ref, err := timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Ref(ctx, &m.record) })
+			if err != nil {
+				e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message has no reference", append(e.named(m), logs.OfError(err)...)...)
+				return
+			}
+			m.key.Ref = ref
+		}, e.named(m)...)
+	}
 }
 
 // one processes a message and reports whether it is done. A panic fails only

@@ -333,7 +333,7 @@ func TestLog(t *testing.T) {
 		want   string
 	}{
 		{w.options(), `{"order_id":"o-2"}`, "operation=fulfil item=m1 key_hash=" + hash + " error_type=*errors.errorString\n"},
-		{w.options(), `{}`, "operation=fulfil item=m1 error_type=logs.Error error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", the field of Options.ID\"\n"},
+		{w.options(), `{}`, "operation=fulfil item=m1 error_type=logs.Error error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", which Field names\"\n"},
 		{noScope, `{"order_id":"o-2"}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
 		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.NoKeyError error=\"" + (&idempotent.NoKeyError{Operation: "fulfil"}).Error() + "\"\n"},
 	} {

@@ -64,7 +64,7 @@ func Field(pointer string) IDFunc {
 		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, "/order_id"))
 	}
 	noJSON, noField := logs.Error("lambdabatch: the body is not JSON, so Options.ID finds no field"),
-		logs.Error(fmt.Sprintf("lambdabatch: the body has no string or number at %q, the field of Options.ID", pointer))
+		logs.Error(fmt.Sprintf("lambdabatch: the body has no string or number at %q, which Field names", pointer))
 	return func(_ context.Context, m *Message) (string, error) {
 		if !json.Valid(m.Body) {
 			return "", noJSON

@@ -28,6 +28,12 @@ type Options struct {
 	// NoRedrive. Required for queues; default for streams: ItemID.
 	ID IDFunc
 
+	// Ref returns what a message is about, without secrets, such as Field("/order_id").
+	// It is stored when the message is claimed, so that a run that is killed is found by
+	// it: see [idempotent.Key]. An error or a panic of it is logged, and the message is
+	// processed without a reference. Default: none.
+	Ref IDFunc
+
 	// Scope is the scope of the idempotency key. Two sources that deliver the same
 	// work, such as a queue and its dead-letter queue, need the same scope. Default:
 	// the source's ARN. Required for a self-managed Kafka cluster, which has none.

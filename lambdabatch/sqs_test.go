@@ -775,3 +775,32 @@ func TestSQSFIFO_RealEvent(t *testing.T) {
 	wantIDs(t, w.send(h, event), event.Records[1].MessageId, event.Records[2].MessageId)
 	w.wantRuns("o-1", "o-2", "o-4")
 }
+
+// The reference of a message is stored when it is claimed. One without a reference is
+// processed, and the log says that it has none.
+func TestRef(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		ref       lambdabatch.IDFunc
+		want, log string
+	}{
+		"a field":     {lambdabatch.Field("/order_id"), "o-1", ""},
+		"no field":    {lambdabatch.Field("/none"), "", "message has no reference"},
+		"that fails":  {func(context.Context, *lambdabatch.Message) (string, error) { return "x", errBroken }, "", "message has no reference"},
+		"that panics": {func(context.Context, *lambdabatch.Message) (string, error) { panic("acme") }, "", "Options.Ref panicked"},
+	} {
+		w := newFixture(t)
+		ref := ""
+		w.on("o-1", func(ctx context.Context) error {
+			e, _ := idempotent.FromContext(ctx)
+			r, err := e.Store().Get(ctx, e.RecordID())
+			ref = r.Ref
+			return err
+		})
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.Ref = row.ref }))
+		wantIDs(t, w.send(h, messages("o-1")))
+		if log := w.log(); ref != row.want || !strings.Contains(log, row.log) || strings.Contains(log, "acme") || row.log == "" && log != "" {
+			t.Errorf("%s: while it ran, the record had %q; the log:\n%s", name, ref, log)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 	"github.com/once-lambda/once/internal/timing"
 )
 
@@ -32,7 +33,7 @@ type engine struct {
 	guard     *idempotent.Guard
 	disabled  bool          // idempotent.Options.Disabled
 	reserve   time.Duration // idempotent.Options.DeadlineReserve
-	translate translator    // nil if handlers return no response
+	translate translator
 	// prepare reads and checks a request before its key is claimed, and returns the
 	// context for the handler; nil: handlers read their requests.
 	prepare func(context.Context, *Request) (context.Context, error)
@@ -174,6 +175,9 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if err != nil {
 		return e.invalidBody(err)
 	}
+	if e.opts.Ref != nil {
+		logs.Shield(ctx, e.log(), "lambdahttp: Options.Ref", func() { key.Ref = e.opts.Ref(r) })
+	}
 	return e.serveOnce(ctx, r, key, w)
 }
 
@@ -249,17 +253,18 @@ func (e *engine) serveUnguarded(ctx context.Context, r *Request, key idempotent.
 // refuses the request.
 func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
-		failure  error // the error it returned
-		settles  error // failure, or what the response means for the record
+		answer   stored // what would be stored of its response
+		failure  error  // the error it returned
+		settles  error  // failure, or what the response means for the record
 		declared declaration
 	}
 	handler.declared.opts, handler.declared.translate = e.opts, e.translate
-	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (s stored, _ error) {
+	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (stored, error) {
 		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
 		if handler.settles = handler.failure; handler.settles == nil {
-			s, handler.settles = handler.declared.outcome(w.response())
+			handler.answer, handler.settles = handler.declared.outcome(w.response())
 		}
-		return s, handler.settles
+		return handler.answer, handler.settles
 	}, func(o *idempotent.Options) { o.Codec = codec{&handler.declared} })
 	switch {
 	case out.Replayed:
@@ -271,6 +276,9 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	if err != nil {
 		return a, err
 	}
+	if own := handler.answer; handler.settles == nil && out.Stored && own.unstored == nil && !own.equal(out.Value) {
+		a = e.committed(ctx, out, key.Operation)
+	}
 	if out.Stored && !out.Value.withheld {
 		return e.expires(e.status(a, statusCreated), out.Expires), nil
 	}
@@ -280,6 +288,17 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 		return a.mark(&statusHeader, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
+}
+
+// committed returns the answer for a handler that returned another response than it had
+// passed to a transaction: every retry gets that one. What was streamed stays.
+func (e *engine) committed(ctx context.Context, out idempotent.Outcome[stored], operation string) answer {
+	e.log().LogAttrs(ctx, slog.LevelError, "lambdahttp: the handler returned another response than it passed to Commit, so its caller gets the committed one. "+
+		"Pass the response that the handler returns.", slog.String("operation", operation))
+	if out.Value.withheld {
+		return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: out.Value.hint})
+	}
+	return answer{response: &out.Value.Response}
 }
 
 // own returns the response for a handler that returned failure. The error for

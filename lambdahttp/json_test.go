@@ -334,29 +334,58 @@ func TestJSONUnguarded(t *testing.T) {
 	}
 }
 
-// A handler can pass its result to a transaction before it returns it. A retry
-// gets the whole response.
+// What a handler passes to a transaction, every caller gets: the first one, and each
+// retry. Its own response, with cookies and what NoStore withholds, is sent if the same
+// would be stored of it. Other values are refused, with both types in the error.
 func TestJSONCommit(t *testing.T) {
 	t.Parallel()
-	for name, pass := range map[string]func(*refunded) any{
-		"a value":   func(out *refunded) any { return *out },
-		"a pointer": func(out *refunded) any { return out },
+	const own, refused = `{"id":"re_1","note":""}`, " as a response: pass a lambdahttp_test.refunded, which the handler returns, or a Response"
+	other := lambdahttp.Response{Status: 202, Header: http.Header{"Location": {"/elsewhere"}}, Body: []byte(`"other"`)}
+	for name, row := range map[string]struct {
+		pass     any
+		withhold bool // the handler calls NoStore first
+		says     string
+		status   int
+		body     string // of the first caller
+		replay   string // of a retry, if it is another
+	}{
+		"a value":               {pass: refunded{ID: "re_1"}, status: 201, body: own},
+		"a pointer":             {pass: &refunded{ID: "re_1"}, status: 201, body: own},
+		"another value":         {pass: refunded{ID: "re_2"}, status: 201, body: `{"id":"re_2","note":""}`},
+		"a response":            {pass: other, status: 202, body: `"other"`},
+		"with NoStore":          {pass: refunded{ID: "re_1"}, withhold: true, status: 201, body: own, replay: "replay-unavailable"},
+		"another with NoStore":  {pass: other, withhold: true, status: 409, body: "replay-unavailable"},
+		"another struct":        {pass: struct{ ID string }{"re_1"}, says: refused, status: 201, body: own},
+		"a map":                 {pass: map[string]any{"id": "re_1", "note": ""}, says: refused, status: 201, body: own},
+		"raw JSON":              {pass: json.RawMessage(own), says: refused, status: 201, body: own},
+		"text":                  {pass: "re_1", says: refused, status: 201, body: own},
+		"nothing":               {says: refused, status: 201, body: own},
+		"a nil pointer":         {pass: (*refunded)(nil), says: refused, status: 201, body: own},
+		"a status not storable": {pass: lambdahttp.Response{Status: 700}, says: "the handler returned status 700", status: 201, body: own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachFront(t, nil, func(t *testing.T, w *jsonFixture) {
 				w.handle = func(ctx context.Context, _ refund) (refunded, error) {
-					out := refunded{ID: "re_1"}
+					if row.withhold {
+						lambdahttp.NoStore(ctx, "")
+					}
 					e, _ := idempotent.FromContext(ctx)
-					err := e.Commit(ctx, pass(&out), func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-						return w.store.Replace(ctx, next, was)
-					})
-					return out, err
+					err := e.Commit(ctx, row.pass, e.Store().Replace)
+					if row.says == "" != (err == nil) || err != nil && (!errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), row.says)) {
+						t.Errorf("Commit: got error %v, want %q", err, row.says)
+					}
+					return refunded{ID: "re_1"}, nil
 				}
+				status, body := row.status, row.body
 				for range 2 {
-					a := w.gets(t, 201, `{"id":"re_1","note":""}`, 1, validRefund)
-					if lower(a.header)["location"] != "/refunds/re_1" {
-						t.Errorf("headers %v", a.header)
+					a := w.gets(t, status, body, 1, validRefund)
+					location := lower(a.header)["location"]
+					if want := map[string]string{own: "/refunds/re_1", `"other"`: "/elsewhere", `{"id":"re_2","note":""}`: "/refunds/re_2"}[body]; location != want {
+						t.Errorf("the Location is %q, want %q", location, want)
+					}
+					if row.replay != "" {
+						status, body = 409, row.replay
 					}
 				}
 			})

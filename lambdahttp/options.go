@@ -53,6 +53,12 @@ type Options struct {
 	// returns a name for each endpoint.
 	Operation func(*Request) string
 
+	// Ref returns what a request is about, without secrets, such as an order number in
+	// its path or its body. It is stored when the request claims its key, so that a run
+	// that is killed is found by it: see [idempotent.Key]. Clients get it as resource of
+	// a 202 and a 409. A panic of it is logged. Default: none.
+	Ref func(*Request) string
+
 	// Fingerprint determines which requests with one key are the same request:
 	// [WholeRequest], [Fields], [RawBody], [VerifiedDigest] or a custom rule.
 	// After a change of the rule, retries of requests from before the change

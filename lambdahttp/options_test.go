@@ -437,3 +437,34 @@ func profilesTables(t *testing.T) (profiles, answers string) {
 	}
 	return profiles, b.String()
 }
+
+// The reference of a request is stored when it claims its key, and the others get it while
+// it runs. A rule that panics costs the reference.
+func TestRef(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		rule func(*lambdahttp.Request) string
+		want string
+	}{
+		"from the body": {func(r *lambdahttp.Request) string {
+			body, err := r.Body()
+			return fmt.Sprint("order of ", len(body), " bytes, error ", err != nil)
+		}, `"resource":"order of 32 bytes, error false"`},
+		"that panics": {func(*lambdahttp.Request) string { panic("no") }, ""},
+	} {
+		onEachWire(t, func(t *testing.T, on wire) {
+			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Ref = row.rule })
+			var meanwhile reply
+			w.becomes(func(ctx context.Context, r request) (reply, error) {
+				meanwhile = w.post(charge())
+				return reply{status: 201}, nil
+			})
+			if a := w.post(charge()); a.status != 201 {
+				t.Errorf("%s: got %d %s", name, a.status, a.body)
+			}
+			if meanwhile.status != 409 || !strings.Contains(meanwhile.body, row.want) || row.want == "" && strings.Contains(meanwhile.body, "resource") {
+				t.Errorf("%s: meanwhile: %d %s", name, meanwhile.status, meanwhile.body)
+			}
+		})
+	}
+}

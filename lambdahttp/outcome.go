@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -65,16 +66,24 @@ func DecodeStored(data []byte) (Response, error) {
 // passed in the handler's context and is safe for concurrent use.
 type declaration struct {
 	opts      *Options   // whose rules apply to the response
-	translate translator // of the handler's event type; nil: none
+	translate translator // of the handler's event type
 
 	mu       sync.Mutex
 	withheld bool
 	hint     string
 }
 
-// translator converts a response of the handler's own type. It returns false for
-// a value of another type.
-type translator func(any) (r Response, ok bool, err error)
+// translator converts a response of the type from, the handler's own. response returns
+// false for a value of another type; it is nil if handlers return no response.
+type translator struct {
+	from     reflect.Type
+	response func(any) (r Response, ok bool, err error)
+}
+
+// translates returns the translator of T.
+func translates[T any](response func(any) (Response, bool, error)) translator {
+	return translator{reflect.TypeFor[T](), response}
+}
 
 type declarationKey struct{}
 
@@ -137,6 +146,16 @@ type stored struct {
 	hint     string // the detail that the client gets instead
 }
 
+// equal reports whether two responses are stored as the same bytes.
+func (r stored) equal(s stored) bool {
+	if r.Status != s.Status || !bytes.Equal(r.Body, s.Body) {
+		return false
+	}
+	a, errA := codec{}.Encode(r)
+	b, errB := codec{}.Encode(s)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
 // codec stores a response as one line of JSON followed by the body's bytes.
 // Each response has exactly one encoding, and no other bytes decode.
 type codec struct {
@@ -172,12 +191,14 @@ func (c codec) stored(v any) (stored, error) {
 		r.Header = canonicalHeaders(r.Header)
 		return c.handler.storable(r, nil)
 	}
-	if c.handler != nil && c.handler.translate != nil {
-		if r, ok, err := c.handler.translate(v); ok {
+	want := "a Response"
+	if c.handler != nil && c.handler.translate.response != nil {
+		if r, ok, err := c.handler.translate.response(v); ok {
 			return c.handler.storable(r, err)
 		}
+		want = fmt.Sprintf("a %s, which the handler returns, or %s", c.handler.translate.from, want)
 	}
-	return stored{}, fmt.Errorf("lambdahttp: cannot store a %T as a response; use Response or the type that the handler returns", v)
+	return stored{}, fmt.Errorf("lambdahttp: cannot store a %T as a response: pass %s", v, want)
 }
 
 // responseIn returns the Response that v is, or points to.

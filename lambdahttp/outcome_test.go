@@ -126,7 +126,7 @@ func takes[Ev, Ans any](t *testing.T, build builder[Ev, Ans], event Ev, created 
 		}
 	}
 	for _, v := range []any{event, reply{status: 201}, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
-		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "that the handler returns") {
+		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), ", which the handler returns, or a Response") {
 			t.Errorf("%T: stored as %q, %v", v, got, err)
 		}
 	}

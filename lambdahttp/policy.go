@@ -73,7 +73,7 @@ type PolicyAnswer struct {
 // arguments. It returns the error with which the handler's constructor would
 // panic.
 func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
-	e, err := newEngine(g, nil, optFns)
+	e, err := newEngine(g, translator{}, optFns)
 	if err != nil {
 		return nil, err
 	}

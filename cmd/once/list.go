@@ -26,6 +26,7 @@ type listCmd struct {
 	noScan             bool
 	limit              int
 	full               bool
+	ref                string
 }
 
 // states are the states of records in lists and counts.
@@ -51,6 +52,7 @@ out.
 To print a record, run once show with the text of the column RECORD.`,
 		Example: `  once list --state unknown
   once list --state in_progress --operation 'POST /charges' --limit 20
+  once list --ref order-1033
   once list --limit 0 --json`,
 		RunE: e.command(c.run),
 	}
@@ -58,6 +60,7 @@ To print a record, run once show with the text of the column RECORD.`,
 	f.StringSliceVar(&c.states, "state", nil, "only records in this `STATE` (repeatable):\n"+strings.Join(states[:3], ", ")+",\n"+strings.Join(states[3:], ", "))
 	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
 	f.BoolVar(&c.due, "due", false, "only records that reconciliation would process now")
+	f.StringVar(&c.ref, "ref", "", "only records whose reference contains `TEXT`")
 	noScanFlag(cmd, &c.noScan)
 	f.BoolVar(&c.exhausted, "exhausted", false, "only records that reconciliation has given up:\nsettle or requeue them")
 	f.IntVar(&c.limit, "limit", 100, "list the oldest `N` records; 0: all, in the order\nin which they are read")
@@ -159,7 +162,7 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) && selects(c.operations, r.ID)
+	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) && strings.Contains(r.Ref, c.ref) && selects(c.operations, r.ID)
 }
 
 // oldest holds the oldest records of a list, and at most twice as many as its

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type showCmd struct {
 func showCommand(e *env) *cobra.Command {
 	c := &showCmd{env: e}
 	cmd := &cobra.Command{
-		Use:   "show RECORD",
+		Use:   "show RECORD | --ref REFERENCE",
 		Short: "Show one record, and its keys at the provider",
 		Long: recordHelp + `
 
@@ -40,18 +41,29 @@ recorded only when it has ended; for one that was interrupted, --step NAME shows
 the key. Declared steps are always shown.`,
 		Example: `  once show 'POST /charges' --global --key b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613
   once show '#4RexMqXSY3Lf'
+  once show --ref order-1033 --scan
   once show transfer --scope acme --key t-17 --step pay --result`,
 		RunE: e.command(c.run),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if c.ref == "" {
+				return oneRecord(cmd, args)
+			}
+			if len(args) > 0 || c.key != "" || c.scope != "" || c.global || c.path != "" {
+				return errors.New("--ref stands for the RECORD: leave out the other one")
+			}
+			return nil
+		},
 	}
 	c.target.flags(cmd)
 	f := cmd.Flags()
+	f.StringVar(&c.ref, "ref", "", "in place of RECORD: the whole `REFERENCE` of the record")
 	f.StringArrayVar(&c.steps, "step", nil, "show the keys of the step `NAME` too, even if it is not\nrecorded (repeatable)")
 	f.BoolVar(&c.result, "result", false, "print the stored result, and those of the steps;\nthey may be private")
 	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound)
 }
 
 func (c *showCmd) run(ctx context.Context, args []string) error {
-	o, r, err := c.openRecord(ctx, c.env, args[0])
+	o, r, err := c.openRecord(ctx, c.env, strings.Join(args, ""))
 	if err != nil {
 		return err
 	}

@@ -427,6 +427,7 @@ func callerOf(ctx context.Context, cfg aws.Config) string {
 type target struct {
 	scope, key, path string
 	global, scan     bool
+	ref              string // of the record, in place of its name
 }
 
 // recordHelp describes the argument RECORD.
@@ -479,6 +480,9 @@ func (t *target) openRecord(ctx context.Context, e *env, name string) (*opened, 
 
 // find returns the selected record.
 func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*driver.Record, error) {
+	if t.ref != "" {
+		return t.byRef(ctx, e, o)
+	}
 	id, err := t.id(ctx, e, o, name)
 	if err != nil {
 		return nil, err
@@ -488,6 +492,37 @@ func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*dri
 		return nil, cmp.Or(o.alien(ctx), t.missing(o))
 	}
 	return r, err
+}
+
+// byRef returns the record with the reference.
+func (t *target) byRef(ctx context.Context, e *env, o *opened) (*driver.Record, error) {
+	list := o.read(ctx, o.waiting(ctx), nil, func(*driver.Record) bool { return true })
+	if t.scan {
+		m := e.meter("looking for the reference", o.items(ctx))
+		defer m.end()
+		list = o.all(ctx, m.read)
+	}
+	var found *driver.Record
+	for r, err := range list {
+		switch {
+		case r.ID == "":
+			return nil, err
+		case err != nil, r.Ref != t.ref: // a record that cannot be read has no reference here
+		case found != nil:
+			return nil, usage("%s and %s both have that reference; give one of these ids", found.ID, r.ID)
+		default:
+			found = r.Clone()
+		}
+	}
+	switch {
+	case found != nil:
+		return found, nil
+	case o.alien(ctx) != nil:
+		return nil, o.alien(ctx)
+	case t.scan:
+		return nil, fmt.Errorf("%w: no record in %s has that reference; once list --ref also finds a part of one", idempotent.ErrNoRecord, o.name)
+	}
+	return nil, fmt.Errorf("%w: no record that waits for reconciliation has that reference; search all of %s with --scan: a killed run may not wait yet", idempotent.ErrNoRecord, o.name)
 }
 
 // missing returns the error for a missing record, with possible reasons.

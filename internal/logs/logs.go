@@ -5,6 +5,7 @@
 package logs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,4 +34,16 @@ func OfError(err error) []slog.Attr {
 type loggable interface {
 	error
 	slog.LogValuer
+}
+
+// Shield calls f, a function of the user that decides nothing. It recovers a panic of f,
+// which would end a process in which no handler recovers it, and logs it without its
+// value, which may contain a payload. what names f.
+func Shield(ctx context.Context, l *slog.Logger, what string, f func(), attrs ...slog.Attr) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.LogAttrs(ctx, slog.LevelError, what+" panicked", append(attrs, slog.String("panic_type", fmt.Sprintf("%T", p)))...)
+		}
+	}()
+	f()
 }

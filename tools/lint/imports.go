@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", "internal/timing", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
 	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/invariant"},
-	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/sfv", "internal/timing", awsLambda},
+	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/sfv", "internal/timing", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
 	"idempotencyclient":         {}, // for programs without this project
