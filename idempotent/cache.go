@@ -13,7 +13,7 @@ import (
 // cache holds completed records of one guard in memory, limited by the number of
 // entries, the size of their results, and age. It holds no other states, because
 // records in them can change; a completed record changes before it expires only
-// if Forget discards its outcome. A record from the cache goes through decide like one from the store.
+// if its outcome is discarded or corrected. A record from the cache goes through decide like one from the store.
 //
 // A cache is safe for concurrent use.
 type cache struct {
@@ -88,6 +88,19 @@ func (c *cache) put(r *driver.Record, now time.Time) {
 	c.held += size(r)
 	for c.recent.Len() > c.entries || c.held > c.bytes {
 		c.drop(c.recent.Back())
+	}
+}
+
+// uncache removes the record with that id from the guard's cache, because its outcome was
+// discarded or corrected.
+func (g *Guard) uncache(id RecordID) {
+	if g.cache == nil {
+		return
+	}
+	g.cache.mu.Lock()
+	defer g.cache.mu.Unlock()
+	if e := g.cache.records[id]; e != nil {
+		g.cache.drop(e)
 	}
 }
 

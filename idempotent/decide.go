@@ -102,6 +102,8 @@ const (
 	claimsNotExecuted                   // one attempt had no effect and can have none later
 	claimsStep                          // one step was done, and this is its result
 	claimsCorrection                    // as claimsStep, but replaces a recorded result
+	claimsInstead                       // as claimsOutcome, but replaces a stored outcome
+	claimsNoOutcome                     // a correction by what is not about the outcome: refused
 )
 
 // resolveVerdict is the decision about evidence for a record.
@@ -116,18 +118,22 @@ const (
 	resolveTooEarly                             // the owner may be executing
 	resolveStale                                // the evidence is about another attempt
 	resolveGone                                 // past retention: counts as absent
+	resolveNothing                              // there is no stored outcome to correct
 )
 
 // decideResolution returns the verdict for evidence about r; token identifies the
-// attempt that a claimsNotExecuted is about. While the lease is live the handler
+// attempt that a claimsNotExecuted or claimsInstead is about. A claimsInstead is a
+// resolveCompare, and decideCorrection decides if the outcomes differ. While the lease is live the handler
 // may be running and will report its own outcome, so only a step can be recorded.
 // Evidence that nothing happened applies to one attempt, never to a later one.
 func decideResolution(r *driver.Record, what claims, token string, now time.Time) resolveVerdict {
 	switch {
 	case r.Expired(now):
 		return resolveGone
-	case what == claimsOutcome && r.State == driver.StateCompleted:
+	case (what == claimsOutcome || what == claimsInstead) && r.State == driver.StateCompleted:
 		return resolveCompare
+	case what == claimsInstead:
+		return resolveNothing
 	case r.State == driver.StateCompleted:
 		return resolveSettled
 	case what == claimsNotExecuted && r.Token() != token:
@@ -139,6 +145,20 @@ func decideResolution(r *driver.Record, what claims, token string, now time.Time
 	case what == claimsNotExecuted && r.State == driver.StateRetryable && !r.Open():
 		return resolveAgreed
 	case !r.LeaseEnded(now) && (r.State == driver.StateInProgress || what == claimsNotExecuted):
+		return resolveTooEarly
+	default:
+		return resolveWrite
+	}
+}
+
+// decideCorrection returns the verdict for a correction of the outcome that the attempt
+// with this token left in the completed record r, which holds another. A handler can run
+// on after a transaction has stored its outcome, so the lease has to end first.
+func decideCorrection(r *driver.Record, token string, now time.Time) resolveVerdict {
+	switch {
+	case r.Token() != token:
+		return resolveStale
+	case !r.LeaseEnded(now):
 		return resolveTooEarly
 	default:
 		return resolveWrite

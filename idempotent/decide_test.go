@@ -227,6 +227,7 @@ func TestDecideResolution(t *testing.T) {
 	} {
 		for what, want := range map[claims]resolveVerdict{
 			claimsOutcome: row.outcome, claimsNotExecuted: row.not, claimsStep: row.step, claimsCorrection: row.correct,
+			claimsInstead: map[bool]resolveVerdict{true: resolveCompare, false: resolveNothing}[row.stands == driver.StateCompleted],
 		} {
 			r := driver.Record{State: row.stands, LeaseEnd: row.lease, OpenSince: row.open, Owner: ownerA}
 			for _, expires := range []time.Time{never, notPast} {
@@ -253,6 +254,23 @@ func TestDecideResolution(t *testing.T) {
 	r := driver.Record{State: driver.StateRetryable, LeaseEnd: ended, Steps: begunStep}
 	if got := decideResolution(&r, claimsNotExecuted, r.Token(), at); got != resolveWrite {
 		t.Errorf("retryable with an open step: got verdict %d", got)
+	}
+}
+
+// A correction is about the outcome of one attempt, whose lease has ended.
+func TestDecideCorrection(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		lease time.Time
+		owner driver.Owner
+		want  resolveVerdict
+	}{
+		{ended, ownerA, resolveWrite}, {live, ownerA, resolveTooEarly}, {ended, ownerB, resolveStale}, {live, ownerB, resolveStale},
+	} {
+		r := driver.Record{State: driver.StateCompleted, LeaseEnd: row.lease, Owner: ownerA}
+		if got := decideCorrection(&r, (&driver.Record{Owner: row.owner}).Token(), at); got != row.want {
+			t.Errorf("lease end %s, owner %v: got verdict %d, want %d", row.lease, row.owner, got, row.want)
+		}
 	}
 }
 

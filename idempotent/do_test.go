@@ -162,7 +162,7 @@ func TestNilGuard(t *testing.T) {
 		"Resolve":          func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
 		"Pending":          func() { _ = g.Pending(driver.Record{}) },
 		"StoredOutcome":    func() { _, _, _ = g.StoredOutcome(t.Context(), driver.Record{}) },
-		"Forget":           func() { _ = g.Forget(t.Context(), newKey().RecordID(), idempotent.ForgetRequest{}) },
+		"Forget":           func() { _ = g.Forget(t.Context(), newKey().RecordID(), idempotent.Correction{}) },
 		"Requeue":          func() { _ = g.Requeue(t.Context(), newKey().RecordID()) },
 		"RequeueExhausted": func() { _, _ = g.RequeueExhausted(t.Context()) },
 	} {

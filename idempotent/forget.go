@@ -13,9 +13,9 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// ForgetRequest names the outcome that [Guard.Forget] discards, who discards it, and
-// why. All fields are required.
-type ForgetRequest struct {
+// Correction names a stored outcome that is wrong, who says so, and why. [Guard.Forget]
+// discards that outcome, and [Resolution.InsteadOf] replaces it. All fields are required.
+type Correction struct {
 	// Token names the attempt whose outcome it is: [driver.Record.Token].
 	Token string
 	// Actor is the person or system that is responsible, such as a user name.
@@ -24,19 +24,20 @@ type ForgetRequest struct {
 	Reason string
 }
 
-// maxForgetText is the maximum length of an actor and of a reason, in bytes.
-const maxForgetText = 1024
+// maxCorrectionText is the maximum length of an actor and of a reason, in bytes.
+const maxCorrectionText = 1024
 
-func (r *ForgetRequest) validate() error {
+// validate returns an error that begins with what was called.
+func (c *Correction) validate(called string) error {
 	for _, f := range []struct{ name, text, want string }{
-		{"Actor", r.Actor, "state who discards the outcome"},
-		{"Reason", r.Reason, "state how you know that the outcome is wrong"},
+		{"Actor", c.Actor, "state who corrects the outcome"},
+		{"Reason", c.Reason, "state how you know that the outcome is wrong"},
 	} {
 		switch {
 		case strings.TrimSpace(f.text) == "":
-			return fmt.Errorf("idempotent: Forget: missing %s: %s", f.name, f.want)
-		case len(f.text) > maxForgetText || !utf8.ValidString(f.text):
-			return fmt.Errorf("idempotent: Forget: invalid %s: want at most %d bytes of valid UTF-8", f.name, maxForgetText)
+			return fmt.Errorf("idempotent: %s: missing %s: %s", called, f.name, f.want)
+		case len(f.text) > maxCorrectionText || !utf8.ValidString(f.text):
+			return fmt.Errorf("idempotent: %s: invalid %s: want at most %d bytes of valid UTF-8", called, f.name, maxCorrectionText)
 		}
 	}
 	return nil
@@ -44,16 +45,17 @@ func (r *ForgetRequest) validate() error {
 
 // Forget discards the stored outcome of the record id, because it is wrong, so
 // that the next request with the key and the same payload runs. If the effect did
-// happen, it happens again: undo it first. The outcome's steps are gone, so they
-// run again too, with the same downstream keys.
+// happen, it happens again: undo it first, or correct the outcome with
+// [Resolution.InsteadOf]. The outcome's steps are gone, so they run again too, with
+// the same downstream keys.
 //
 // If the outcome came from [Options.Predecessor], the predecessor is not asked again
 // until the record expires. Correct the outcome in the other system before that:
 // from then on the guard asks it again and stores its answer.
 //
 // If the key ran again since the attempt of the token, Forget writes nothing, so it
-// is safe to repeat. A guard with Options.CacheEntries can return the outcome until
-// its CacheAge has passed. Each call that changes a record is an [event.Forgotten]
+// is safe to repeat. Another guard with Options.CacheEntries can return the outcome
+// until its CacheAge has passed. Each call that changes a record is an [event.Forgotten]
 // with the actor and the reason; package audit logs it.
 //
 // The error is [*InProgressError] while the lease of the attempt is live,
@@ -61,17 +63,17 @@ func (r *ForgetRequest) validate() error {
 // store failed, and another error if the record has no stored outcome, or if the
 // actor or the reason is missing, longer than 1,024 bytes or not valid UTF-8. It
 // matches [ErrNoRecord] if there is no such record or it has expired.
-func (g *Guard) Forget(ctx context.Context, id RecordID, r ForgetRequest) error {
+func (g *Guard) Forget(ctx context.Context, id RecordID, c Correction) error {
 	g.mustExist("Forget")
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
-	if err := r.validate(); err != nil {
+	if err := c.validate("Forget"); err != nil {
 		return err
 	}
-	report := event.Event{Kind: event.Forgotten, Actor: r.Actor, Note: r.Reason}
-	_, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
-		switch decideForget(current, r.Token, now) {
+	report := event.Event{Kind: event.Forgotten, Actor: c.Actor, Note: c.Reason}
+	written, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
+		switch decideForget(current, c.Token, now) {
 		case forgetGone:
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
 		case forgetStale:
@@ -89,5 +91,8 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, r ForgetRequest) error 
 		next.Ref = ""
 		return judgement{next: next}
 	})
+	if written {
+		g.uncache(id)
+	}
 	return err
 }

@@ -19,8 +19,8 @@ import (
 // What operators do: Requeue and Forget.
 
 // wrong returns the request to discard the outcome of the attempt with that token.
-func wrong(token string) idempotent.ForgetRequest {
-	return idempotent.ForgetRequest{Token: token, Actor: "mia@desk", Reason: "ch_1 belongs to another order"}
+func wrong(token string) idempotent.Correction {
+	return idempotent.Correction{Token: token, Actor: "mia@desk", Reason: "ch_1 belongs to another order"}
 }
 
 func (f *fixture) requeue() error { return f.guard.Requeue(f.t.Context(), f.key.RecordID()) }
@@ -297,13 +297,13 @@ func TestForgetStatesActorAndReason(t *testing.T) {
 	f.complete("wrong")
 	token := f.record().Token()
 	for name, c := range map[string]struct {
-		change func(*idempotent.ForgetRequest)
+		change func(*idempotent.Correction)
 		want   string
 	}{
-		"no actor":     {func(r *idempotent.ForgetRequest) { r.Actor = "" }, "missing Actor: state who"},
-		"no reason":    {func(r *idempotent.ForgetRequest) { r.Reason = " \n" }, "missing Reason: state how"},
-		"long actor":   {func(r *idempotent.ForgetRequest) { r.Actor = strings.Repeat("a", 1025) }, "invalid Actor: want at most 1024 bytes"},
-		"broken UTF-8": {func(r *idempotent.ForgetRequest) { r.Reason = "\xff" }, "invalid Reason: want"},
+		"no actor":     {func(r *idempotent.Correction) { r.Actor = "" }, "missing Actor: state who"},
+		"no reason":    {func(r *idempotent.Correction) { r.Reason = " \n" }, "missing Reason: state how"},
+		"long actor":   {func(r *idempotent.Correction) { r.Actor = strings.Repeat("a", 1025) }, "invalid Actor: want at most 1024 bytes"},
+		"broken UTF-8": {func(r *idempotent.Correction) { r.Reason = "\xff" }, "invalid Reason: want"},
 	} {
 		r := wrong(token)
 		c.change(&r)

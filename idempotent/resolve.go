@@ -4,6 +4,7 @@ package idempotent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,8 +17,8 @@ import (
 
 // Resolution is evidence about a record. Build it with [Resolved],
 // [ResolvedWith], [ResolvedFinal], [ResolvedWithoutResult], [ResolvedStep],
-// [CorrectedStep] or [ProvenNotExecuted]. [Later] means that there is no evidence
-// yet.
+// [CorrectedStep] or [ProvenNotExecuted]; [Resolution.InsteadOf] makes it a correction.
+// [Later] means that there is no evidence yet.
 type Resolution struct {
 	what  claims // 0: Later
 	later time.Duration
@@ -27,6 +28,8 @@ type Resolution struct {
 	value any
 	final *FinalError
 	none  bool // the result is not known
+
+	instead Correction // for claimsInstead
 }
 
 // Resolved states that the work was done, and its result. The value is what the
@@ -48,6 +51,28 @@ func ResolvedFinal(code, message string) Resolution {
 // ResolvedWithoutResult states that the work was done, with an unknown result.
 // The key never runs again; a retry gets [*ReplayUnavailableError].
 func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome, none: true} }
+
+// InsteadOf states that the work was done, and that the outcome which the record has stored
+// of it is wrong: r replaces that outcome, in one conditional write, and no request runs
+// because of that. Use it where [Guard.Forget] would let the work happen again.
+//
+// r is what [Resolved], [ResolvedWith], [ResolvedFinal] or [ResolvedWithoutResult] returns.
+// The lease of the attempt must have ended. The record gets another token, so that a
+// second correction that names the old one gets [*StaleEvidenceError] instead of replacing
+// the first; its reference stays. An equal outcome is agreed, whatever the token. Each
+// call that changes the record is an [event.Resolved] with the actor and the reason.
+//
+// A guard drops the outcome from its cache. Another guard with Options.CacheEntries can
+// return it until its CacheAge has passed.
+func (r Resolution) InsteadOf(c Correction) Resolution {
+	if r.what == claimsOutcome {
+		r.what = claimsInstead
+	} else {
+		r.what = claimsNoOutcome
+	}
+	r.token, r.instead = c.Token, c
+	return r
+}
 
 // ResolvedStep states that one step was done, and its result: the value that the
 // step would have returned. It is recorded even while the handler is running,
@@ -103,10 +128,10 @@ func Later(d time.Duration) Resolution { return Resolution{later: d} }
 //
 // While the owner's lease is live, Resolve returns [*InProgressError] for
 // everything but a [ResolvedStep]: send the webhook again later. Other errors are
-//   - [*StaleEvidenceError] if a [ProvenNotExecuted] is not about the current
-//     attempt;
+//   - [*StaleEvidenceError] if a [ProvenNotExecuted] or a correction is not about
+//     the current attempt;
 //   - [*SettledError] if the record is completed with another outcome, or the
-//     step with another result;
+//     step with another result: see [Resolution.InsteadOf] and [CorrectedStep];
 //   - [*StepError] for a step that the operation did not declare;
 //   - [ErrNoRecord] if there is no record with that id, or it has expired;
 //   - [*StoreError] for any other failure of the store. It is safe to try again.
@@ -140,7 +165,10 @@ func (g *Guard) resolve(ctx context.Context, current *driver.Record, evidence Re
 	switch r.end {
 	case endWritten:
 		event := g.opts.event(ctx, event.Resolved, r.record.ID, r.record, nil)
-		event.Step = evidence.step
+		event.Step, event.Actor, event.Note = evidence.step, evidence.instead.Actor, evidence.instead.Reason
+		if evidence.what == claimsInstead {
+			g.uncache(r.record.ID)
+		}
 		g.opts.emit(ctx, event)
 		return r.record, nil
 	case endAgreed:
@@ -180,6 +208,14 @@ func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Res
 	e := &evidence{Resolution: r, guard: g, version: record.ResultVersion, retention: max(record.DeclaredRetention(), g.opts.Retention)}
 	e.codec, e.seals = record.DeclaredCodec()
 	var err error
+	switch {
+	case r.what == claimsNoOutcome:
+		return nil, errors.New("idempotent: InsteadOf corrects an outcome: use it with Resolved, ResolvedWith, ResolvedFinal or ResolvedWithoutResult; for a step use CorrectedStep")
+	case r.what == claimsInstead:
+		if err := r.instead.validate("InsteadOf"); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case r.what != claimsNotExecuted && !r.none && e.seals && g.opts.Seal == nil:
 		return nil, fmt.Errorf("idempotent: %s: the operation seals its results, and this guard has no Options.Seal; set it, or use ResolvedWithoutResult or ProvenNotExecuted", short(record.ID))
@@ -235,6 +271,19 @@ func (*evidence) meet(*driver.Record) bool { return false }
 // judge returns how the evidence changes current.
 func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
 	verdict := decideResolution(current, e.what, e.token, now)
+	if verdict == resolveCompare {
+		same, err := e.guard.holds(ctx, &e.guard.opts, current, e.out)
+		switch {
+		case err != nil:
+			return judgement{end: endRefused, err: err}
+		case same && (e.version == current.ResultVersion || e.final != nil || e.none):
+			verdict = resolveAgreed
+		case e.what == claimsInstead:
+			verdict = decideCorrection(current, e.token, now)
+		default:
+			verdict = resolveSettled
+		}
+	}
 	switch verdict {
 	case resolveGone:
 		return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID))}
@@ -244,18 +293,11 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 		return judgement{end: endRefused, err: inProgress(current, now)}
 	case resolveStale:
 		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
-	case resolveCompare:
-		same, err := e.guard.holds(ctx, &e.guard.opts, current, e.out)
-		switch {
-		case err != nil:
-			return judgement{end: endRefused, err: err}
-		case same && (e.version == current.ResultVersion || e.final != nil || e.none):
-			return judgement{end: endAgreed}
-		}
-		fallthrough
+	case resolveNothing:
+		return judgement{end: endRefused, err: fmt.Errorf("idempotent: InsteadOf: %s is %s and has no stored outcome; use the same evidence without InsteadOf", short(current.ID), current.State)}
 	case resolveSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State}}
-	case resolveWrite, resolveContradict:
+	case resolveWrite, resolveContradict, resolveCompare:
 	}
 	if e.what == claimsStep || e.what == claimsCorrection {
 		return e.judgeStep(ctx, current, now)
@@ -269,6 +311,9 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 	} else {
 		next.DeclareCodec(e.codec, e.seals)
 		next.ResultVersion = e.version
+	}
+	if e.what == claimsInstead {
+		rand.Read(next.Owner[:]) // another token: the outcome is that of no attempt any more
 	}
 	next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
 	keepUntilLeaseEnd(&next)

@@ -432,7 +432,7 @@ func TestKeyRef(t *testing.T) {
 		t.Errorf("the replay has %q, error %v", out.Ref, err)
 	}
 	f.clock.Advance(time.Hour)
-	if err := f.guard.Forget(t.Context(), f.key.RecordID(), idempotent.ForgetRequest{Token: f.record().Token(), Actor: "a", Reason: "r"}); err != nil {
+	if err := f.guard.Forget(t.Context(), f.key.RecordID(), idempotent.Correction{Token: f.record().Token(), Actor: "a", Reason: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = sends("1036", value("ok"))

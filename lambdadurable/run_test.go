@@ -616,7 +616,7 @@ func TestADiscardedStartIsSettled(t *testing.T) {
 	if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.FinalError)) {
 		t.Errorf("got %v", err)
 	}
-	forget := idempotent.ForgetRequest{Token: w.record(book).Token(), Actor: "an operator", Reason: "the start is in the dead-letter queue"}
+	forget := idempotent.Correction{Token: w.record(book).Token(), Actor: "an operator", Reason: "the start is in the dead-letter queue"}
 	if err := w.guard(w.store).Forget(t.Context(), id, forget); err != nil {
 		t.Fatal(err)
 	}

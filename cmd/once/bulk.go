@@ -23,6 +23,8 @@ its own reason:
 
     {"record": "transfer#…", "completed": {"transfer_id": "tr_17"}}
     {"record": "transfer#…", "not_executed": "TOKEN", "reason": "…"}
+    {"record": "transfer#…", "without_result": true, "reason": "…",
+     "instead_of": "TOKEN"}
 
 The whole file is checked against its records first. Nothing is written if a
 line is malformed, or has a form or a shape that its record cannot use. A record
@@ -37,6 +39,8 @@ const maxFile = 64 << 20
 type bulkLine struct {
 	Record idempotent.RecordID `json:"record"`
 	Reason string              `json:"reason"`
+	// InsteadOf is the token of the attempt whose stored outcome is wrong.
+	InsteadOf string `json:"instead_of"`
 	answer
 }
 
@@ -153,8 +157,14 @@ func parseTask(text []byte) (*task, error) {
 		return nil, fmt.Errorf("invalid record %q: want OPERATION#HASH with %d characters after #", line.Record, hashLength)
 	}
 	ev, err := line.evidence()
-	if err != nil {
+	if err == nil && line.InsteadOf != "" {
+		err = ev.correct(line.InsteadOf)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case ev.instead && line.Reason == "":
+		return nil, errors.New(`"instead_of" needs a "reason" of its own: how you know that the stored outcome is wrong`)
 	}
 	return &task{piece: piece{ev: ev}, id: id, reason: line.Reason}, nil
 }
@@ -218,7 +228,7 @@ func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 // try writes the evidence of a task, unless its record is missing.
 func (c *bulk) try(ctx context.Context, o *opened, t *task) {
 	if t.record.State != 0 {
-		t.written, t.err = c.write(ctx, o, t.id, t.ev)
+		t.written, t.err = c.write(ctx, o, t.id, t.ev, t.reason)
 	}
 	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
 }
@@ -239,7 +249,7 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 			facts = append(facts, [2]string{what, count(n, "record")})
 		}
 	}
-	warning := "Every retry gets these outcomes. Only once forget discards one later."
+	warning := "Every retry gets these outcomes. They can be corrected later: see --instead-of and once forget."
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}

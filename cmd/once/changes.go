@@ -250,7 +250,7 @@ func (s *site) tasks(ctx context.Context, c *bulk, in *order) (tasks []*task, er
 // for the audit.
 func (c *bulk) attempt(ctx context.Context, o *opened, t *task) {
 	if t.err == nil {
-		t.written, t.err = c.writeShown(ctx, o, t.piece)
+		t.written, t.err = c.writeShown(ctx, o, t.piece, t.reason)
 	}
 	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
 }

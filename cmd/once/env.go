@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,6 +152,9 @@ type coded struct {
 func usage(format string, args ...any) error {
 	return &coded{fmt.Errorf(format, args...), exitUsage}
 }
+
+// actor names the operator, for records of who did something.
+func (e *env) actor() string { return cmp.Or(e.user, "unknown") + "@" + e.host }
 
 // refuse reports that something is not allowed or not confirmed.
 func refuse(format string, args ...any) error {

@@ -39,9 +39,11 @@ const (
 // evidence is the evidence of an operator or a program about a record.
 type evidence struct {
 	kind  string
-	token string // of the attempt that was not executed
+	token string // of the attempt that was not executed, or whose outcome is corrected
 	step  string
-	final view.Final
+	// instead is set if the evidence replaces a stored outcome.
+	instead bool
+	final   view.Final
 
 	data  []byte // result of the operation or of the step, as callers get it
 	raw   bool   // data comes from a file or from base64: it can have any encoding
@@ -155,6 +157,15 @@ func (ev *evidence) asBytes() error {
 	}
 	ev.resolution = idempotent.ResolvedWith(verbatim(ev.codec), ev.data)
 	ev.text = fmt.Sprintf("completed, with a result of %s, stored unchanged", size(len(ev.data)))
+	return nil
+}
+
+// correct makes the evidence replace the outcome that the attempt with this token left.
+func (ev *evidence) correct(token string) error {
+	if ev.kind != kindCompleted && ev.kind != kindFinal && ev.kind != kindWithoutResult {
+		return errors.New("only an outcome replaces a stored one: the completed result, a final outcome, or none")
+	}
+	ev.token, ev.instead = token, true
 	return nil
 }
 

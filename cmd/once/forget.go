@@ -94,7 +94,7 @@ func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, tok
 	g := c.guard(o, func(opts *idempotent.Options) {
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
 	})
-	err = g.Forget(ctx, r.ID, idempotent.ForgetRequest{Token: token, Actor: cmp.Or(c.user, "unknown") + "@" + c.host, Reason: c.reason})
+	err = g.Forget(ctx, r.ID, idempotent.Correction{Token: token, Actor: c.actor(), Reason: c.reason})
 	return written, refusal(stale(r.ID, err, ""))
 }
 

@@ -30,6 +30,8 @@ type resolveCmd struct {
 	status int
 	header []string
 
+	insteadOf string
+
 	from string // a file of evidence
 	writing
 
@@ -44,8 +46,9 @@ func resolveCommand(e *env) *cobra.Command {
 		Long: recordHelp + `
 
 First run once show: it prints the keys for the provider and the token of the
-attempt. Evidence cannot be changed later: only a step's result can be
-corrected, and a wrong outcome discarded (once forget).
+attempt. The first evidence stands. If it is wrong, correct it: --correct-step
+replaces the result of a step, and --instead-of an outcome; nothing runs because
+of that. To let the work run again, discard the outcome with once forget.
 
 The record defines in which form its operation stores results, and for how long;
 another form is refused. While the lease is live, a request may be executing:
@@ -70,6 +73,8 @@ Every write, and every refusal by the record, adds a line to the audit.`,
     --message 'The bank rejected the refund.' --reason 'the bank, by telephone'
   once resolve '#4RexMqXSY3Lf' --not-executed --token TOKEN \
     --reason 'no charge under this key an hour after the lease had ended'
+  once resolve transfer --scope acme --key t-17 --instead-of TOKEN \
+    --completed '{"transfer_id":"tr_71"}' --reason 'tr_17 is of another key'
   once resolve --from evidence.jsonl --reason 'the statement of 21 November' \
     --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -94,6 +99,7 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 	f.StringVar(&c.correctStep, "correct-step", "", "`NAME=JSON`: like --step, but replaces a stored\nresult that is wrong")
 	f.BoolVar(&c.notExecuted, "not-executed", false, "proven: the attempt did nothing and can no\nlonger do anything; the next request runs")
 	f.StringVar(&c.token, "token", "", "with --not-executed: the `TOKEN` of the attempt,\nas once show printed it before you asked the\nprovider; required with --yes")
+	f.StringVar(&c.insteadOf, "instead-of", "", "the stored outcome of the attempt with this\n`TOKEN` is wrong: --completed, --final or\n--without-result replaces it")
 	f.IntVar(&c.status, "status", 0, "with --completed, for a handler behind\nlambdahttp: the `STATUS` of its response; RESULT\nis the body")
 	f.StringArrayVar(&c.header, "header", nil, "with --status: a header `'NAME: VALUE'` of the\nresponse (repeatable); a JSON body gets its\nContent-Type")
 	f.StringVar(&c.resultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
@@ -102,7 +108,7 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 	c.writing.flags(cmd, checkAndWrite, "how you know; the audit contains this `TEXT`", "write without asking")
 	cmd.MarkFlagsRequiredTogether("final", "message")
 	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed", "from")
-	for _, one := range []string{"status", "header", "token", "key", "scope", "global", "path", "scan"} {
+	for _, one := range []string{"status", "header", "token", "instead-of", "key", "scope", "global", "path", "scan"} {
 		cmd.MarkFlagsMutuallyExclusive("from", one)
 	}
 	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
@@ -169,6 +175,9 @@ func (c *resolveCmd) evidence() (ev *evidence, err error) {
 		ev = &evidence{kind: kindNotExecuted, token: c.token}
 	default:
 		return nil, usage("missing evidence: use --completed, --without-result, --final, --step, --correct-step or --not-executed")
+	}
+	if err == nil && c.insteadOf != "" {
+		err = ev.correct(c.insteadOf)
 	}
 	if err != nil {
 		return nil, usage("%v", err)

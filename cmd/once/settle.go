@@ -23,7 +23,7 @@ type settler struct {
 // line that the audit would contain.
 func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason string) (auditLine, error) {
 	dry := o.rehearse()
-	written, err := c.write(ctx, dry, p.record.ID, p.ev)
+	written, err := c.write(ctx, dry, p.record.ID, p.ev, reason)
 	line := p.wrote(ctx, dry, "resolve", reason, written, err)
 	if written {
 		line.Outcome = outcomeWouldWrite
@@ -35,13 +35,15 @@ func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason strin
 // if an effect may happen again.
 func (c *settler) question(o *opened, p piece) question {
 	r, ev := p.record, p.ev
-	q := question{about(o, r, "created "+when(r.Created, c.now())), "Every retry gets this. Only once forget discards it later.", "yes"}
+	q := question{about(o, r, "created "+when(r.Created, c.now())), "Every retry gets this. It can be corrected later: see --instead-of and once forget.", "yes"}
 	if s, recorded := r.Step(ev.step); recorded {
 		v := view.StepOf(r.ID, s)
 		q.facts = append(q.facts, [2]string{"step", describeStep(&v)})
 	}
 	q.facts = append(q.facts, [2]string{"becomes", ev.text})
 	switch {
+	case ev.instead:
+		q.warning = "Every retry gets this instead of the stored outcome. Nothing runs again, and nobody is\ntold who got the other one."
 	case ev.aboutStep():
 		q.warning = "The next attempt gets this result and does not repeat the step."
 	case ev.kind == kindNotExecuted:
@@ -54,13 +56,13 @@ func (c *settler) question(o *opened, p piece) question {
 // settle writes the evidence if the record has not changed since it was shown, and
 // writes the line that it returns to the audit.
 func (c *settler) settle(ctx context.Context, o *opened, shown piece, reason string, a *auditor) (auditLine, error) {
-	written, err := c.writeShown(ctx, o, shown)
+	written, err := c.writeShown(ctx, o, shown, reason)
 	line := shown.wrote(ctx, o, "resolve", reason, written, err)
 	return line, errors.Join(err, a.write(line))
 }
 
 // writeShown writes the evidence if the record has not changed since it was shown.
-func (c *settler) writeShown(ctx context.Context, o *opened, shown piece) (written bool, err error) {
+func (c *settler) writeShown(ctx context.Context, o *opened, shown piece, reason string) (written bool, err error) {
 	current, err := o.Get(ctx, shown.record.ID)
 	if err == nil && current.Version != shown.record.Version {
 		err = changed(current)
@@ -68,7 +70,7 @@ func (c *settler) writeShown(ctx context.Context, o *opened, shown piece) (writt
 	if err != nil {
 		return false, err
 	}
-	return c.write(ctx, o, shown.record.ID, shown.ev)
+	return c.write(ctx, o, shown.record.ID, shown.ev, reason)
 }
 
 // changed refuses a write because the operator has seen an earlier record.
@@ -78,7 +80,7 @@ func changed(current *driver.Record) error {
 
 // write lets the guard check and write the evidence. It reports whether the record
 // changed: it may already hold the same outcome.
-func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, ev *evidence) (written bool, err error) {
+func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, ev *evidence, reason string) (written bool, err error) {
 	g, err := c.newGuard(o, func(opts *idempotent.Options) {
 		opts.ResultVersion = c.resultVersion
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
@@ -88,6 +90,10 @@ func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, 
 	if err != nil {
 		return false, usage("%v", err) // the version of the result is invalid
 	}
-	err = stale(id, g.Resolve(ctx, id, ev.resolution), ", then ask the provider again")
+	r := ev.resolution
+	if ev.instead {
+		r = r.InsteadOf(idempotent.Correction{Token: ev.token, Actor: c.actor(), Reason: reason})
+	}
+	err = stale(id, g.Resolve(ctx, id, r), ", then ask the provider again")
 	return written, refusal(err) // for example of a result that is too large
 }

@@ -28,7 +28,7 @@ type showCmd struct {
 func showCommand(e *env) *cobra.Command {
 	c := &showCmd{env: e}
 	cmd := &cobra.Command{
-		Use:   "show RECORD | --ref REFERENCE",
+		Use:   "show RECORD",
 		Short: "Show one record, and its keys at the provider",
 		Long: recordHelp + `
 

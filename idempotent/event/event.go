@@ -58,8 +58,8 @@ type Event struct {
 	Recovery  driver.Recovery
 	Reason    driver.Reason // of the transition, if any
 	Step      string        // name of the step, if the event is about one
-	// Actor and Note are only set in a Forgotten event: who discarded the outcome, and
-	// why, as the caller of idempotent.Guard.Forget stated it.
+	// Actor and Note are set in a Forgotten event, and in a Resolved event of a stored
+	// outcome that was corrected: who did that, and why, as they stated it.
 	Actor, Note string
 	// TraceParent is the W3C trace parent that the record stores, of the request that
 	// ran or runs: see idempotent.Options.TraceParent.

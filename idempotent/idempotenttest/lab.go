@@ -283,7 +283,7 @@ func (w *worker) notExecuted() error {
 // forget discards the record's outcome as an operator does.
 func (w *worker) forget(token string) error {
 	w.history.forgets(token)
-	return w.guard.Forget(context.Background(), w.key.RecordID(), idempotent.ForgetRequest{Token: token, Actor: "operator", Reason: "the outcome is wrong"})
+	return w.guard.Forget(context.Background(), w.key.RecordID(), idempotent.Correction{Token: token, Actor: "operator", Reason: "the outcome is wrong"})
 }
 
 // Crashes, panics and lost leases of scenarios.

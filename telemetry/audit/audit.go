@@ -33,8 +33,8 @@ type Line struct {
 	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, forgotten, contradicted, lease_lost, exhausted
 	Reason    string    `json:"reason,omitempty"`
 	Step      string    `json:"step,omitempty"`  // only for step_resolved: the step that the evidence is about
-	Actor     string    `json:"actor,omitempty"` // only for forgotten: who discarded the outcome
-	Note      string    `json:"note,omitempty"`  // only for forgotten: why, in the words of the actor
+	Actor     string    `json:"actor,omitempty"` // of forgotten and of a corrected outcome: who did it
+	Note      string    `json:"note,omitempty"`  // why, in the words of the actor
 	Recovery  string    `json:"recovery"`
 	Attempt   int       `json:"attempt"`
 	RequestID string    `json:"request_id,omitempty"`

@@ -264,7 +264,7 @@ func TestForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := audited.Forget(t.Context(), r.ID, idempotent.ForgetRequest{Token: r.Token(), Actor: "mia@desk", Reason: "ch_1 is of another order"}); err != nil {
+	if err := audited.Forget(t.Context(), r.ID, idempotent.Correction{Token: r.Token(), Actor: "mia@desk", Reason: "ch_1 is of another order"}); err != nil {
 		t.Fatal(err)
 	}
 	lines := read(t, &w)

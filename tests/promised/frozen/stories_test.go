@@ -276,7 +276,7 @@ func (w *fixture) forget(id string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.guard(nil).Forget(w.t.Context(), record, idempotent.ForgetRequest{Token: r.Token(), Actor: "mia@desk", Reason: "ch_old was refunded"}); err != nil {
+	if err := w.guard(nil).Forget(w.t.Context(), record, idempotent.Correction{Token: r.Token(), Actor: "mia@desk", Reason: "ch_old was refunded"}); err != nil {
 		w.t.Fatal(err)
 	}
 }

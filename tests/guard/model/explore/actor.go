@@ -427,7 +427,7 @@ func (a *actor) reap() {
 // discard forgets the outcome that the operator has seen.
 func (a *actor) discard() {
 	r := driver.Record{Owner: a.evidence.attempt}
-	a.err = a.guard().Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: a.name, Reason: "undone"})
+	a.err = a.guard().Forget(context.Background(), keyID, idempotent.Correction{Token: r.Token(), Actor: a.name, Reason: "undone"})
 }
 
 func (a *actor) requeue() { a.err = a.guard().Requeue(context.Background(), keyID) }

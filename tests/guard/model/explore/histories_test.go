@@ -515,7 +515,7 @@ func (h *history) forgetter() *party {
 		// Undone before: no other party acts until the outcome is discarded.
 		h.ledger, h.outcome = map[string]string{}, ""
 		p.by = invariant.Forgetter
-		if err := h.guard(p).Forget(context.Background(), keyID, idempotent.ForgetRequest{Token: r.Token(), Actor: "operator", Reason: "undone"}); err != nil {
+		if err := h.guard(p).Forget(context.Background(), keyID, idempotent.Correction{Token: r.Token(), Actor: "operator", Reason: "undone"}); err != nil {
 			h.fail("%s: %v", p.name, err)
 		}
 		h.note("forgotten")
