@@ -91,16 +91,16 @@ func (c *cache) put(r *driver.Record, now time.Time) {
 	}
 }
 
-// uncache removes the record with that id from the guard's cache, because its outcome was
-// discarded or corrected.
-func (g *Guard) uncache(id RecordID) {
-	if g.cache == nil {
+// remove removes the record with that id, because its outcome was discarded or corrected.
+// A nil cache has no records.
+func (c *cache) remove(id RecordID) {
+	if c == nil {
 		return
 	}
-	g.cache.mu.Lock()
-	defer g.cache.mu.Unlock()
-	if e := g.cache.records[id]; e != nil {
-		g.cache.drop(e)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.records[id]; e != nil {
+		c.drop(e)
 	}
 }
 

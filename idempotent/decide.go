@@ -118,22 +118,18 @@ const (
 	resolveTooEarly                             // the owner may be executing
 	resolveStale                                // the evidence is about another attempt
 	resolveGone                                 // past retention: counts as absent
-	resolveNothing                              // there is no stored outcome to correct
 )
 
 // decideResolution returns the verdict for evidence about r; token identifies the
-// attempt that a claimsNotExecuted or claimsInstead is about. A claimsInstead is a
-// resolveCompare, and decideCorrection decides if the outcomes differ. While the lease is live the handler
+// attempt that a claimsNotExecuted is about. While the lease is live the handler
 // may be running and will report its own outcome, so only a step can be recorded.
 // Evidence that nothing happened applies to one attempt, never to a later one.
 func decideResolution(r *driver.Record, what claims, token string, now time.Time) resolveVerdict {
 	switch {
 	case r.Expired(now):
 		return resolveGone
-	case (what == claimsOutcome || what == claimsInstead) && r.State == driver.StateCompleted:
+	case what == claimsOutcome && r.State == driver.StateCompleted:
 		return resolveCompare
-	case what == claimsInstead:
-		return resolveNothing
 	case r.State == driver.StateCompleted:
 		return resolveSettled
 	case what == claimsNotExecuted && r.Token() != token:
@@ -151,17 +147,35 @@ func decideResolution(r *driver.Record, what claims, token string, now time.Time
 	}
 }
 
+// correctVerdict is the decision about a correction of a stored outcome.
+type correctVerdict uint8
+
+const (
+	correctWrite    correctVerdict = iota + 1 // replace the outcome
+	correctAgreed                             // the record already says so
+	correctNothing                            // there is no stored outcome
+	correctTooEarly                           // the owner may be executing
+	correctStale                              // the correction is about another attempt
+	correctGone                               // past retention: counts as absent
+)
+
 // decideCorrection returns the verdict for a correction of the outcome that the attempt
-// with this token left in the completed record r, which holds another. A handler can run
+// with this token left in r; same reports whether r holds the right one. A handler can run
 // on after a transaction has stored its outcome, so the lease has to end first.
-func decideCorrection(r *driver.Record, token string, now time.Time) resolveVerdict {
+func decideCorrection(r *driver.Record, token string, same bool, now time.Time) correctVerdict {
 	switch {
+	case r.Expired(now):
+		return correctGone
+	case r.State != driver.StateCompleted:
+		return correctNothing
+	case same:
+		return correctAgreed
 	case r.Token() != token:
-		return resolveStale
+		return correctStale
 	case !r.LeaseEnded(now):
-		return resolveTooEarly
+		return correctTooEarly
 	default:
-		return resolveWrite
+		return correctWrite
 	}
 }
 

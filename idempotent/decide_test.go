@@ -227,7 +227,6 @@ func TestDecideResolution(t *testing.T) {
 	} {
 		for what, want := range map[claims]resolveVerdict{
 			claimsOutcome: row.outcome, claimsNotExecuted: row.not, claimsStep: row.step, claimsCorrection: row.correct,
-			claimsInstead: map[bool]resolveVerdict{true: resolveCompare, false: resolveNothing}[row.stands == driver.StateCompleted],
 		} {
 			r := driver.Record{State: row.stands, LeaseEnd: row.lease, OpenSince: row.open, Owner: ownerA}
 			for _, expires := range []time.Time{never, notPast} {
@@ -257,19 +256,32 @@ func TestDecideResolution(t *testing.T) {
 	}
 }
 
-// A correction is about the outcome of one attempt, whose lease has ended.
+// A correction is about the stored outcome of one attempt, whose lease has ended. An equal
+// outcome is agreed, whatever the token.
 func TestDecideCorrection(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		lease time.Time
-		owner driver.Owner
-		want  resolveVerdict
+		stands  driver.State
+		lease   time.Time
+		owner   driver.Owner
+		same    bool
+		expires time.Time
+		want    correctVerdict
 	}{
-		{ended, ownerA, resolveWrite}, {live, ownerA, resolveTooEarly}, {ended, ownerB, resolveStale}, {live, ownerB, resolveStale},
+		{driver.StateCompleted, ended, ownerA, false, notPast, correctWrite},
+		{driver.StateCompleted, ended, ownerA, false, never, correctWrite},
+		{driver.StateCompleted, live, ownerA, false, notPast, correctTooEarly},
+		{driver.StateCompleted, ended, ownerB, false, notPast, correctStale},
+		{driver.StateCompleted, live, ownerB, false, notPast, correctStale},
+		{driver.StateCompleted, live, ownerB, true, notPast, correctAgreed},
+		{driver.StateCompleted, ended, ownerA, true, past, correctGone},
+		{driver.StateUnknown, ended, ownerA, false, never, correctNothing},
+		{driver.StateRetryable, ended, ownerA, false, notPast, correctNothing},
+		{driver.StateInProgress, live, ownerA, false, never, correctNothing},
 	} {
-		r := driver.Record{State: driver.StateCompleted, LeaseEnd: row.lease, Owner: ownerA}
-		if got := decideCorrection(&r, (&driver.Record{Owner: row.owner}).Token(), at); got != row.want {
-			t.Errorf("lease end %s, owner %v: got verdict %d, want %d", row.lease, row.owner, got, row.want)
+		r := driver.Record{State: row.stands, LeaseEnd: row.lease, Owner: ownerA, Expires: row.expires}
+		if got := decideCorrection(&r, (&driver.Record{Owner: row.owner}).Token(), row.same, at); got != row.want {
+			t.Errorf("%+v: got verdict %d", row, got)
 		}
 	}
 }

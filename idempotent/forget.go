@@ -5,43 +5,11 @@ package idempotent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 )
-
-// Correction names a stored outcome that is wrong, who says so, and why. [Guard.Forget]
-// discards that outcome, and [Resolution.InsteadOf] replaces it. All fields are required.
-type Correction struct {
-	// Token names the attempt whose outcome it is: [driver.Record.Token].
-	Token string
-	// Actor is the person or system that is responsible, such as a user name.
-	Actor string
-	// Reason is how the actor knows that the outcome is wrong.
-	Reason string
-}
-
-// maxCorrectionText is the maximum length of an actor and of a reason, in bytes.
-const maxCorrectionText = 1024
-
-// validate returns an error that begins with what was called.
-func (c *Correction) validate(called string) error {
-	for _, f := range []struct{ name, text, want string }{
-		{"Actor", c.Actor, "state who corrects the outcome"},
-		{"Reason", c.Reason, "state how you know that the outcome is wrong"},
-	} {
-		switch {
-		case strings.TrimSpace(f.text) == "":
-			return fmt.Errorf("idempotent: %s: missing %s: %s", called, f.name, f.want)
-		case len(f.text) > maxCorrectionText || !utf8.ValidString(f.text):
-			return fmt.Errorf("idempotent: %s: invalid %s: want at most %d bytes of valid UTF-8", called, f.name, maxCorrectionText)
-		}
-	}
-	return nil
-}
 
 // Forget discards the stored outcome of the record id, because it is wrong, so
 // that the next request with the key and the same payload runs. If the effect did
@@ -92,7 +60,7 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, c Correction) error {
 		return judgement{next: next}
 	})
 	if written {
-		g.uncache(id)
+		g.cache.remove(id)
 	}
 	return err
 }

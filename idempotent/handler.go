@@ -17,9 +17,6 @@ import (
 
 // This file has what a handler can ask and set: its record, its keys, its reference.
 
-// maxRef is the maximum length of a resource reference, in bytes.
-const maxRef = 1024
-
 // RecordID returns the id of the record that this run belongs to. Pass it to a
 // provider as metadata, so that the provider's webhook can name the record to
 // [Guard.Resolve].

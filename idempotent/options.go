@@ -198,8 +198,12 @@ func (o *Options) event(ctx context.Context, kind event.Kind, id RecordID, r *dr
 	return e
 }
 
-// maxRequestID is how much of a request id is stored, in bytes.
-const maxRequestID = 1024
+const (
+	// maxRequestID is how much of a request id is stored, in bytes.
+	maxRequestID = 1024
+	// maxRef is the maximum length of a resource reference, in bytes.
+	maxRef = 1024
+)
 
 func (o *Options) requestID(ctx context.Context) string {
 	return cut(o.textOf(ctx, "Options.RequestID", o.RequestID), maxRequestID)

@@ -352,7 +352,7 @@ func (r *reconciler) submit(ctx context.Context, record *driver.Record, answer R
 		done = func(p *Report) { p.NotExecuted++ }
 	case claimsStep, claimsCorrection:
 		done = func(p *Report) { p.Steps++ }
-	case claimsOutcome:
+	case claimsOutcome, claimsInstead, claimsNoOutcome:
 	}
 	if r.opts.DryRun {
 		if _, err := r.guard.encodeEvidence(ctx, record, answer); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -51,6 +52,36 @@ func ResolvedFinal(code, message string) Resolution {
 // ResolvedWithoutResult states that the work was done, with an unknown result.
 // The key never runs again; a retry gets [*ReplayUnavailableError].
 func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome, none: true} }
+
+// Correction names a stored outcome that is wrong, who says so, and why. [Guard.Forget]
+// discards that outcome, and [Resolution.InsteadOf] replaces it. All fields are required.
+type Correction struct {
+	// Token names the attempt whose outcome it is: [driver.Record.Token].
+	Token string
+	// Actor is the person or system that is responsible, such as a user name.
+	Actor string
+	// Reason is how the actor knows that the outcome is wrong.
+	Reason string
+}
+
+// maxCorrection is the maximum length of an actor and of a reason, in bytes.
+const maxCorrection = 1024
+
+// validate returns an error that begins with what was called.
+func (c *Correction) validate(called string) error {
+	for _, f := range []struct{ name, text, want string }{
+		{"Actor", c.Actor, "state who corrects the outcome"},
+		{"Reason", c.Reason, "state how you know that the outcome is wrong"},
+	} {
+		switch {
+		case strings.TrimSpace(f.text) == "":
+			return fmt.Errorf("idempotent: %s: missing %s: %s", called, f.name, f.want)
+		case len(f.text) > maxCorrection || !utf8.ValidString(f.text):
+			return fmt.Errorf("idempotent: %s: invalid %s: want at most %d bytes of valid UTF-8", called, f.name, maxCorrection)
+		}
+	}
+	return nil
+}
 
 // InsteadOf states that the work was done, and that the outcome which the record has stored
 // of it is wrong: r replaces that outcome, in one conditional write, and no request runs
@@ -167,7 +198,7 @@ func (g *Guard) resolve(ctx context.Context, current *driver.Record, evidence Re
 		event := g.opts.event(ctx, event.Resolved, r.record.ID, r.record, nil)
 		event.Step, event.Actor, event.Note = evidence.step, evidence.instead.Actor, evidence.instead.Reason
 		if evidence.what == claimsInstead {
-			g.uncache(r.record.ID)
+			g.cache.remove(r.record.ID)
 		}
 		g.opts.emit(ctx, event)
 		return r.record, nil
@@ -270,20 +301,10 @@ func (*evidence) meet(*driver.Record) bool { return false }
 
 // judge returns how the evidence changes current.
 func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
-	verdict := decideResolution(current, e.what, e.token, now)
-	if verdict == resolveCompare {
-		same, err := e.guard.holds(ctx, &e.guard.opts, current, e.out)
-		switch {
-		case err != nil:
-			return judgement{end: endRefused, err: err}
-		case same && (e.version == current.ResultVersion || e.final != nil || e.none):
-			verdict = resolveAgreed
-		case e.what == claimsInstead:
-			verdict = decideCorrection(current, e.token, now)
-		default:
-			verdict = resolveSettled
-		}
+	if e.what == claimsInstead {
+		return e.judgeInstead(ctx, current, now)
 	}
+	verdict := decideResolution(current, e.what, e.token, now)
 	switch verdict {
 	case resolveGone:
 		return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID))}
@@ -293,31 +314,73 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 		return judgement{end: endRefused, err: inProgress(current, now)}
 	case resolveStale:
 		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
-	case resolveNothing:
-		return judgement{end: endRefused, err: fmt.Errorf("idempotent: InsteadOf: %s is %s and has no stored outcome; use the same evidence without InsteadOf", short(current.ID), current.State)}
+	case resolveCompare:
+		same, err := e.same(ctx, current)
+		switch {
+		case err != nil:
+			return judgement{end: endRefused, err: err}
+		case same:
+			return judgement{end: endAgreed}
+		}
+		fallthrough
 	case resolveSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State}}
-	case resolveWrite, resolveContradict, resolveCompare:
+	case resolveWrite, resolveContradict:
 	}
 	if e.what == claimsStep || e.what == claimsCorrection {
 		return e.judgeStep(ctx, current, now)
 	}
-	state := driver.StateCompleted
+	if e.what != claimsNotExecuted {
+		return judgement{next: e.completes(current, now), contradicts: verdict == resolveContradict}
+	}
 	next := *current
 	next.DeclareRetention(e.retention)
-	if e.what == claimsNotExecuted {
-		state = driver.StateRetryable
-		next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
-	} else {
-		next.DeclareCodec(e.codec, e.seals)
-		next.ResultVersion = e.version
-	}
-	if e.what == claimsInstead {
-		rand.Read(next.Owner[:]) // another token: the outcome is that of no attempt any more
-	}
-	next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
+	next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
+	next = e.guard.opts.transition(&next, driver.StateRetryable, driver.ReasonResolved, now)
 	keepUntilLeaseEnd(&next)
-	return judgement{next: next, contradicts: verdict == resolveContradict}
+	return judgement{next: next}
+}
+
+// completes returns current, completed by the evidence.
+func (e *evidence) completes(current *driver.Record, now time.Time) driver.Record {
+	next := *current
+	next.DeclareRetention(e.retention)
+	next.DeclareCodec(e.codec, e.seals)
+	next.ResultVersion = e.version
+	next = e.guard.opts.transition(&next, driver.StateCompleted, driver.ReasonResolved, now)
+	keepUntilLeaseEnd(&next)
+	return next
+}
+
+// same reports whether the completed record r holds the outcome of the evidence.
+func (e *evidence) same(ctx context.Context, r *driver.Record) (bool, error) {
+	same, err := e.guard.holds(ctx, &e.guard.opts, r, e.out)
+	return same && (e.version == r.ResultVersion || e.final != nil || e.none), err
+}
+
+// judgeInstead returns how a correction of the stored outcome changes current.
+func (e *evidence) judgeInstead(ctx context.Context, current *driver.Record, now time.Time) judgement {
+	refused := func(err error) judgement { return judgement{end: endRefused, err: err} }
+	same, err := e.same(ctx, current)
+	if err != nil {
+		return refused(err)
+	}
+	switch decideCorrection(current, e.token, same, now) {
+	case correctGone:
+		return refused(fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID)))
+	case correctNothing:
+		return refused(fmt.Errorf("idempotent: InsteadOf: %s is %s and has no stored outcome; use the same evidence without InsteadOf", short(current.ID), current.State))
+	case correctAgreed:
+		return judgement{end: endAgreed}
+	case correctTooEarly:
+		return refused(inProgress(current, now))
+	case correctStale:
+		return refused(&StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt})
+	case correctWrite:
+	}
+	next := e.completes(current, now)
+	rand.Read(next.Owner[:]) // another token: the outcome is that of no attempt any more
+	return judgement{next: next}
 }
 
 // judgeStep returns how evidence about one step changes current.

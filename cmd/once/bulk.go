@@ -164,7 +164,7 @@ func parseTask(text []byte) (*task, error) {
 	case err != nil:
 		return nil, err
 	case ev.instead && line.Reason == "":
-		return nil, errors.New(`"instead_of" needs a "reason" of its own: how you know that the stored outcome is wrong`)
+		return nil, errors.New(`"instead_of" needs a "reason" in the same line: how you know that the stored outcome is wrong`)
 	}
 	return &task{piece: piece{ev: ev}, id: id, reason: line.Reason}, nil
 }

@@ -43,7 +43,7 @@ func (c *settler) question(o *opened, p piece) question {
 	q.facts = append(q.facts, [2]string{"becomes", ev.text})
 	switch {
 	case ev.instead:
-		q.warning = "Every retry gets this instead of the stored outcome. Nothing runs again, and nobody is\ntold who got the other one."
+		q.warning = "Every retry gets this instead of the stored outcome. Nothing runs again. A caller\nthat got the other one does not learn of this."
 	case ev.aboutStep():
 		q.warning = "The next attempt gets this result and does not repeat the step."
 	case ev.kind == kindNotExecuted:

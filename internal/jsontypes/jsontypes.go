@@ -117,7 +117,7 @@ func (w *walk) field(f jsonField, at place) error {
 			t = t.Elem()
 		}
 		if f.typ.Kind() == reflect.Pointer && f.typ.Name() != "" {
-			return fmt.Errorf(`Go releases disagree about the tag ",string" on %s, a named pointer; remove the option`, f.typ)
+			return fmt.Errorf(`the tag ",string" on %s, a named pointer, has an effect in some Go releases only; remove the option`, f.typ)
 		}
 		if encodings := encodingsOf(t); encodings != (methods{}) {
 			return fmt.Errorf(`the tag ",string" does not work on %s, which encodes itself; remove the option`, t)

@@ -10,7 +10,7 @@ import (
 )
 
 // promoted returns an error for a struct that gets its encoding from an embedded field,
-// which omits the other fields. Reflection does not tell whether a method is promoted, so
+// which omits the other fields. Reflection does not show whether a method is promoted, so
 // what the methods do is compared: the struct's, of a value whose other fields are set,
 // and those of the embedded field alone.
 func (w *walk) promoted(t reflect.Type) error {

@@ -27,7 +27,8 @@ var notInModel = []string{
 
 // outsideModel are the types of decide.go that the model leaves out.
 var outsideModel = []string{
-	"forgetVerdict", // an operator's permission to run again; the model is about what runs without one
+	"correctVerdict", // an operator's word about what is stored
+	"forgetVerdict",  // an operator's permission to run again; the model is about what runs without one
 }
 
 // judgements maps the operators of the model to the types of decide.go.

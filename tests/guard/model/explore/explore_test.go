@@ -191,7 +191,7 @@ var scenarios = []struct {
 		announcedFacts | factWaited | factMarkedUnknown | factTakenOver},
 	{"announced, commit",
 		Scenario{Announce: true, Commit: true, Second: otherResult, Attempts: 1, Sweepers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
-		announcedFacts | factWaited | factCommitted | factMarkedUnknown | factSecondCommit},
+		announcedFacts&^factAnnouncedTooLate | factWaited | factCommitted | factMarkedUnknown | factSecondCommit},
 	{"announced, a step and then its transaction",
 		Scenario{Announce: true, Recovery: idempotent.Resume, CommitStep: true, Attempts: 1, Plans: []plan{succeed, fail}, Reapers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
 		announcedFacts | factWaited | factCommitted | factReleased},
