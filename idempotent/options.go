@@ -85,7 +85,8 @@ type Options struct {
 	//   - found is false: it has not begun. The handler runs.
 	//   - found is true: its result, or a [Final] error. The guard stores it as if the
 	//     handler had returned it, and replays it. A [json.RawMessage] is a result
-	//     that is encoded already.
+	//     that is encoded already. Whether it decodes into the handler's type is not
+	//     proved, as it is for [Execution.Commit].
 	//   - an [*InProgressError] or a [*MismatchError]: the caller gets the error, and
 	//     the claim is undone, so that the key is bound to no request.
 	//   - an error of [Unknown]: it began and was interrupted. The record becomes

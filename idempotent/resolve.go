@@ -34,7 +34,8 @@ type Resolution struct {
 }
 
 // Resolved states that the work was done, and its result. The value is what the
-// handler would have returned; replays return it.
+// handler would have returned; replays return it. Its type is not compared with the
+// handler's, which this guard does not know.
 func Resolved(value any) Resolution { return Resolution{what: claimsOutcome, value: value} }
 
 // ResolvedWith is [Resolved] for a record whose handler stores its results with a

@@ -22,7 +22,8 @@ func main() {
 }
 
 func newHandler(guard *idempotent.Guard) func(context.Context, order) (receipt, error) {
-	byOrder := idempotent.KeyFrom("charge", func(o order) (scope, id string) { return o.Customer, o.ID })
+	byOrder := idempotent.KeyFrom("charge", func(o order) (scope, id string) { return o.Customer, o.ID }).
+		WithRef(func(o order) string { return o.ID }) // once list --ref finds it, even if it was killed
 	return idempotent.Wrap(guard, byOrder, charge)
 }
 
