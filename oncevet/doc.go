@@ -26,7 +26,7 @@ package oncevet
 //	oncevet.go      Analyzer: the order of the work
 //	ignores.go      comments that accept a finding
 //	retries.go      checks notexecuted, joined, ignored: what errors declare
-//	effects.go      checks outsidestep, downstreamkey, aftercommit: what a crash repeats or loses
+//	effects.go      checks outsidestep, downstreamkey, aftercommit, committype: what a crash repeats or loses
 //	contexts.go     checks lostcontext, afterexit: what outlives the handler
 //	keys.go         checks unstablekey, wholeevent, retention: what makes a retry a retry
 //	steps.go        check stepname

@@ -4,8 +4,10 @@ package oncevet
 
 import (
 	"go/constant"
+	"go/types"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/ssa"
 )
@@ -133,4 +135,64 @@ func (v *vet) aftercommit(f *ssa.Function) {
 			return true
 		})
 	})
+}
+
+// committype reports a Commit of a value that does not decode into the result of the
+// handler. Two structs or maps can have the same members, so they are not compared.
+func (v *vet) committype(g *guarded) {
+	want := g.result()
+	if want == nil || types.IsInterface(want) {
+		return
+	}
+	for f := range v.reach(g.handlers, false) {
+		calls(f, func(call ssa.CallInstruction) {
+			c := call.Common()
+			if !isCommit(name(callee(c))) {
+				return
+			}
+			args := c.Args
+			if c.Signature().Recv() != nil {
+				args = args[1:]
+			}
+			m, ok := args[1].(*ssa.MakeInterface)
+			if !ok {
+				return
+			}
+			got := m.X.Type()
+			if types.Identical(got, want) || types.Identical(got, types.NewPointer(want)) || isType(got, "encoding/json.RawMessage") || hasMembers(got) && hasMembers(want) {
+				return
+			}
+			v.report("committype", call.Pos(), "Commit gets a %s, and the result of the handler is a %s, into which it does not decode: Commit refuses it at run time; commit the result of the handler", types.TypeString(got, types.RelativeTo(v.pass.Pkg)), types.TypeString(want, types.RelativeTo(v.pass.Pkg)))
+		})
+	}
+}
+
+// result returns the type of the result of the handler, or nil if it is not known.
+func (g *guarded) result() types.Type {
+	f := g.call.Common().StaticCallee()
+	switch {
+	case strings.HasPrefix(g.name, "lambdabatch."):
+		return types.NewStruct(nil, nil)
+	case f == nil || len(f.TypeArgs()) == 0:
+		return nil
+	case g.name == "idempotent.Wrap":
+		return f.TypeArgs()[1]
+	case g.name == "idempotent.Do", g.name == "idempotent.DoOutcome":
+		return f.TypeArgs()[0]
+	}
+	return nil
+}
+
+// hasMembers reports whether values of t are JSON objects with members of any name.
+func hasMembers(t types.Type) bool {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	switch u := t.Underlying().(type) {
+	case *types.Struct:
+		return u.NumFields() > 0
+	case *types.Map:
+		return true
+	}
+	return false
 }

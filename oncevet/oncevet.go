@@ -36,7 +36,7 @@ func init() {
 // Checks lists the names of the checks, as in [analysis.Diagnostic.Category].
 var Checks = []string{
 	"lostcontext", "downstreamkey", "outsidestep", "notexecuted", "ignored", "afterexit", "unstablekey",
-	"stepname", "joined", "aftercommit", "wholeevent", "retention",
+	"stepname", "joined", "aftercommit", "committype", "wholeevent", "retention",
 }
 
 // vet checks one package.
@@ -77,6 +77,7 @@ func run(pass *analysis.Pass) (any, error) {
 	for _, g := range list {
 		v.outsidestep(g)
 		v.undeclaredsteps(g)
+		v.committype(g)
 		v.wholeevent(g)
 		v.retention(g)
 		maps.Copy(reached, v.reach(g.handlers, true))

@@ -171,6 +171,18 @@ func aftercommitRight(ctx context.Context, outbox types.TransactWriteItem) error
 	return dynamostore.Commit(ctx, "placed", item, outbox)
 }
 
+func committype(guard *idempotent.Guard, byID idempotent.KeyFunc[order]) {
+	idempotent.Wrap(guard, byID, func(ctx context.Context, o order) (order, error) {
+		return o, dynamostore.Commit(ctx, "placed", item) // want "committype"
+	})
+}
+
+func committypeRight(guard *idempotent.Guard, byID idempotent.KeyFunc[order]) {
+	idempotent.Wrap(guard, byID, func(ctx context.Context, o order) (order, error) {
+		return o, dynamostore.Commit(ctx, o, item)
+	})
+}
+
 func wholeevent(guard *idempotent.Guard, take func(context.Context, events.SQSEvent) (string, error)) {
 	idempotent.Wrap(guard, func(_ context.Context, e events.SQSEvent) (idempotent.Key, error) { // want "wholeevent"
 		return idempotent.Key{Operation: "order", Scope: idempotent.Global, ID: e.Records[0].Body}, nil
