@@ -40,13 +40,17 @@ import (
 //     content is not checked; it is replayed as map[string]any, []any, string,
 //     bool, [json.Number] or nil.
 //   - The tag ",string" is refused on strings and on types that encode
-//     themselves.
+//     themselves. A tag that Go releases take in different ways, such as a name
+//     with a quote, is refused.
 //
 // Two more rules apply to Resp: a type that encodes itself must also decode
 // itself, and an embedded pointer must not point to an unexported struct. A
-// result that decodes and then encodes to other bytes, or that contains invalid
-// UTF-8, is not stored: the caller gets it, and a retry gets
+// result that decodes and then encodes to other bytes, or that contains text that
+// is not Unicode, is not stored: the caller gets it, and a retry gets
 // [*ReplayUnavailableError].
+//
+// To find how a struct with embedded fields encodes itself, Wrap calls its methods
+// with values that it makes up.
 //
 // A nil and an empty slice or map are the same value under omitempty. Under
 // omitzero, so are all values for which IsZero returns true.

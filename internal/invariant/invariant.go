@@ -34,6 +34,7 @@ const (
 	StepEvidence        // about a step
 	Correction          // of a step
 	Forgetter           // an operator who discards an outcome
+	Corrector           // an operator who replaces an outcome
 	Reconciler          // of a lease that has ended
 	Requeuer            // an operator who makes a record due
 )
@@ -100,7 +101,14 @@ func completedIsFinal(w Write) string {
 	case w.Before == nil || w.Before.State != driver.StateCompleted || Expired(w.Before, w.At):
 	case w.After == nil:
 		return "a completed record was deleted"
-	case w.By != Forgetter || w.After.State != driver.StateRetryable || !Ended(w.Before, w.At):
+	case !Ended(w.Before, w.At):
+		return "a completed record became " + w.After.State.String() + " before its lease ended"
+	case w.By == Forgetter && w.After.State == driver.StateRetryable:
+	case w.By == Corrector && w.After.State == driver.StateCompleted:
+		if w.After.Owner == w.Before.Owner {
+			return "a corrected record has its old token"
+		}
+	default:
 		return "a completed record became " + w.After.State.String()
 	}
 	return ""
@@ -129,6 +137,10 @@ func fencing(w Write) string {
 	case w.Claims():
 		if before.State != driver.StateRetryable && !(ended && RunsAgain(before)) {
 			return fmt.Sprintf("a claim took over a record that is %s, its lease ended: %t", before.State, ended)
+		}
+	case w.By == Corrector: // see INV-4
+		if before.State != driver.StateCompleted {
+			return fmt.Sprintf("a correction completed a record that is %s", before.State)
 		}
 	case after.Owner != before.Owner:
 		return "only a claim changes the owner"

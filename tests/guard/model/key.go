@@ -393,6 +393,15 @@ func (p Policy) Forget(k Key, now int64) Key {
 	return p.in(k, Retryable, Outcome{}, now)
 }
 
+// Correct replaces the outcome of a completed key whose lease has ended.
+func (p Policy) Correct(k Key, o Outcome, now int64) Key {
+	if k.absent(now) || k.State != Completed || k.leased(now) {
+		return k
+	}
+	k.Retention = max(k.Retention, p.Retention)
+	return p.in(k, Completed, o, now)
+}
+
 // Of returns a record in the form of the model. It leaves out what the model
 // names in its own way: version, fingerprint, owner and outcome. The name of the
 // step is step, and its value is the stored bytes.

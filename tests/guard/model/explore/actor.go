@@ -28,6 +28,7 @@ const (
 	witness // submits evidence about the step
 	reaper
 	forgetter
+	corrector
 	requeuer
 	announcer // a run whose handler is late announces itself; a part of the process of the run
 )
@@ -195,6 +196,10 @@ func (a *actor) begin() {
 		a.evidence = a.look()
 		a.told = a.evidence.encode(a.told)
 		body = a.discard
+	case corrector:
+		a.evidence = a.look()
+		a.told = a.evidence.encode(a.told)
+		body = a.correct
 	case requeuer:
 		body = a.requeue
 	}
@@ -428,6 +433,16 @@ func (a *actor) reap() {
 func (a *actor) discard() {
 	r := driver.Record{Owner: a.evidence.attempt}
 	a.err = a.guard().Forget(context.Background(), keyID, idempotent.Correction{Token: r.Token(), Actor: a.name, Reason: "undone"})
+}
+
+// correct replaces the outcome that the operator has seen.
+func (a *actor) correct() {
+	r := driver.Record{Owner: a.evidence.attempt}
+	a.err = a.guard().Resolve(context.Background(), keyID,
+		idempotent.Resolved("right, says "+a.name).InsteadOf(idempotent.Correction{Token: r.Token(), Actor: a.name, Reason: "wrong"}))
+	if errors.As(a.err, new(*idempotent.StaleEvidenceError)) {
+		a.w.facts |= factStaleCorrection
+	}
 }
 
 func (a *actor) requeue() { a.err = a.guard().Requeue(context.Background(), keyID) }

@@ -76,6 +76,8 @@ func (a *actor) writer() invariant.Writer {
 		return invariant.Reconciler
 	case forgetter:
 		return invariant.Forgetter
+	case corrector:
+		return invariant.Corrector
 	case requeuer:
 		return invariant.Requeuer
 	default:
@@ -116,6 +118,16 @@ func (w *world) changed(c *change) {
 		w.facts |= factForgotten
 		before := w.generation()
 		w.generations = append(w.generations, generation{recovery: before.recovery, retention: before.retention, discarded: outcome(c.Before)})
+		for _, a := range w.actors {
+			a.promised = ""
+		}
+	}
+	if c.By == invariant.Corrector {
+		// The same work has another outcome, which every caller gets from now on.
+		w.facts |= factCorrected
+		next := *w.generation()
+		next.acked = outcome(r)
+		w.generations = append(w.generations, next)
 		for _, a := range w.actors {
 			a.promised = ""
 		}

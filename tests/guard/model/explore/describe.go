@@ -50,6 +50,8 @@ func (a *actor) describe(s step) string {
 			return "looks into the provider's ledger"
 		case forgetter:
 			return "an operator undoes the effect and discards the outcome"
+		case corrector:
+			return "an operator reads the record, and corrects the outcome"
 		case requeuer:
 			return "an operator requeues the record"
 		case reaper:

@@ -168,6 +168,15 @@ var scenarios = []struct {
 	{"two scopes",
 		Scenario{Attempts: 1, Neighbours: 1, Clock: clock{WholeLease}, Faults: 1},
 		factNeighbour},
+	{"two operators correct, and one forgets",
+		Scenario{Attempts: 2, Plans: []plan{succeed, fail}, Resolvers: 1, Correctors: 2, Forgetters: 1, Clock: clock{WholeLease}},
+		factCorrected | factStaleCorrection | factForgotten | factReplayed | factResolved},
+	{"an operator corrects, with a fault",
+		Scenario{Attempts: 2, Plans: []plan{succeed}, Correctors: 1, Clock: clock{WholeLease}, Faults: 1},
+		factCorrected | factReplayed | factReplyLost},
+	{"an operator corrects what a transaction stored",
+		Scenario{Commit: true, Attempts: 2, Correctors: 1, Clock: clock{WholeLease}, Faults: 1},
+		factCorrected | factCommitted},
 	{"announced, reconcile, the whole cast",
 		Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed, refuse}, Sweepers: 1, Resolvers: 1, Clock: clock{PastContext, RestOfLease}, Faults: 1},
 		announcedFacts | factMarkedUnknown | factResolved | factCrashed | factSentTwice | factLate},
@@ -201,6 +210,7 @@ var announcedFacts = factAnnounced | factAnnouncementRefused | factAnnouncedTooL
 
 // long are the searches that -short leaves out: each takes a second or more of processor time.
 var long = []string{
+	"two operators correct, and one forgets",
 	"reconcile, evidence that comes late",
 	"announced, rerun, a step that runs at most once",
 	"announced, resume, a step and a fault",

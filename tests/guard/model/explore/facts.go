@@ -82,6 +82,8 @@ var (
 	factSecondCommit        = fact("first Commit found by a later write")
 	factEarlier             = fact("outcome of the predecessor")
 	factStepEnding          = fact("settled in the end by evidence about the step")
+	factCorrected           = fact("outcome corrected")
+	factStaleCorrection     = fact("correction with an old token")
 	factAnnounced           = fact("announced")
 	factAnnouncementRefused = fact("announcement refused")
 	factAnnouncedTooLate    = fact("announcement after the handler returned")

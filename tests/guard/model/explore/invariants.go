@@ -213,7 +213,7 @@ func monotone(w *world) string {
 		}
 	}
 	c := w.change
-	if c == nil || c.Before == nil || c.After == nil || c.Insert || c.After.State != driver.StateCompleted || c.by.testifies() {
+	if c == nil || c.Before == nil || c.After == nil || c.Insert || c.After.State != driver.StateCompleted || c.by.testifies() || c.By == invariant.Corrector {
 		return ""
 	}
 	switch by := outcome(c.After); {

@@ -49,6 +49,8 @@ func (c *change) modelled() model.Key {
 		k = p.Sweep(k, now)
 	case a.role == forgetter:
 		k = p.Forget(k, now)
+	case a.role == corrector:
+		k = p.Correct(k, model.Outcome{Kind: model.Result}, now)
 	case a.role == requeuer:
 		k = p.Requeue(k, now)
 	case !own:

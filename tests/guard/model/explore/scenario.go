@@ -22,6 +22,7 @@ type Scenario struct {
 	Witnesses  int // submit evidence about the step, while the handler runs or later
 	Reapers    int // reconcile due records, without a resolver
 	Forgetters int // discard the stored outcome, whose effect an operator has undone
+	Correctors int // replace the stored outcome that they have read
 	Requeuers  int // make the record due now
 
 	// Step puts the effect of every handler into a step of this mode. The

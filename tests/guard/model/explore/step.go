@@ -176,7 +176,7 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 
 // looks reports whether an actor comes because of what it sees.
 func (a *actor) looks() bool {
-	return a.testifies() || a.role == sweeper || a.role == reaper || a.role == forgetter || a.role == requeuer || a.role == announcer
+	return a.testifies() || a.role == sweeper || a.role == reaper || a.role == forgetter || a.role == corrector || a.role == requeuer || a.role == announcer
 }
 
 // mayBegin makes a sweeper, a reaper and a resolver come only if there is
@@ -194,7 +194,7 @@ func (a *actor) mayBegin() bool {
 		if !a.look().any() {
 			return false
 		}
-	case forgetter:
+	case forgetter, corrector:
 		if a.w.expired(r) || r.State != driver.StateCompleted || a.w.now.Before(r.LeaseEnd) {
 			return false
 		}

@@ -111,6 +111,9 @@ func (s *Scenario) setUp(f *fibers) stage {
 	for i := range s.Forgetters {
 		w.add("F"+digit(i), forgetter)
 	}
+	for i := range s.Correctors {
+		w.add("C"+digit(i), corrector)
+	}
 	for i := range s.Requeuers {
 		w.add("D"+digit(i), requeuer)
 	}
