@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +106,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 				Respond: func(r *lambdahttp.Response, out refunded) {
 					r.Status = http.StatusCreated
 					r.Header.Set("Location", "/refunds/"+out.ID)
+					r.Header.Set("Set-Cookie", "a=1") // never stored
 				},
 			}, guard, func(o *lambdahttp.Options) { single(o); optionally(mod)(o) })
 			f(t, w)
@@ -378,8 +380,11 @@ func TestJSONCommit(t *testing.T) {
 					return refunded{ID: "re_1"}, nil
 				}
 				status, body := row.status, row.body
-				for range 2 {
+				for i := range 2 {
 					a := w.gets(t, status, body, 1, validRefund)
+					if cookies := append(a.cookies, lower(a.header)["set-cookie"]); slices.Contains(cookies, "a=1") != (i == 0 && row.body == own) {
+						t.Errorf("response %d has the cookies %q", i+1, cookies)
+					}
 					location := lower(a.header)["location"]
 					if want := map[string]string{own: "/refunds/re_1", `"other"`: "/elsewhere", `{"id":"re_2","note":""}`: "/refunds/re_2"}[body]; location != want {
 						t.Errorf("the Location is %q, want %q", location, want)
