@@ -15,7 +15,6 @@ var equivalents = map[string]string{
 	"idempotent.attempt.ended: a.opts.Observer == nil is never true":       "emit checks it too; this check only saves building the event",
 	"idempotent.attempt.enter: a.opts.Observer != nil is always true":      "only saves reading the clock",
 	"idempotent.decodeResult: r.Sealed() is always true":                   "unseal returns bytes that are not sealed as they are",
-	"idempotent.escapesReplacement: i < 0 has <=":                          "the text begins with a quote",
 
 	"idempotent/driver.Record.Schedule: r.Expires is not set to time.Time{}":             "each case below sets it",
 	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that the field already has",
@@ -171,9 +170,6 @@ var endless = map[string]string{
 	"idempotent.Execution.beginWrite: e.writing is negated":                                                                   "it waits although nothing is written",
 	"idempotent.Execution.beginWrite: e.written.Wait() is not called":                                                         "the goroutine holds the lock while it waits",
 	"idempotent.Execution.endWrite: e.writing is not set to false":                                                            "the next write waits without end",
-	"idempotent.escapesReplacement: i-slashes becomes i":                                                                      "looks at the same byte without end",
-	"idempotent.escapesReplacement: slashes++ is gone":                                                                        "looks at the same byte without end",
-	"idempotent.escapesReplacement: doc is not set to doc[i+1:]":                                                              "finds the same text without end",
 	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":                                                             "entries above the limit are never dropped",
 	"idempotent.attempt.claim: round < maxClaimRounds is always true":                                                         "a record that changes on every read is read without end",
 	"idempotent.attempt.claim: round++ is gone":                                                                               "a record that changes on every read is read without end",

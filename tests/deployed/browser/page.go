@@ -228,19 +228,31 @@ const shift = 8
 func (p *Page) click(selector string, modifiers int) {
 	p.t.Helper()
 	p.clicks++
-	var at struct{ X, Y float64 }
-	var reached bool
-	p.Eval(fmt.Sprintf(`(() => { const e = document.querySelector(%s); e.scrollIntoView({block: "center", behavior: "instant"}); return true; })()`, quoted(selector)), &reached)
-	p.Eval(fmt.Sprintf(`(() => {
-		const e = document.querySelector(%s), r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2;
-		const top = document.elementFromPoint(x, y);
-		return top && (e.contains(top) || top.contains(e) && e.tagName === "OPTION") ? {X: x, Y: y} : {X: -1, Y: -1};
-	})()`, quoted(selector)), &at)
-	if at.X < 0 {
-		p.t.Fatalf("%s cannot be clicked on", selector)
-	}
-	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}, nil)
+	for missed := true; missed; {
+		var at struct{ X, Y float64 }
+		// Until the mouse is pressed, the page can move the element away. Then nothing gets the click, and it is tried again.
+		p.Eval(fmt.Sprintf(`(() => {
+			const e = document.querySelector(%s), is = (at) => e.contains(at) || at.contains(e) && e.tagName === "OPTION";
+			e.scrollIntoView({block: "center", behavior: "instant"});
+			window.aimed = {missed: false, kinds: ["pointerdown", "mousedown", "pointerup", "mouseup", "click"]};
+			window.aimed.guard = (event) => {
+				if (event.type === "pointerdown") window.aimed.missed = !is(event.target);
+				if (window.aimed.missed) { event.stopImmediatePropagation(); event.preventDefault(); }
+			};
+			for (const kind of window.aimed.kinds) window.addEventListener(kind, window.aimed.guard, true);
+			const r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2, top = document.elementFromPoint(x, y);
+			return top && is(top) ? {X: x, Y: y} : {X: -1, Y: -1};
+		})()`, quoted(selector)), &at)
+		if at.X < 0 {
+			p.t.Fatalf("%s cannot be clicked on", selector)
+		}
+		for _, kind := range []string{"mousePressed", "mouseReleased"} {
+			p.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}, nil)
+		}
+		p.Eval(`(() => { // another page has no guard
+			for (const kind of window.aimed?.kinds ?? []) window.removeEventListener(kind, window.aimed.guard, true);
+			return window.aimed?.missed === true;
+		})()`, &missed)
 	}
 }
 
