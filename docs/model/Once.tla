@@ -20,6 +20,7 @@ CONSTANTS
   Announces,  \* TRUE: a run whose handler is late announces itself
   Dedupe,     \* TRUE: the provider honours DownstreamKey
   Stalled,    \* TRUE: a worker can outlive its lease (SIGSTOP, a platform that does not kill)
+  Corrections, \* how often operators correct the stored outcome
   Long,       \* the attempts that declare a retention longer than requests are repeated
   Drop,       \* the clauses taken out: {} is the protocol, everything else a mutant
   None
@@ -47,6 +48,7 @@ Tx           == Commit # "no" /\ Step = "none"                           \* the 
 TxStep       == Commit # "no" /\ Step # "none"                           \* the step is one
 Gone         == {"idle", "done", "dead"}
 Evidenced    == {"resolver", "step", "new step"}
+Operator(n)  == <<"operator", n>>   \* the result of the n-th correction, and the token that the record then has
 Given        == {"Outcome", "Settled"}   \* the caller gets the stored outcome; "Settled": the run's own is another one
 Waiting      == {"claim", "checkpoint", "announce", "settle"}
 Happened     == {"landed", "deduped", "twice"}
@@ -60,7 +62,8 @@ Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
 \* finished. announced: the record is in the list of due records although it is in progress. (The code sets OpenSince at the claim, and an owner that began nothing takes it back.) past: Expires <= now.
 \* gen, by (who wrote it: an attempt, "sweeper" for an ended lease, "resolver", "step" for evidence about a step, "new
 \* step" if the record did not show it and the state changed) and declared (the handler declared the outcome unknown)
-\* are history, like Reason: no condition and no decision of another party reads them.
+\* are history, like Reason: no condition and no decision of another party reads them. So are cor, how often the outcome
+\* was corrected; fixed, the tokens that these corrections named; and twice, whether two of them named one.
 
 \* A write id is drawn fresh for every write. Write ids are only ever compared for equality, so the smallest
 \* number of the writer that no record, write or worker holds is as good as 128 random bits.
@@ -73,7 +76,8 @@ Wid(who, st) ==
   IN IF Has("fresh") THEN <<who, st, CHOOSE k \in 1..99 : free(k) /\ \A j \in 1..(k-1) : ~free(j)>> ELSE <<who>>
 
 Blank == [st |-> "I", own |-> None, wid |-> None, att |-> 0, fp |-> 0, lease |-> None, recovery |-> None,
-          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, announced |-> FALSE, past |-> FALSE, declared |-> FALSE, gen |-> 0, by |-> None]
+          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, announced |-> FALSE, past |-> FALSE, declared |-> FALSE, gen |-> 0, by |-> None,
+          cor |-> 0, fixed |-> {}, twice |-> FALSE]
 Finished(r) == r.step \in {"done", "evidence"}
 \* A run that reported nothing may have begun a step: the record stays due under Resume.
 Opened(r) == r.recovery = "Resume" /\ ~Finished(r) /\ Has("stayDue")
@@ -176,6 +180,14 @@ DecideResolution(r, about, st) ==   \* evidence; "not executed" names the attemp
     [] st = "R" /\ Has("resolveLease") -> "TooEarly"     \* a call may be under way
     [] OTHER                                    -> "Write"
 
+DecideCorrection(r, about, same) == \* a correction names the attempt whose outcome is wrong
+  CASE r.past /\ Has("resolveGone")              -> "Gone"
+    [] r.st # "C"                               -> "Nothing"
+    [] same                                     -> "Agreed"
+    [] r.own # about /\ Has("correctAbout")     -> "Stale"
+    [] r.lease \notin ended /\ Has("correctLease") -> "TooEarly"    \* its handler can run on after a transaction
+    [] OTHER                                    -> "Write"
+
 DecideStep(r) ==                    \* evidence about one step: the result that was recorded first stays
   CASE r.step = "evidence"                      -> "Agreed"
     [] r.step = "done" /\ Has("stepFirst")      -> "Settled"
@@ -212,8 +224,8 @@ Own(a, q, r) ==
 ------------------------------------------------------------ \* The worker
 Say(a, k, r) ==   \* answer the caller and end
   /\ pc' = [pc EXCEPT ![a] = "done"] /\ want' = [want EXCEPT ![a] = None]
-  /\ ans' = [ans EXCEPT ![a] = IF k \in Given THEN [k |-> k, gen |-> r.gen, res |-> r.res]
-                               ELSE [k |-> k, gen |-> 0, res |-> None]]
+  /\ ans' = [ans EXCEPT ![a] = IF k \in Given THEN [k |-> k, gen |-> r.gen, cor |-> r.cor, res |-> r.res]
+                               ELSE [k |-> k, gen |-> 0, cor |-> 0, res |-> None]]
   /\ UNCHANGED gen
 Send(a, q, p) == /\ pc' = [pc EXCEPT ![a] = p] /\ want' = [want EXCEPT ![a] = q] /\ UNCHANGED <<gen, ans>>
 Run(a, q, g) == /\ pc' = [pc EXCEPT ![a] = "run"] /\ gen' = [gen EXCEPT ![a] = g] /\ UNCHANGED ans
@@ -401,6 +413,14 @@ Resolve ==   \* resolve.go: a webhook, at any time, or the reconciler's question
                                     EXCEPT !.wid = IF st = "C" \/ Has("resolveRound") THEN @ ELSE <<"resolver", st, 1>>,
                                            !.res = IF st = "C" THEN <<"resolver", 1>> ELSE None, !.open = FALSE,
                                            !.step = IF st = "R" /\ ~Finished(rec) THEN None ELSE @])
+\* InsteadOf: an operator replaces an outcome that is wrong. The record gets another token.
+Correct ==
+  /\ rec # None /\ rec.cor < Corrections
+  /\ \E about \in {Token(a) : a \in Attempts} \cup {Operator(n) : n \in 1..Corrections} :
+       /\ DecideCorrection(Judged(rec), about, FALSE) = "Write"
+       /\ Background("operator", [Transition(rec, "C", "operator", "operator")
+                                    EXCEPT !.res = Operator(rec.cor + 1), !.own = IF Has("newToken") THEN Operator(rec.cor + 1) ELSE @,
+                                           !.cor = @ + 1, !.fixed = @ \cup {about}, !.twice = @ \/ about \in rec.fixed])
 \* ResolvedStep: evidence about the step, or about another one, which the model's record does not show: begun says whether
 \* the real one shows it as begun and open. What a transaction would do is shown by nothing but the record: there the
 \* evidence is that a person has done it.
@@ -434,13 +454,13 @@ Delete == /\ rec # None /\ rec.past /\ rec' = None   \* the store removes it: Ex
 Init == /\ rec = None /\ net = {} /\ ended = {} /\ epoch = 0 /\ rs = 0
         /\ pc = [a \in Attempts |-> "idle"] /\ want = [a \in Attempts |-> None]
         /\ gen = [a \in Attempts |-> 0] /\ call = [a \in Attempts |-> "no"]
-        /\ ans = [a \in Attempts |-> [k |-> "none", gen |-> 0, res |-> None]]
+        /\ ans = [a \in Attempts |-> [k |-> "none", gen |-> 0, cor |-> 0, res |-> None]]
 Next == \/ \E q \in net : Serve(q, FALSE)
         \/ \E q \in Awaited : Serve(q, TRUE)
         \/ \E a \in Attempts : \/ Begin(a) \/ Call(a) \/ Checkpoint(a) \/ Announce(a) \/ Refuse(a) \/ GiveUp(a) \/ Crash(a)
                                \/ \E st \in {"C", "R", "U"} : Settle(a, st)
                                \/ Land(a) \/ LeaseEnds(a)
-        \/ Sweep \/ Resolve \/ ResolveStep \/ Expire \/ Delete
+        \/ Sweep \/ Resolve \/ Correct \/ ResolveStep \/ Expire \/ Delete
 Spec == Init /\ [][Next]_vars
 
 \* Fair: time passes, the sweeper sweeps, evidence is asked for.
@@ -484,8 +504,9 @@ INV2_Entries     == rec # None => Cardinality(Entered(rec.gen)) <= 1 + rs       
 INV2_Provider    == Landed(Attempts) <= 1                                        \* Resume; over all generations
 INV2_Redeployed  == Landed(Redeployed) <= 1                                      \* their retention is long
 INV3_Replay      == \A x \in Oks :
-                      /\ \A y \in Oks : x.gen = y.gen => x.res = y.res
-                      /\ rec # None /\ rec.gen = x.gen /\ ~rec.past => rec.st = "C" /\ rec.res = x.res
+                      /\ \A y \in Oks : x.gen = y.gen /\ x.cor = y.cor => x.res = y.res
+                      /\ rec # None /\ rec.gen = x.gen /\ ~rec.past => rec.st = "C" /\ (rec.cor = x.cor => rec.res = x.res)
+INV4_First       == rec # None => ~rec.twice                                     \* the first correction that names a token stands
 INV10_Held       == \A a \in InHandler \ ended :   \* its claim stands, or its own transaction completed it
                       /\ rec # None /\ rec.lease = a /\ rec.own = Token(a) /\ ~rec.past
                       /\ rec.st = "I" \/ (rec.st = "C" /\ rec.by = a)
@@ -504,14 +525,15 @@ AnnouncedListed  == rec # None /\ rec.announced => rec.st = "I" /\ Due(rec)
 
 \* Of steps.
 Changed == rec' # rec /\ ~(rec # None /\ rec' = [rec EXCEPT !.past = TRUE])
-INV4_Final     == [][Changed /\ rec # None /\ rec.st = "C" => rec.past]_vars
+Corrected      == rec' # None /\ rec'.by = "operator" /\ rec'.gen = rec.gen /\ rec'.st = "C" /\ rec.lease \in ended
+INV4_Final     == [][Changed /\ rec # None /\ rec.st = "C" => rec.past \/ Corrected]_vars
 INV2_ByHand    == [][call' # call => rec = None \/ rec.step # "evidence"]_vars  \* CommitStep: a person has written the rows
 INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                        \/ rec.past /\ rec'.gen > rec.gen                           \* a new generation
                        \/ /\ rec'.gen = rec.gen                                    \* or by whoever read this very write
                           /\ rec'.by \in Attempts => \E q \in net \cup Awaited : q.new.wid = rec'.wid /\ q.was = rec.wid
                           /\ IF rec'.att = rec.att                                \* the owner, or in its name
-                             THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper"} \cup Evidenced
+                             THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper", "operator"} \cup Evidenced
                              ELSE rec'.att = rec.att + 1 /\ rec'.st = "I" /\ rec'.by = rec'.lease]_vars
 INV5_Fresh     == [][Changed /\ rec' # None =>          \* no other writer can have read what was never there
                        \A q \in net : q.was = rec'.wid => q.from = rec'.by]_vars
@@ -589,6 +611,7 @@ Seen_LateOwner    == [][Moves("U", "C") => rec'.by = "resolver"]_vars
 Seen_Contradicted == [][~Moves("R", "C")]_vars
 Seen_Withdrawn    == [][~Moves("R", "U")]_vars
 Seen_Webhook      == [][Moves("I", "C") => rec'.by # "resolver"]_vars
+Seen_Corrected    == [][Moves("C", "C") => rec'.cor < 2]_vars
 Seen_Retaken      == rec # None /\ rec.st = "C" => rec.att = 1
 Seen_Reborn       == rec # None /\ rec.st = "C" => rec.gen = 1
 Seen_StepReplayed == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" => ~Finished(rec')]_vars

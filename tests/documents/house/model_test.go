@@ -27,8 +27,7 @@ var notInModel = []string{
 
 // outsideModel are the types of decide.go that the model leaves out.
 var outsideModel = []string{
-	"correctVerdict", // an operator's word about what is stored
-	"forgetVerdict",  // an operator's permission to run again; the model is about what runs without one
+	"forgetVerdict", // an operator's permission to run again; the model is about what runs without one
 }
 
 // judgements maps the operators of the model to the types of decide.go.
@@ -36,6 +35,7 @@ var judgements = map[string]string{
 	"verdict":        "Decide",
 	"lateVerdict":    "DecideLate",
 	"resolveVerdict": "DecideResolution",
+	"correctVerdict": "DecideCorrection",
 	"stepVerdict":    "DecideStep",
 	"sweepVerdict":   "DecideSweep",
 }
