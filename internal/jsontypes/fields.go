@@ -3,14 +3,11 @@
 package jsontypes
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/once-lambda/once/internal/jsonpointer"
 )
@@ -146,8 +143,8 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 			f.unsettable = f.unsettable || !sf.IsExported()
 		}
 		named := tag != ""
-		if !encoderTakes(sf.Tag, tag, options) {
-			if err := c.refuse("%s.%s: Go releases disagree about the tag %q; use a name of letters, digits, - and _, and the options omitempty, omitzero and string", c.outer, f.path, sf.Tag.Get("json")); err != nil {
+		if !isPortable(tag, options) {
+			if err := c.refuse("%s.%s: Go releases disagree about the tag %q; use a name of letters, digits, - and _, and no option format", c.outer, f.path, sf.Tag.Get("json")); err != nil {
 				return err
 			}
 			named = false
@@ -167,7 +164,6 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 			if err := c.refuse("%s.%s and %s.%s have the same JSON name %q, and encoding/json drops at least one; rename one, or tag it `json:\"-\"`", c.outer, other, c.outer, f.path, f.name); err != nil {
 				return err
 			}
-			continue
 		}
 		c.paths[f.name] = f.path
 		c.fields = append(c.fields, f)
@@ -175,34 +171,13 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 	return nil
 }
 
-// encoderTakes reports whether the running encoder takes the name and the options of a
-// tag as every release does. It is asked if they are not ordinary, by a struct with the
-// same tag. Go 1.26 ignores a name with a quote, and 1.27 uses the part before the quote.
-func encoderTakes(tag reflect.StructTag, name, options string) bool {
-	odd := strings.ContainsFunc(name, func(c rune) bool {
-		return c != '_' && c != '-' && (c >= utf8.RuneSelf || !unicode.IsLetter(c) && !unicode.IsDigit(c))
-	})
-	for option := range strings.SplitSeq(options, ",") {
-		odd = odd || option != "" && option != "omitempty" && option != "omitzero" && option != "string"
-	}
-	if !odd {
-		return true
-	}
-	if strings.ContainsFunc(name, func(c rune) bool {
+// isPortable reports whether every Go release takes a tag in the same way. Go 1.26 ignores
+// a name with other characters, such as a quote, and 1.27 uses the part before it, or all
+// of it; 1.27 encodes no struct with the option format.
+func isPortable(name, options string) bool {
+	return !strings.Contains(options, "format:") && !strings.ContainsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
-	}) {
-		return false // Go 1.26 ignores it
-	}
-	const field = "F"
-	probe := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field, Type: reflect.TypeFor[int](), Tag: tag}}))
-	probe.Elem().Field(0).SetInt(1) // omitempty does not omit it
-	var members map[string]any
-	doc, err := json.Marshal(probe.Interface())
-	if err != nil || json.Unmarshal(doc, &members) != nil {
-		return false
-	}
-	_, found := members[cmp.Or(name, field)]
-	return found
+	})
 }
 
 // isQuotable reports whether ",string" has an effect on a value of type t.

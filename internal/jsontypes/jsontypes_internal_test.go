@@ -59,14 +59,14 @@ func TestShapeIsSpelled(t *testing.T) {
 	}
 }
 
-// Names and options of tags count as encoding/json takes them, and a tag that Go releases
-// take in different ways is refused.
+// Names and options of tags count as the running encoding/json takes them, and a tag that
+// Go releases take in different ways is refused.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]string{
 		`json:"a-b"`: "a-b", `json:"1"`: "1", `json:"é"`: "é", `json:"a b"`: "a b", `json:"a.b/c"`: "a.b/c", `json:""`: "F", ``: "F",
 		`json:",inline"`: "F", `json:"-,"`: "-",
-		`json:"b'"`: "", `json:"'b'"`: "", `json:"a\\b"`: "", `json:"a\"b"`: "", `json:"€"`: "", "json:\"\x01\"": "", "json:\"\xff\"": "", "json:\"a\u200bb\"": "",
+		"json:\"n,format:'x'\"": "", `json:"b'"`: "", `json:"'b'"`: "", `json:"a\\b"`: "", `json:"a\"b"`: "", `json:"€"`: "", "json:\"\x01\"": "", "json:\"\xff\"": "", "json:\"a\u200bb\"": "",
 	} {
 		value := reflect.New(reflect.StructOf([]reflect.StructField{{Name: "F", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(tag)}}))
 		fields, err := fieldsOf(value.Elem().Type())
@@ -125,6 +125,20 @@ type (
 	}
 )
 
+// picky encodes itself with its code, and decodes few codes.
+type picky struct {
+	time.Time
+	Code string
+}
+
+func (p picky) MarshalJSON() ([]byte, error) { return json.Marshal(p.Code) }
+func (p *picky) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &p.Code); p.Code != "EUR" {
+		return fmt.Errorf("no currency: %s", b)
+	}
+	return nil
+}
+
 func (*onlyDecodes) UnmarshalJSON([]byte) error { return nil }
 func (*decodesChan) UnmarshalJSON([]byte) error { return nil }
 func (ownMarshal) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
@@ -158,6 +172,7 @@ func TestRefusedTypes(t *testing.T) {
 		{reflect.TypeFor[ownMarshal](), "no UnmarshalJSON", ""},
 		{reflect.TypeFor[halfOwn](), "has the UnmarshalJSON of an embedded field", ""},
 		{reflect.TypeFor[wrapped](), "", ""},
+		{reflect.TypeFor[picky](), "", ""},
 		{reflect.TypeFor[blank](), "", ""},
 		{reflect.TypeFor[address](), "has the MarshalText of an embedded field", "has the MarshalText of an embedded field"},
 		{keyed[encoding.TextMarshaler](), "cannot be encoded", "cannot be encoded"},
@@ -176,5 +191,53 @@ func TestRefusedTypes(t *testing.T) {
 				t.Errorf("%s as a %s: got error %v, want %q", row.typ, what, c.err, c.want)
 			}
 		}
+	}
+}
+
+// The probe for a promoted method has no zero field that reflection can set.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	type part struct{ N int }
+	var all struct {
+		B    bool
+		I    int
+		I8   int8
+		I16  int16
+		I32  int32
+		I64  int64
+		U    uint
+		U8   uint8
+		U16  uint16
+		U32  uint32
+		U64  uint64
+		Ptr  uintptr
+		F32  float32
+		F64  float64
+		S    string
+		P    *int
+		L    []int
+		M    map[string]int
+		A    any
+		Two  [2]int
+		Part part
+		part
+	}
+	v := reflect.ValueOf(&all).Elem()
+	fill(v)
+	for i := range v.NumField() {
+		if f := v.Field(i); f.IsZero() || f.Kind() == reflect.Map && f.Len() != 1 || f.Kind() == reflect.Slice && f.Len() != 1 {
+			t.Errorf("%s is %v", v.Type().Field(i).Name, f)
+		}
+	}
+	if all.Two != [2]int{1, 1} {
+		t.Errorf("the array is %v", all.Two)
+	}
+	var unset struct {
+		E    error
+		C    chan int
+		text string
+	}
+	if fill(reflect.ValueOf(&unset).Elem()); unset.E != nil || unset.C != nil || unset.text != "" {
+		t.Errorf("%+v", unset)
 	}
 }

@@ -158,6 +158,9 @@ var equivalents = map[string]string{
 // busy.
 var endless = map[string]string{
 	"internal/jsontypes.namesIn: known[t] is not set to n":                                                                    "a type that contains itself is inspected without end",
+	"internal/jsontypes.textCompiler.of: c[t] is not set to known":                                                            "the check of a type that contains itself is compiled without end",
+	"internal/jsontypes.textCompiler.of: found is never true":                                                                 "the check of a type that contains itself is compiled without end",
+	"internal/jsontypes.halfPair: doc is not set to doc[size:]":                                                               "looks at the same escape without end",
 	"internal/jsontypes.namesIn: ok is never true":                                                                            "a type that contains itself is inspected without end",
 	"dynamostore.storeOf: s is not set to at.Unwrap()":                                                                        "the wrapper is asked for its store without end",
 	"idempotent.Execution.beginStep: defer e.endWrite() is gone":                                                              "the next write waits without end",
