@@ -249,7 +249,7 @@ func (c *bulk) question(o *opened, tasks []*task) question {
 			facts = append(facts, [2]string{what, count(n, "record")})
 		}
 	}
-	warning := "Every retry gets these outcomes. They can be corrected later: see --instead-of and once forget."
+	warning := "Every retry gets these outcomes.\nTo correct one later: --instead-of, or once forget."
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}

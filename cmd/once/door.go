@@ -177,7 +177,7 @@ var onPage = strings.NewReplacer(
 	"use --without-result or --not-executed, or give the result", "settle it without its result or as not executed, or give the result",
 	"and run the command again", "and start the console again",
 	"correct --table, --region or --profile; once table check lists the differences", "start the console again with another table, region or profile",
-	": see --instead-of and once forget", ", on the command line, or discarded",
+	": --instead-of, or once forget", ", use the command line, or discard it",
 	"correct it with InsteadOf (once resolve --instead-of)", "correct it on the command line",
 	"Check --region, --endpoint and the network", "Check the region, the endpoint and the network of the console",
 	"Check --table, --region, --profile and --endpoint", "Check the table, the region, the profile and the endpoint of the console",

@@ -35,7 +35,7 @@ func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason strin
 // if an effect may happen again.
 func (c *settler) question(o *opened, p piece) question {
 	r, ev := p.record, p.ev
-	q := question{about(o, r, "created "+when(r.Created, c.now())), "Every retry gets this. It can be corrected later: see --instead-of and once forget.", "yes"}
+	q := question{about(o, r, "created "+when(r.Created, c.now())), "Every retry gets this. To correct it later: --instead-of, or once forget.", "yes"}
 	if s, recorded := r.Step(ev.step); recorded {
 		v := view.StepOf(r.ID, s)
 		q.facts = append(q.facts, [2]string{"step", describeStep(&v)})
