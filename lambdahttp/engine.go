@@ -276,7 +276,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	if err != nil {
 		return a, err
 	}
-	if own := handler.answer; handler.settles == nil && out.Stored && own.unstored == nil && !own.equal(out.Value) {
+	if own := handler.answer; handler.declared.hasPassed() && handler.settles == nil && out.Stored && own.unstored == nil && !own.equal(out.Value) {
 		a = e.committed(ctx, out, key.Operation)
 	}
 	if out.Stored && !out.Value.withheld {

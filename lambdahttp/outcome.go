@@ -71,6 +71,20 @@ type declaration struct {
 	mu       sync.Mutex
 	withheld bool
 	hint     string
+	passed   bool // the handler passed a response to a transaction
+}
+
+func (d *declaration) pass() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.passed = true
+}
+
+// hasPassed reports whether the handler passed a response to a transaction.
+func (d *declaration) hasPassed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.passed
 }
 
 // translator converts a response of the type from, the handler's own. response returns
@@ -183,6 +197,9 @@ func (c codec) Encode(v any) ([]byte, error) {
 func (c codec) stored(v any) (stored, error) {
 	if s, ok := v.(stored); ok {
 		return s, nil // the rules were applied
+	}
+	if c.handler != nil {
+		c.handler.pass()
 	}
 	if r, ok := responseIn(v); ok {
 		if c.handler == nil {
