@@ -135,24 +135,30 @@ func (a *attempt) comesBack(v any, out outcome) error {
 	if t := reflect.TypeOf(v); t == a.result || t == reflect.PointerTo(a.result) && !reflect.ValueOf(v).IsNil() {
 		return nil
 	}
+	if err := a.survives(out); err != nil {
+		return fmt.Errorf("Commit got a %T, and the handler's result is a %s, which a retry would get instead: %w; pass a %s, and return NotExecuted if nothing else happened", v, a.result, err, a.result)
+	}
+	return nil
+}
+
+// survives returns an error unless out decodes into the result of the handler, and that
+// encodes to the same again.
+func (a *attempt) survives(out outcome) error {
 	c, back := a.opts.Codec, reflect.New(a.result)
 	data, err := unpack(out.encoding, c.Name(), out.result)
-	if err == nil {
-		err = decode(c, data, back.Interface())
-	}
-	var encoding string
-	var again []byte
-	if err == nil {
-		encoding, again, err = encodeResult(c, back.Elem().Interface())
-	}
-	if err == nil && !bytes.Equal(again, out.result) {
-		_, isJSON := c.(*jsonCodec)
-		if again, _ = unpack(encoding, c.Name(), again); !isJSON || !sameJSON(again, data) {
-			err = errors.New("it encodes to something else again")
-		}
-	}
 	if err != nil {
-		return fmt.Errorf("Commit got a %T, and the handler's result is a %s, which a retry would get instead: %w; pass a %s, and return NotExecuted if nothing else happened", v, a.result, err, a.result)
+		return err
+	}
+	if err := decode(c, data, back.Interface()); err != nil {
+		return err
+	}
+	encoding, again, err := encodeResult(c, back.Elem().Interface())
+	if err != nil || bytes.Equal(again, out.result) {
+		return err
+	}
+	_, isJSON := c.(*jsonCodec)
+	if again, _ = unpack(encoding, c.Name(), again); !isJSON || !sameJSON(again, data) {
+		return errors.New("it encodes to something else again")
 	}
 	return nil
 }
