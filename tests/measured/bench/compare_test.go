@@ -7,7 +7,6 @@ package bench
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -53,17 +52,9 @@ type cost struct{ wall, cpu time.Duration }
 // the other's garbage.
 func turn(op side, n int) cost {
 	runtime.GC()
-	cpu, start := processorTime(), time.Now()
+	cpu, start := kit.ProcessorTime(), time.Now()
 	for range n {
 		op()
 	}
-	return cost{time.Since(start), processorTime() - cpu}
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return cost{time.Since(start), kit.ProcessorTime() - cpu}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/measured/bench/smallest"
 )
 
@@ -120,11 +121,11 @@ func benchmark(b *testing.B, ours, theirs side) {
 	}{{"side=once", ours}, {"side=byhand", theirs}} {
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
-			cpu := processorTime()
+			cpu := kit.ProcessorTime()
 			for b.Loop() {
 				s.op()
 			}
-			b.ReportMetric(float64(processorTime()-cpu)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(kit.ProcessorTime()-cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }
