@@ -125,10 +125,9 @@ var storeCauses = []cause{
 		name := newTable(p.t)
 		env := []string{"ONCE_TABLE=" + name}
 		fn := reconciling(p.t, name, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": refuse(p.t, "Scan", "AccessDeniedException")})
-		stack.invoke(p.t, fn, []byte("{}"))
-		p.once(env, 0, "none has ended", "stats")
 		q := &procedure{p.t, sections(p.t)["StoreErrors"]}
 		q.query(fn, "Scan")
+		p.once(env, 0, "none has ended", "stats")
 	}},
 	{"ScanLate", "the scan is too slow", table, func(p *procedure) {
 		name := newTable(p.t)
@@ -147,22 +146,21 @@ var functionCauses = []cause{
 	{"FunctionFails", "the time-out", deployed, func(p *procedure) {
 		s := newStubborn(p.t, sleep, map[string]string{"RECOVERY": "rerun", "OPERATION": "runbook-time"})
 		s.wantKilled(p.t, rand.Text(), aCharge(newCustomer()))
-		p.query(s.name, "Task timed out")
+		p.query(function{name: s.name}, "Task timed out")
 	}},
 	{"FunctionFails", "the memory", deployed, func(p *procedure) {
 		name := newTable(p.t)
 		s := newStubborn(p.t, kill, map[string]string{"RECOVERY": "reconcile", "OPERATION": charge.Operation, "ONCE_TABLE": name})
 		key, customer := rand.Text(), newCustomer()
 		s.wantKilled(p.t, key, aCharge(customer))
-		p.query(s.name, "signal: killed")
+		p.query(function{name: s.name}, "signal: killed")
 		s.afterLease(p.t, key, aCharge(customer))
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "lease_ended", "list --state unknown")
 	}},
 	{"FunctionFails", "an error of the handler", deployed, func(p *procedure) {
-		fn := reconciling(p.t, "mistyped", nil)
-		p.failing(fn)
+		fn := reconciling(p.t, "mistyped", nil).failing(p.t)
 		p.logHas(fn, "ResourceNotFound")
-		p.nothing(logs(p.t, fn))
+		p.nothing(logs(p.t, fn.name))
 	}},
 	{"NoOutcome", "the store fails", deployed, func(p *procedure) {
 		p.query(failing(p.t, map[string]string{"ONCE_TABLE": "mistyped"}), "event=store_error")
@@ -234,27 +232,18 @@ var functionCauses = []cause{
 var reconcilerCauses = []cause{
 	{"OldestUnknown", "the provider is down", deployed, func(p *procedure) {
 		name := newTable(p.t)
-		insertDue(p.t, name, charge.Operation)
-		fn := reconciling(p.t, name, map[string]string{"PROVIDER_URL": "http://127.0.0.1:9"})
-		stack.invoke(p.t, fn, []byte("{}"))
+		fn := reconciling(p.t, name, map[string]string{"PROVIDER_URL": "http://127.0.0.1:9"}).due(p.t, name, charge.Operation)
 		p.query(fn, "operation=POST /charges error_type=")
 		insertDue(p.t, name, charge.Operation)
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "POST /charges#", "list --due")
 	}},
 	{"OldestUnknown", "no resolver", deployed, func(p *procedure) {
 		name := newTable(p.t)
-		insertDue(p.t, name, "refund")
-		fn := reconciling(p.t, name, nil)
-		stack.invoke(p.t, fn, []byte("{}"))
-		p.query(fn, "operation=refund")
+		p.query(reconciling(p.t, name, nil).due(p.t, name, "refund"), "operation=refund")
 	}},
 	{"OldestUnknown", "another namespace", deployed, func(p *procedure) {
 		name := newTable(p.t)
-		insertDue(p.t, name, "refund")
-		fn := reconciling(p.t, name, map[string]string{"ONCE_METRICS_NAMESPACE": "mistyped"})
-		if _, failure := stack.invoke(p.t, fn, []byte("{}")); failure != "" {
-			p.t.Errorf("the reconciler returned %s", failure)
-		}
+		fn := reconciling(p.t, name, map[string]string{"ONCE_METRICS_NAMESPACE": "mistyped"}).due(p.t, name, "refund")
 		p.logHas(fn, `"Namespace":"mistyped"`)
 	}},
 	{"ReconcilerErrors", "no index", deployed, func(p *procedure) {
@@ -267,8 +256,7 @@ var reconcilerCauses = []cause{
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		fn, env := reconciling(p.t, name, nil), []string{"ONCE_TABLE=" + name}
-		p.failing(fn)
+		fn, env := reconciling(p.t, name, nil).failing(p.t), []string{"ONCE_TABLE=" + name}
 		p.query(fn, "DynamoDB: Query")
 		p.once(env, 1, `it has no index "recovery"`, "table check")
 		p.once(env, 1, "index", "reconcile --dry-run")
@@ -276,16 +264,13 @@ var reconcilerCauses = []cause{
 	{"ReconcilerErrors", "the role may not list", proxied, func(p *procedure) {
 		name := newTable(p.t)
 		fn := reconciling(p.t, name, map[string]string{"AWS_ENDPOINT_URL_DYNAMODB": refuse(p.t, "Query", "AccessDeniedException")})
-		p.failing(fn)
-		p.query(fn, "allow dynamodb:Query")
+		p.query(fn.failing(p.t), "allow dynamodb:Query")
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
 	}},
 	{"ReconcilerErrors", "the resolver fails", deployed, func(p *procedure) {
 		name := newTable(p.t)
-		insertDue(p.t, name, charge.Operation)
 		fn := reconciling(p.t, name, map[string]string{"PROVIDER_URL": "http://127.0.0.1:9"})
-		p.failing(fn)
-		p.query(fn, "event=reconcile_failed operation=POST /charges")
+		p.query(fn.failing(p.t).due(p.t, name, charge.Operation), "event=reconcile_failed operation=POST /charges")
 		insertDue(p.t, name, charge.Operation)
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
 	}},
@@ -302,9 +287,9 @@ var reconcilerCauses = []cause{
 		name := newTable(p.t)
 		insertDue(p.t, name, charge.Operation)
 		fn := reconciling(p.t, name, nil)
-		_, err := stack.lambda.PutFunctionConcurrency(p.t.Context(), &lambda.PutFunctionConcurrencyInput{FunctionName: &fn, ReservedConcurrentExecutions: aws.Int32(0)})
+		_, err := stack.lambda.PutFunctionConcurrency(p.t.Context(), &lambda.PutFunctionConcurrencyInput{FunctionName: &fn.name, ReservedConcurrentExecutions: aws.Int32(0)})
 		if err == nil {
-			_, err = stack.lambda.Invoke(p.t.Context(), &lambda.InvokeInput{FunctionName: &fn}, func(o *lambda.Options) { o.RetryMaxAttempts = 1 })
+			_, err = stack.lambda.Invoke(p.t.Context(), &lambda.InvokeInput{FunctionName: &fn.name}, func(o *lambda.Options) { o.RetryMaxAttempts = 1 })
 		}
 		if !errors.As(err, new(*lambdatypes.TooManyRequestsException)) {
 			p.t.Errorf("got %v, want TooManyRequestsException", err)
@@ -469,38 +454,52 @@ func charging(t *testing.T, env map[string]string) stubborn {
 	return s
 }
 
-// failing returns a function with these variables, after a request that got an error.
-func failing(t *testing.T, env map[string]string) string {
-	t.Helper()
-	s := charging(t, env)
-	if r, killed := s.post(t, rand.Text(), aCharge(newCustomer())); !killed && r.status != http.StatusServiceUnavailable {
-		t.Errorf("got %v, want 503", r)
-	}
-	return s.name
+// function is a function and a call of it that produces a cause. On a busy machine a call
+// can fail for want of time before it does, and then another one follows.
+type function struct {
+	name string
+	call func()
 }
 
-// failing invokes a reconciler, which has to return an error.
-func (p *procedure) failing(function string) {
-	p.t.Helper()
-	if _, failure := stack.invoke(p.t, function, []byte("{}")); failure == "" {
-		p.t.Error("the reconciler returned no error")
-	}
+// failing returns a function with these variables, whose requests get an error.
+func failing(t *testing.T, env map[string]string) function {
+	t.Helper()
+	s := charging(t, env)
+	return function{s.name, func() {
+		if r, killed := s.post(t, rand.Text(), aCharge(newCustomer())); !killed && r.status != http.StatusServiceUnavailable {
+			t.Errorf("got %v, want 503", r)
+		}
+	}}
 }
 
 // reconciling creates a reconciler as the stack's, on another table.
-func reconciling(t *testing.T, table string, env map[string]string) string {
+func reconciling(t *testing.T, table string, env map[string]string) function {
 	t.Helper()
 	all := inJSON(env)
 	all["ONCE_TABLE"] = table
 	all["ONCE_EXHAUSTED_QUEUE_URL"] = stack.configuration(t, stack.reconciler).Environment.Variables["ONCE_EXHAUSTED_QUEUE_URL"]
 	name := "reconciling-" + strings.ToLower(rand.Text())
 	stack.create(t, name, reconcilerArchive, slowest, all)
-	return name
+	return function{name, func() { stack.invoke(t, name, []byte("{}")) }}
+}
+
+// failing is the same function, whose calls have to return an error.
+func (f function) failing(t *testing.T) function {
+	return function{f.name, func() {
+		if _, failure := stack.invoke(t, f.name, []byte("{}")); failure == "" {
+			t.Error("the reconciler returned no error")
+		}
+	}}
+}
+
+// due is the same function, which finds a record of an operation due at each call.
+func (f function) due(t *testing.T, table, operation string) function {
+	return function{f.name, func() { insertDue(t, table, operation); f.call() }}
 }
 
 // afterKill returns a function that got requests while a killed run had its lease, and
 // after that.
-func afterKill(t *testing.T) string {
+func afterKill(t *testing.T) function {
 	t.Helper()
 	customer, name := newCustomer(), newTable(t)
 	killed := newStubborn(t, kill, map[string]string{"RECOVERY": "reconcile", "OPERATION": charge.Operation, "ONCE_TABLE": name})
@@ -509,8 +508,7 @@ func afterKill(t *testing.T) string {
 	killed.wantKilled(t, key, aCharge(customer))
 	r, _ := next.afterLease(t, key, aCharge(customer))
 	wantProblem(t, r, http.StatusConflict, "outcome-unknown")
-	next.post(t, key, aCharge(customer))
-	return next.name
+	return function{next.name, func() { next.post(t, key, aCharge(customer)) }}
 }
 
 // refuse returns the address of a DynamoDB that refuses an operation with an error.

@@ -56,9 +56,9 @@ func (p *procedure) once(env []string, code int, want string, command string, ar
 	p.line(strings.Split(runOnce(p.t, env, code, append(strings.Fields(command), arg...)...), "\n"), want)
 }
 
-// query runs the query of the section on the log of a function, until one of the rows
-// contains want.
-func (p *procedure) query(function, want string) {
+// query calls a function and runs the query of the section on its log, until one of the
+// rows contains want.
+func (p *procedure) query(f function, want string) {
 	p.t.Helper()
 	var rows []string
 	p.t.Cleanup(func() {
@@ -67,7 +67,7 @@ func (p *procedure) query(function, want string) {
 		}
 	})
 	kit.Eventually(p.t, "a row of the query names the cause, "+want, func() bool {
-		rows = p.rows(logs(p.t, function))
+		rows = p.rows(p.logged(f))
 		return slices.ContainsFunc(rows, func(row string) bool { return strings.Contains(row, want) })
 	})
 	p.line(rows, want)
@@ -87,15 +87,42 @@ func (p *procedure) nothing(lines []string) {
 	}
 }
 
-// logHas waits for a line of the function's log that contains want.
-func (p *procedure) logHas(function, want string) {
+// logHas calls a function until a line of its log contains want.
+func (p *procedure) logHas(f function, want string) {
 	p.t.Helper()
 	var lines []string
 	kit.Eventually(p.t, "the log has "+want, func() bool {
-		lines = logs(p.t, function)
+		lines = p.logged(f)
 		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, want) })
 	})
 	p.line(lines, want)
+}
+
+// logged returns the log of a function after a call, if it has one. The log comes after
+// the answer.
+func (p *procedure) logged(f function) (lines []string) {
+	p.t.Helper()
+	lines = logs(p.t, f.name)
+	if f.call == nil {
+		return lines
+	}
+	before := calls(lines)
+	f.call()
+	kit.Eventually(p.t, "the log has the end of the call", func() bool {
+		lines = logs(p.t, f.name)
+		return calls(lines) > before
+	})
+	return lines
+}
+
+// calls counts the calls whose end a log has.
+func calls(lines []string) (n int) {
+	for _, line := range lines {
+		if strings.HasPrefix(line, "REPORT RequestId: ") {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *procedure) rows(lines []string) []string {
