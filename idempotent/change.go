@@ -46,6 +46,17 @@ type judgement struct {
 	contradicts bool
 }
 
+// refuse ends a change with an error.
+func refuse(err error) judgement { return judgement{end: endRefused, err: err} }
+
+func refuseGone(current *driver.Record) judgement {
+	return refuse(fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID)))
+}
+
+func refuseStale(current *driver.Record) judgement {
+	return refuse(&StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt})
+}
+
 // writer is a party that changes a record.
 type writer interface {
 	// judge decides about the current record. It may read, and writes nothing.

@@ -43,15 +43,15 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, c Correction) error {
 	written, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
 		switch decideForget(current, c.Token, now) {
 		case forgetGone:
-			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
+			return refuseGone(current)
 		case forgetStale:
-			return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: id, Attempt: current.Attempt}}
+			return refuseStale(current)
 		case forgetTooEarly:
-			return judgement{end: endRefused, err: inProgress(current, now)}
+			return refuse(inProgress(current, now))
 		case forgetAgreed:
 			return judgement{end: endAgreed}
 		case forgetNothing:
-			return judgement{end: endRefused, err: fmt.Errorf("idempotent: Forget: %s is %s and has no stored outcome; use Resolve", short(id), current.State)}
+			return refuse(fmt.Errorf("idempotent: Forget: %s is %s and has no stored outcome; use Resolve", short(id), current.State))
 		case forgetWrite:
 		}
 		next := g.opts.transition(current, driver.StateRetryable, driver.ReasonForgotten, now)

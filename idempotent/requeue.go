@@ -92,7 +92,7 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 		report.Kind = event.ReconcileScheduled
 		switch {
 		case current.Expired(now):
-			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
+			return refuseGone(current)
 		case exhausted && !current.Exhausted:
 			return judgement{end: endAgreed}
 		case current.Waits():
@@ -100,7 +100,7 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 			next.Since, next.Due, next.ReconcileAttempts, next.Exhausted = now, now, 0, false
 			return judgement{next: next}
 		case current.State == driver.StateInProgress && !current.LeaseEnded(now):
-			return judgement{end: endRefused, err: inProgress(current, now)}
+			return refuse(inProgress(current, now))
 		case current.State == driver.StateInProgress:
 			next, kind := g.opts.swept(current, decideEnded(current), now)
 			if report.Kind = kind; !next.Due.IsZero() {
@@ -108,7 +108,7 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 			}
 			return judgement{next: next}
 		}
-		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
+		return refuse(fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State))
 	})
 }
 

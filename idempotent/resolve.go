@@ -23,7 +23,7 @@ import (
 type Resolution struct {
 	what  claims // 0: Later
 	later time.Duration
-	token string // token of the attempt that was not executed
+	token string // for claimsNotExecuted: of the attempt
 	step  string
 	codec Codec // nil: the codec that the record's operation declared
 	value any
@@ -102,7 +102,7 @@ func (r Resolution) InsteadOf(c Correction) Resolution {
 	} else {
 		r.what = claimsNoOutcome
 	}
-	r.token, r.instead = c.Token, c
+	r.instead = c
 	return r
 }
 
@@ -308,18 +308,18 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 	verdict := decideResolution(current, e.what, e.token, now)
 	switch verdict {
 	case resolveGone:
-		return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID))}
+		return refuseGone(current)
 	case resolveAgreed:
 		return judgement{end: endAgreed}
 	case resolveTooEarly:
-		return judgement{end: endRefused, err: inProgress(current, now)}
+		return refuse(inProgress(current, now))
 	case resolveStale:
-		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
+		return refuseStale(current)
 	case resolveCompare:
 		same, err := e.same(ctx, current)
 		switch {
 		case err != nil:
-			return judgement{end: endRefused, err: err}
+			return refuse(err)
 		case same:
 			return judgement{end: endAgreed}
 		}
@@ -361,22 +361,21 @@ func (e *evidence) same(ctx context.Context, r *driver.Record) (bool, error) {
 
 // judgeInstead returns how a correction of the stored outcome changes current.
 func (e *evidence) judgeInstead(ctx context.Context, current *driver.Record, now time.Time) judgement {
-	refused := func(err error) judgement { return judgement{end: endRefused, err: err} }
 	same, err := e.same(ctx, current)
 	if err != nil {
-		return refused(err)
+		return refuse(err)
 	}
-	switch decideCorrection(current, e.token, same, now) {
+	switch decideCorrection(current, e.instead.Token, same, now) {
 	case correctGone:
-		return refused(fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID)))
+		return refuseGone(current)
 	case correctNothing:
-		return refused(fmt.Errorf("idempotent: InsteadOf: %s is %s and has no stored outcome; use the same evidence without InsteadOf", short(current.ID), current.State))
+		return refuse(fmt.Errorf("idempotent: InsteadOf: %s is %s and has no stored outcome; use the same evidence without InsteadOf", short(current.ID), current.State))
 	case correctAgreed:
 		return judgement{end: endAgreed}
 	case correctTooEarly:
-		return refused(inProgress(current, now))
+		return refuse(inProgress(current, now))
 	case correctStale:
-		return refused(&StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt})
+		return refuseStale(current)
 	case correctWrite:
 	}
 	next := e.completes(current, now)
@@ -391,7 +390,7 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 	recorded, _ := current.Step(done.Name)
 	same, err := e.sameStep(ctx, current.ID, recorded)
 	if err != nil {
-		return judgement{end: endRefused, err: err}
+		return refuse(err)
 	}
 	switch decideStep(current, done.Name, same, e.what) {
 	case stepAgreed:
@@ -399,12 +398,12 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 	case stepSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State, Step: done.Name}}
 	case stepUndeclared:
-		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"}}
+		return refuse(&StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"})
 	case stepWrite:
 	}
 	// The result of a step that did not fit into what the run may store still fits.
 	if err := checkKept(current.Steps, &done, maxSteps+maxStepResult); err != nil {
-		return judgement{end: endRefused, err: err}
+		return refuse(err)
 	}
 	next := *current
 	done.Mode = recorded.Mode

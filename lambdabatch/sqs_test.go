@@ -804,3 +804,18 @@ func TestRef(t *testing.T) {
 		}
 	}
 }
+
+// A message without a key is not asked for a reference.
+func TestRef_OfNoKey(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.ID = lambdabatch.Field("/none")
+		o.Ref = func(context.Context, *lambdabatch.Message) (string, error) {
+			t.Error("Ref was called")
+			return "", nil
+		}
+	}))
+	event := messages("o-1")
+	wantIDs(t, w.send(h, event), event.Records[0].MessageId)
+}

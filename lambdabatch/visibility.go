@@ -41,8 +41,8 @@ const (
 func (e *engine) hide(ctx context.Context, batch []message) {
 	half, cancel := timing.Half(ctx, e.now)
 	defer cancel()
-	ctx, cancel = context.WithTimeout(half, hideTime)
-	defer cancel()
+	ctx, stop := context.WithTimeout(half, hideTime)
+	defer stop()
 	if e.opts.ChangeVisibility == nil || ctx.Err() != nil {
 		return
 	}

@@ -66,7 +66,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{responder: responder{opts: opts, headers: problemHeaders(opts), now: time.Now}, translate: translate}
+	e := &engine{responder: responder{opts: opts, headers: problemHeaders(opts)}, translate: translate}
 	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if opts.Guard != nil {
@@ -78,8 +78,8 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 		}
 		o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
 		e.disabled, e.logger, e.reserve = o.Disabled, o.Logger, cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
-		if o.Now != nil {
-			e.now = o.Now
+		if e.now = o.Now; e.now == nil {
+			e.now = time.Now
 		}
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})

@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,7 @@ type jsonFixture struct {
 	runs   int
 	last   refund
 	handle func(context.Context, refund) (refunded, error)
+	log    bytes.Buffer
 }
 
 // jsonFronts are the methods of a JSON handler.
@@ -85,7 +87,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := &jsonFixture{store: memstore.New(), handle: func(context.Context, refund) (refunded, error) { return refunded{ID: "re_1", Note: "a < b"}, nil }}
-			guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+			guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&w.log, nil)) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +340,8 @@ func TestJSONUnguarded(t *testing.T) {
 
 // What a handler passes to a transaction, every caller gets: the first one, and each
 // retry. Its own response, with cookies and what NoStore withholds, is sent if the same
-// would be stored of it. Other values are refused, with both types in the error.
+// would be stored of it, and otherwise the log says why it is not. Other values are
+// refused, with both types in the error.
 func TestJSONCommit(t *testing.T) {
 	t.Parallel()
 	const own, refused = `{"id":"re_1","note":""}`, " as a response: pass a lambdahttp_test.refunded, which the handler returns, or a Response"
@@ -392,6 +395,9 @@ func TestJSONCommit(t *testing.T) {
 					if row.replay != "" {
 						status, body = 409, row.replay
 					}
+				}
+				if logged := strings.Contains(w.log.String(), "another response than it passed to Commit"); logged != (row.says == "" && row.body != own) {
+					t.Errorf("the log:\n%s", w.log.String())
 				}
 			})
 		})

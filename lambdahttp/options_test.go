@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -439,21 +440,25 @@ func profilesTables(t *testing.T) (profiles, answers string) {
 }
 
 // The reference of a request is stored when it claims its key, and the others get it while
-// it runs. A rule that panics costs the reference.
+// it runs. A rule that panics costs the reference, and the log says so.
 func TestRef(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		rule func(*lambdahttp.Request) string
 		want string
+		log  string
 	}{
+		"none": {nil, "", ""},
 		"from the body": {func(r *lambdahttp.Request) string {
 			body, err := r.Body()
 			return fmt.Sprint("order of ", len(body), " bytes, error ", err != nil)
-		}, `"resource":"order of 32 bytes, error false"`},
-		"that panics": {func(*lambdahttp.Request) string { panic("no") }, ""},
+		}, `"resource":"order of 32 bytes, error false"`, ""},
+		"that panics": {func(*lambdahttp.Request) string { panic("no") }, "", "Options.Ref panicked"},
 	} {
 		onEachWire(t, func(t *testing.T, on wire) {
-			w := newFixture(t, on, func(o *lambdahttp.Options) { o.Ref = row.rule })
+			var log bytes.Buffer
+			w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }),
+				func(o *lambdahttp.Options) { o.Ref = row.rule })
 			var meanwhile reply
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
 				meanwhile = w.post(charge())
@@ -464,6 +469,9 @@ func TestRef(t *testing.T) {
 			}
 			if meanwhile.status != 409 || !strings.Contains(meanwhile.body, row.want) || row.want == "" && strings.Contains(meanwhile.body, "resource") {
 				t.Errorf("%s: meanwhile: %d %s", name, meanwhile.status, meanwhile.body)
+			}
+			if strings.Contains(log.String(), "Options.Ref") != (row.log != "") || !strings.Contains(log.String(), row.log) {
+				t.Errorf("%s: the log:\n%s", name, log.String())
 			}
 		})
 	}

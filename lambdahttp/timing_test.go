@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,39 @@ func TestFunctionsHaveHalfOfTheTime(t *testing.T) {
 						again()
 					}
 				})
+			}
+		}
+	}
+}
+
+// The time is that of the guard's clock, which Options.Guard can replace.
+func TestFunctionsHaveHalfOfTheTimeOfTheGuard(t *testing.T) {
+	t.Parallel()
+	const half = (10*time.Second - 100*time.Millisecond) / 2
+	day := &idempotenttest.Clock{}
+	day.Advance(24 * time.Hour)
+	for name, row := range map[string]struct {
+		now   func() time.Time // of Options.Guard
+		start time.Time
+	}{
+		"a clock of a day later": {day.Now, day.Now()},
+		"none":                   {nil, time.Now()},
+	} {
+		for _, on := range wires {
+			got := time.Duration(math.MaxInt64)
+			w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Now = row.now }), func(o *lambdahttp.Options) {
+				o.Scope.Of = func(ctx context.Context, _ *lambdahttp.Request) (string, error) {
+					if ends, ok := ctx.Deadline(); ok {
+						got = time.Until(ends)
+					}
+					return "acme", nil
+				}
+			})
+			ctx, cancel := context.WithDeadline(t.Context(), row.start.Add(10*time.Second))
+			defer cancel()
+			w.send(ctx, charge())
+			if got > half {
+				t.Errorf("%s on %s: the function has %s, want at most %s", name, on.name, got, half)
 			}
 		}
 	}

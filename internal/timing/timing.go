@@ -70,7 +70,7 @@ func Half(ctx context.Context, now func() time.Time) (context.Context, context.C
 	if left <= 0 { // also if the deadline of ctx is not that of package context
 		ended, end := context.WithCancelCause(ctx)
 		end(errHalf)
-		return ended, func() {}
+		return ended, func() { end(nil) }
 	}
 	return context.WithTimeoutCause(ctx, left, errHalf)
 }

@@ -136,6 +136,7 @@ var equivalents = map[string]string{
 	"lambdahttp.NewPolicy: err is not set to e.guard.With(func(o *idempotent.Options) { kept = *o })": "the same options were valid before",
 	"lambdahttp.verifyDigest: !known is always true":                                                  "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                                         "only saves hashing the body again, whose time TestLimits limits",
+	"lambdahttp.declaration.hasPassed: d.passed is always true":                                       "only saves encoding the response twice more",
 
 	"telemetry/otelonce.Observer.Observe: span.IsRecording() is always true": "another span ignores events and links; this check only saves making them",
 	"telemetry/otelonce.Observer.Observe: ran.IsValid() is always true":      "the SDK ignores a link to no span",
