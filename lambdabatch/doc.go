@@ -22,7 +22,7 @@
 // If the function fails, the source redelivers the whole batch. If the event
 // source mapping has ReportBatchItemFailures enabled, it redelivers only the
 // messages that the response names. Without that setting every response
-// acknowledges all messages, so enable it. With [Options.ChangeVisibility] a queue
+// acknowledges all messages, so enable it. With [Options.Visibility] a queue
 // hides a message that is in progress or unknown until its record can have changed.
 //
 // For sources that deliver one event at a time, [EventBridge], [SNS], [S3],

@@ -122,8 +122,6 @@ func (e *engine) run(ctx context.Context, batch []message) {
 // because the first one is running.
 func (e *engine) lane(m *message, i int) string {
 	switch {
-	case e.source.fifo && !e.opts.PerGroup:
-		return ""
 	case e.source.fifo, e.source.streams:
 		return m.record.Lane
 	case m.key.ID == "": // without an id it is no copy of another message

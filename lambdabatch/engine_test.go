@@ -33,7 +33,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	dynamodb := func(optFns ...option) { lambdabatch.DynamoDB(w.guard, w.handle, w.options(optFns...)) }
 	kafka := func(optFns ...option) { lambdabatch.Kafka(w.guard, w.handle, w.options(optFns...)) }
 	noID := func(o *lambdabatch.Options) { o.ID = nil }
-	backoff := func(d time.Duration) option { return func(o *lambdabatch.Options) { o.Backoff = d } }
+	backoff := func(d time.Duration) option { return func(o *lambdabatch.Options) { o.Visibility.Backoff = d } }
 	hides := new(changes).option
 	for _, row := range []struct {
 		want   string // empty: the options are valid
@@ -61,16 +61,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"Redelivery", sqs, []option{func(o *lambdabatch.Options) { o.Redelivery = -1 }}},
 		{"Options.Retention", sqs, []option{guarded(func(o *idempotent.Options) { o.Retention = -1 })}},
 		{"Options.UnresolvedRetention", sqs, []option{guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })}},
-		{"Options.ChangeVisibility", kinesis, []option{hides}},
+		{"Options.Visibility", kinesis, []option{hides}},
 		{"Kafka have no visibility timeout", kafka, []option{hides}},
 		{"Backoff", sqs, []option{backoff(-1)}},
-		{"needs Options.ChangeVisibility", sqs, []option{backoff(1)}},
+		{"needs Visibility.Change", sqs, []option{backoff(1)}},
 		{"", sqs, []option{hides, backoff(1)}},
-		{"needs Options.PerGroup", fifo, []option{concurrency(2)}},
-		{"", fifo, []option{concurrency(2), perGroup}},
-		{"Options.PerGroup", sqs, []option{perGroup}},
-		{"Options.PerGroup", kinesis, []option{perGroup}},
-		{"Kafka has no message groups", kafka, []option{perGroup}},
+		{"Options.Fail 3", sqs, []option{func(o *lambdabatch.Options) { o.Fail = lambdabatch.FailIfAny + 1 }}},
 		{"DefaultLease", sqs, []option{guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })}},
 		{"JSON Pointer", func(...option) { lambdabatch.Field("order_id") }, nil},
 		{"message attribute", func(...option) { lambdabatch.Attribute("") }, nil},
@@ -490,12 +486,15 @@ func TestPredecessor(t *testing.T) {
 	w.wantRuns("new")
 }
 
-// FailBatch returns an error if nothing succeeded, and FailAny if anything failed.
-func TestFailBatch(t *testing.T) {
+// A handler returns an error if anything failed, or only if nothing succeeded, or never.
+func TestFail(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct{ all, any bool }{"default": {}, "FailBatch": {all: true}, "FailAny": {any: true}} {
+	for name, row := range map[string]struct {
+		fail     lambdabatch.Fail
+		all, any bool
+	}{"default": {}, "FailIfAll": {fail: lambdabatch.FailIfAll, all: true}, "FailIfAny": {fail: lambdabatch.FailIfAny, any: true}} {
 		w := newFixture(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch, o.FailAny = row.all, row.any }))
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.Fail = row.fail }))
 		w.on("o-1", returns(idempotent.NotExecuted(errBroken)))
 		for says, c := range map[string]struct {
 			event events.SQSEvent
@@ -514,7 +513,7 @@ func TestFailBatch(t *testing.T) {
 		onEachStream(t, func(t *testing.T, s stream) {
 			w := newFixture(t)
 			w.on("o-1", returns(errBroken))
-			if _, err := s.send(w, []int{0, 1}, func(o *lambdabatch.Options) { o.FailBatch, o.FailAny = row.all, row.any }); (err != nil) != row.any {
+			if _, err := s.send(w, []int{0, 1}, func(o *lambdabatch.Options) { o.Fail = row.fail }); (err != nil) != row.any {
 				t.Errorf("%s: 1 of 2 records: %v", name, err)
 			}
 		})

@@ -133,7 +133,7 @@ func (b *batchOf[R, T]) failures(batch []message) ([]string, error) {
 			failed++
 		}
 	}
-	if o := &b.engine.opts; failed > 0 && (o.FailAny || o.FailBatch && failed == len(batch)) {
+	if fail := b.engine.opts.Fail; failed > 0 && (fail == FailIfAny || fail == FailIfAll && failed == len(batch)) {
 		return nil, logs.Error(fmt.Sprintf("lambdabatch: %d of %d messages of the batch failed; the log has a line for each that was reached", failed, len(batch)))
 	}
 	for i := range batch {

@@ -71,11 +71,6 @@ type Options struct {
 	// Default: 1 s.
 	Reserve time.Duration
 
-	// PerGroup continues with the other groups of a FIFO batch after a message
-	// failed; its own group always stops. Concurrency above 1 requires it. Default: the
-	// whole batch stops.
-	PerGroup bool
-
 	// HandOver takes a message that is refused if no retry by the same code can change
 	// that, for example to a queue for operators. The reason is
 	// [*idempotent.UnresolvedError] if the outcome of its work is unknown, which is
@@ -91,22 +86,9 @@ type Options struct {
 	// Default: the message is redelivered.
 	HandOver func(ctx context.Context, m *Message, reason error) error
 
-	// ChangeVisibility changes the visibility timeout of a message, with the method
-	// ChangeMessageVisibility of an SQS client. It is called at the end of a batch for
-	// messages that their records refused, and for those behind them in a FIFO group.
-	// A message whose key is running returns when the lease of that run ends; one
-	// whose outcome is unknown returns after the error's RetryAfter, doubled with each
-	// receipt up to an hour; both up to a tenth later. queueURL is made from the ARN
-	// of the queue, and seconds is 1 to 39,600 (11 hours). The calls may be
-	// concurrent, and ctx ends after two seconds at the latest. A failure
-	// does not change the response; the first one is logged. Default: a refused
-	// message returns after the queue's visibility timeout.
-	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
-
-	// Backoff hides a message whose handler failed, by ChangeVisibility, which is
-	// required with it: for Backoff, doubled with each receipt up to an hour, and up to
-	// a tenth longer. Default: the message returns after the queue's visibility timeout.
-	Backoff time.Duration
+	// Visibility hides messages of a queue until another delivery can succeed. Default:
+	// they return after the queue's visibility timeout.
+	Visibility Visibility
 
 	// Unwrap replaces Body and Attributes of a message by those of the message in its
 	// body, for example in the notification of a topic that sends to the queue
@@ -114,16 +96,9 @@ type Options struct {
 	// the message itself.
 	Unwrap func(ctx context.Context, m *Message) error
 
-	// FailBatch returns an error if every message of a batch failed, so that Lambda's
-	// metric Errors counts the invocation. The source redelivers the whole batch,
-	// with or without it. Default: false.
-	FailBatch bool
-
-	// FailAny returns an error if any message of a batch failed, so that the source
-	// redelivers the whole batch: for an event source mapping that ignores the response,
-	// such as one of Kafka without provisioned mode. Records that are done are then
-	// replayed. Default: false.
-	FailAny bool
+	// Fail selects the batches for which the handler returns an error instead of a
+	// response. Default: FailNever.
+	Fail Fail
 
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
@@ -137,6 +112,42 @@ type Options struct {
 }
 
 func (o *Options) change(f func(*Options)) { f(o) }
+
+// Visibility hides messages of an SQS queue by their visibility timeout.
+type Visibility struct {
+	// Change changes the visibility timeout of a message, with the method
+	// ChangeMessageVisibility of an SQS client. It is called at the end of a batch for
+	// messages that their records refused, and for those behind them in a FIFO group.
+	// A message whose key is running returns when the lease of that run ends; one
+	// whose outcome is unknown returns after the error's RetryAfter, doubled with each
+	// receipt up to an hour; both up to a tenth later. queueURL is made from the ARN
+	// of the queue, and seconds is 1 to 39,600 (11 hours). The calls may be
+	// concurrent, and ctx ends after two seconds at the latest. A failure
+	// does not change the response; the first one is logged. Default: no message is
+	// hidden.
+	Change func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
+
+	// Backoff is how long a message whose handler failed is hidden, too: doubled with
+	// each receipt up to an hour, and up to a tenth longer. It requires Change. Default:
+	// zero, such a message is not hidden.
+	Backoff time.Duration
+}
+
+// Fail selects the batches for which a handler returns an error instead of a response.
+// The source then redelivers the whole batch, and Lambda's metric Errors counts the
+// invocation. Messages that are done are replayed.
+type Fail uint8
+
+const (
+	// FailNever: the response names the messages that failed.
+	FailNever Fail = iota
+	// FailIfAll: every message of the batch failed, so that an alarm on Errors rings
+	// although the same messages are redelivered.
+	FailIfAll
+	// FailIfAny: a message of the batch failed. For an event source mapping that ignores
+	// the response, such as one of Kafka without provisioned mode.
+	FailIfAny
+)
 
 // source holds the differences between two sources.
 type source struct {
@@ -222,18 +233,16 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
 	case o.redriven(s) && isItemID(o.ID):
 		return itemIDError{}
-	case min(o.Redelivery, o.Reserve, o.Backoff) < 0 || o.Concurrency < 1:
-		return errors.New("lambdabatch: Options.Redelivery, Reserve and Backoff must not be negative, and Concurrency must be at least 1 (or zero for the default)")
+	case min(o.Redelivery, o.Reserve, o.Visibility.Backoff) < 0 || o.Concurrency < 1:
+		return errors.New("lambdabatch: Options.Redelivery, Reserve and Visibility.Backoff must not be negative, and Concurrency must be at least 1 (or zero for the default)")
 	case o.NoRedrive && s.streams:
 		return fmt.Errorf("lambdabatch: Options.NoRedrive is for queues; the messages of %s are not redriven", s.name)
-	case o.ChangeVisibility != nil && s.streams:
-		return fmt.Errorf("lambdabatch: Options.ChangeVisibility is for queues; the messages of %s have no visibility timeout", s.name)
-	case o.Backoff > 0 && o.ChangeVisibility == nil:
-		return errors.New("lambdabatch: Options.Backoff needs Options.ChangeVisibility, which changes the visibility timeout of a message")
-	case s.fifo && o.Concurrency > 1 && !o.PerGroup:
-		return errors.New("lambdabatch: Options.Concurrency above 1 needs Options.PerGroup for SQSFIFO: without it the messages of a batch run one after the other")
-	case o.PerGroup && !s.fifo:
-		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
+	case o.Visibility.Change != nil && s.streams:
+		return fmt.Errorf("lambdabatch: Options.Visibility is for queues; the messages of %s have no visibility timeout", s.name)
+	case o.Visibility.Backoff > 0 && o.Visibility.Change == nil:
+		return errors.New("lambdabatch: Options.Visibility.Backoff needs Visibility.Change, which changes the visibility timeout of a message")
+	case o.Fail > FailIfAny:
+		return fmt.Errorf("lambdabatch: invalid Options.Fail %d: want FailNever, FailIfAll or FailIfAny", o.Fail)
 	}
 	return nil
 }

@@ -24,11 +24,10 @@ func SQS[T any](
 	return sqs(g, source{name: "SQS", redelivery: SQSRedelivery}, h, optFns)
 }
 
-// SQSFIFO is [SQS] for a FIFO queue. It stops at the first failure, and returns
-// that message and all that were not reached, so that none overtakes it. With
-// [Options.PerGroup] only the failed message's group stops, and with
-// [Options.Concurrency] groups run at the same time. A message that
-// [Options.ChangeVisibility] hides holds its group.
+// SQSFIFO is [SQS] for a FIFO queue. A group stops at its first message that fails, and
+// that message and those behind it in its group are redelivered, so that none overtakes
+// it. The other groups go on; with [Options.Concurrency] groups run at the same time. A
+// message that [Options.Visibility] hides holds its group.
 //
 // Do not use a content-based deduplication id as [Options.ID]: it means "the
 // same body within five minutes", and not "the same order".

@@ -684,37 +684,33 @@ func grouped(groups ...string) (event events.SQSEvent) {
 	return event
 }
 
-func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
-
-// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another group. No
-// message overtakes one that fails before the handler because it is invalid or has no
-// key. Messages without a group are one group.
+// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another group, which
+// goes on. No message overtakes one that fails before the handler because it is invalid or
+// has no key. Messages without a group are one group.
 func TestFIFO(t *testing.T) {
 	t.Parallel()
 	broken, panics := returns(errBroken), func(context.Context) error { panic("no") }
 	groups, nameless := []string{"a", "a", "a", "b"}, []string{"", "", "", ""}
-	side := func(o *lambdabatch.Options) { o.PerGroup, o.Concurrency = true, 4 }
 	all, group := []string{"m2", "m3", "m4"}, []string{"m2", "m3"}
 	for name, c := range map[string]struct {
-		option func(*lambdabatch.Options)
 		groups []string
+		side   int // concurrency
 		fails  func(context.Context) error
 		body   string
 		again  []string
 	}{
-		"the whole batch stops":     {concurrency(1), groups, broken, "", all},
-		"the batch stops at panics": {concurrency(1), groups, panics, "", all},
-		"the group stops":           {perGroup, groups, broken, "", group},
-		"the group stops at panics": {perGroup, groups, panics, "", group},
-		"no key":                    {perGroup, groups, nil, `{"amount":1}`, group},
-		"not JSON":                  {perGroup, groups, nil, `order o-1`, group},
-		"not decoded":               {perGroup, groups, nil, `{"order_id":"o-2","amount":"many"}`, group},
-		"no group":                  {side, nameless, broken, "", all},
+		"the handler fails":  {groups, 1, broken, "", group},
+		"the handler panics": {groups, 1, panics, "", group},
+		"side by side":       {groups, 4, broken, "", group},
+		"no key":             {groups, 1, nil, `{"amount":1}`, group},
+		"not JSON":           {groups, 1, nil, `order o-1`, group},
+		"not decoded":        {groups, 1, nil, `{"order_id":"o-2","amount":"many"}`, group},
+		"no group":           {nameless, 4, broken, "", all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
-			h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(c.option))
+			h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(concurrency(c.side)))
 			w.on("o-2", c.fails)
 			batch := grouped(c.groups...)
 			repaired := batch.Records[1].Body
@@ -748,7 +744,7 @@ func TestFIFO_GroupsSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
-		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(3)))
+		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(concurrency(3)))
 		var together sync.WaitGroup
 		together.Add(3)
 		for _, first := range []string{"o-1", "o-2", "o-4"} {
@@ -770,7 +766,7 @@ func TestSQSFIFO_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	event := load[events.SQSEvent](t, "sqs-fifo")
-	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup))
+	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options())
 	w.on("o-2", returns(idempotent.NotExecuted(errBroken)))
 	wantIDs(t, w.send(h, event), event.Records[1].MessageId, event.Records[2].MessageId)
 	w.wantRuns("o-1", "o-2", "o-4")

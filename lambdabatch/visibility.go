@@ -43,7 +43,7 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	defer cancel()
 	ctx, stop := context.WithTimeout(half, hideTime)
 	defer stop()
-	if e.opts.ChangeVisibility == nil || ctx.Err() != nil {
+	if e.opts.Visibility.Change == nil || ctx.Err() != nil {
 		return
 	}
 	refused := make(chan []message, len(batch)) // each with those behind it
@@ -95,7 +95,7 @@ func (e *engine) wait(m *message) time.Duration {
 		return m.grown(unknown.RetryAfter) // evidence can exist then, but need not
 	}
 	if m.failed && m.entered {
-		return m.grown(e.opts.Backoff)
+		return m.grown(e.opts.Visibility.Backoff)
 	}
 	return 0
 }
@@ -121,7 +121,7 @@ func (e *engine) hideOne(ctx context.Context, m *message, seconds int32) (hidden
 	r := m.record.Event.(*events.SQSMessage)
 	err := ctx.Err()
 	if err == nil {
-		err = e.opts.ChangeVisibility(ctx, queueURL(r.EventSourceARN), r.ReceiptHandle, seconds)
+		err = e.opts.Visibility.Change(ctx, queueURL(r.EventSourceARN), r.ReceiptHandle, seconds)
 	}
 	if err == nil {
 		return true

@@ -19,7 +19,7 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// change is one call of Options.ChangeVisibility.
+// change is one call of Visibility.Change.
 type change struct {
 	url, receipt string
 	seconds      int32
@@ -32,7 +32,7 @@ type changes struct {
 }
 
 func (c *changes) option(o *lambdabatch.Options) {
-	o.ChangeVisibility = func(_ context.Context, queueURL, receiptHandle string, seconds int32) error {
+	o.Visibility.Change = func(_ context.Context, queueURL, receiptHandle string, seconds int32) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.calls = append(c.calls, change{queueURL, receiptHandle, seconds})
@@ -164,7 +164,7 @@ func TestHide_Backoff(t *testing.T) {
 	t.Parallel()
 	for receives, want := range map[int]int32{1: 10, 2: 20, 4: 80, 10: 3600} {
 		w, c := newFixture(t), &changes{}
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option, func(o *lambdabatch.Options) { o.Backoff = 10 * time.Second }))
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option, func(o *lambdabatch.Options) { o.Visibility.Backoff = 10 * time.Second }))
 		w.on("o-1", returns(errBroken))
 		batch := received(receives, messages("o-1", "o-2", ""))
 		batch.Records[2].Body = "{}"
@@ -211,7 +211,7 @@ func TestHide_Failures(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-				o.ChangeVisibility = func(context.Context, string, string, int32) error { return row.fails() }
+				o.Visibility.Change = func(context.Context, string, string, int32) error { return row.fails() }
 			}))
 			w.while("o-1", queue, time.Minute, func() {
 				for range 2 {
@@ -248,7 +248,7 @@ func TestHide_Hanging(t *testing.T) {
 			calls := make(chan struct{}, 100)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(30), func(o *lambdabatch.Options) {
 				o.Reserve = time.Millisecond
-				o.ChangeVisibility = func(ctx context.Context, _, _ string, _ int32) error {
+				o.Visibility.Change = func(ctx context.Context, _, _ string, _ int32) error {
 					calls <- struct{}{}
 					<-ctx.Done()
 					return ctx.Err()
@@ -303,23 +303,21 @@ func TestHide_Group(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		constructor func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
-		option      func(*lambdabatch.Options)
 		fails       string // the receipt whose call fails
 		again       []string
 		receipts    string
 		runs        int
 	}{
-		"the batch stops": {lambdabatch.SQSFIFO[order], concurrency(1), "", []string{"m1", "m2", "m3", "m4", "m5"}, "m1 m2 m4 m5", 0},
-		"the group stops": {lambdabatch.SQSFIFO[order], perGroup, "", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4 m5", 1},
-		"the first fails": {lambdabatch.SQSFIFO[order], perGroup, "receipt of m1", []string{"m1", "m2", "m4", "m5"}, "m1", 1},
-		"a later fails":   {lambdabatch.SQSFIFO[order], perGroup, "receipt of m4", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4", 1},
-		"a fair queue":    {lambdabatch.SQS[order], concurrency(1), "", []string{"m1"}, "m1", 4},
+		"the group stops": {lambdabatch.SQSFIFO[order], "", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4 m5", 1},
+		"the first fails": {lambdabatch.SQSFIFO[order], "receipt of m1", []string{"m1", "m2", "m4", "m5"}, "m1", 1},
+		"a later fails":   {lambdabatch.SQSFIFO[order], "receipt of m4", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4", 1},
+		"a fair queue":    {lambdabatch.SQS[order], "", []string{"m1"}, "m1", 4},
 	} {
 		w := newFixture(t)
 		var calls []string
 		seconds := map[int32]bool{}
-		h := row.constructor(w.guard, w.handle, w.options(row.option, func(o *lambdabatch.Options) {
-			o.ChangeVisibility = func(_ context.Context, _, receiptHandle string, s int32) error {
+		h := row.constructor(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+			o.Visibility.Change = func(_ context.Context, _, receiptHandle string, s int32) error {
 				calls, seconds[s] = append(calls, strings.TrimPrefix(receiptHandle, "receipt of ")), true
 				if receiptHandle == row.fails {
 					return errBroken

@@ -36,7 +36,7 @@ func New(guard *idempotent.Guard, shop Shop, payments Payments, queue *sqs.Clien
 		if queue == nil {
 			return
 		}
-		o.ChangeVisibility = func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error {
+		o.Visibility.Change = func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error {
 			_, err := queue.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
 				QueueUrl: &queueURL, ReceiptHandle: &receiptHandle, VisibilityTimeout: seconds,
 			})

@@ -54,7 +54,7 @@ var limits = map[string]string{
 	"lambdabatch.SQSRedelivery":     "`Redelivery` of a queue",
 	"lambdabatch.StreamRedelivery":  "`Redelivery` of a stream of Kinesis or DynamoDB",
 	"lambdabatch.KafkaRedelivery":   "`Redelivery` of a topic",
-	"lambdabatch.longestVisibility": "for which a message is hidden (`ChangeVisibility`)",
+	"lambdabatch.longestVisibility": "for which a message is hidden (`Visibility`)",
 	"lambdabatch.longestGrown":      "to which the wait for an unknown outcome doubles",
 	"lambdadurable.leastRetention":  "",
 	"idempotencyclient.maxProblem":  "bytes of a response that are read for a problem",

@@ -225,7 +225,7 @@ func (w *fixture) trouble(batch []*sent) (faulty bool) {
 	case 0:
 		w.stops, faulty = 2+w.random.IntN(3*len(batch)+1), true
 	case 1:
-		w.stuck, faulty = []string{"ID", "HandOver", "ChangeVisibility"}[w.random.IntN(3)], true
+		w.stuck, faulty = []string{"ID", "HandOver", "Visibility.Change"}[w.random.IntN(3)], true
 	}
 	return faulty
 }
@@ -284,7 +284,7 @@ func (w *fixture) answer(ids []string, faulty bool) {
 func (w *fixture) exact(failed []*sent) {
 	for at, m := range w.batch {
 		stopped := slices.ContainsFunc(w.batch[:at], func(before *sent) bool {
-			return w.source.ordered && (w.source.together || before.group == m.group) && !w.doneNow(before)
+			return w.source.ordered && before.group == m.group && !w.doneNow(before)
 		})
 		if !stopped && !w.ran[m] && w.record(m) == nil && !w.unprocessable(m) {
 			w.fails("%s did not run, although those before it are done", m.id)

@@ -199,15 +199,15 @@ func (w *fixture) set() {
 	w.effects, w.finals, w.keys = map[string]int{}, map[string]int{}, map[string]map[string]bool{}
 	w.entries, w.retryable, w.handedOver, w.running = map[string]int{}, map[string]int{}, map[*sent]int{}, map[string]int{}
 	concurrency, backoff := 1+w.random.IntN(4), time.Duration(w.random.IntN(2))*time.Minute
-	if w.source.together {
-		concurrency = 1
-	}
 	w.alone = concurrency == 1
 	option := func(steps ...string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
 			o.ID = lambdabatch.Field("/order_id")
 			w.source.option(o)
-			o.Operation, o.Concurrency, o.FailAny = "fulfil", concurrency, w.failAny
+			o.Operation, o.Concurrency = "fulfil", concurrency
+			if w.failAny {
+				o.Fail = lambdabatch.FailIfAny
+			}
 			o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, steps }
 			o.ID = w.id(o.ID)
 			if o.Fingerprint == nil {
@@ -216,7 +216,7 @@ func (w *fixture) set() {
 				}
 			}
 			if w.source.sqs {
-				o.ChangeVisibility, o.Backoff = w.hide, backoff
+				o.Visibility = lambdabatch.Visibility{Change: w.hide, Backoff: backoff}
 			}
 			if w.handsOver {
 				o.HandOver = w.handOver
@@ -279,7 +279,7 @@ func (w *fixture) message(id string) *sent {
 
 // hide is the function's client of SQS.
 func (w *fixture) hide(ctx context.Context, queueURL, receipt string, seconds int32) error {
-	if err := w.meets(ctx, "ChangeVisibility"); err != nil {
+	if err := w.meets(ctx, "Visibility.Change"); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -546,7 +546,7 @@ func (w *fixture) enters(id string, m *sent) {
 		return
 	}
 	for _, before := range w.batch[:at] {
-		if (before.group == m.group || w.source.together) && !w.doneNow(before) {
+		if before.group == m.group && !w.doneNow(before) {
 			w.breaks(m.id + " ran before " + before.id + " was done")
 		}
 	}

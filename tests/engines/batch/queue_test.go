@@ -189,7 +189,7 @@ func newFunction(t *testing.T, name string, maxReceives int, hides bool, option 
 			return idempotent.FingerprintBytes(nil), nil
 		}
 		if hides {
-			o.ChangeVisibility = func(_ context.Context, queueURL, receipt string, seconds int32) error {
+			o.Visibility.Change = func(_ context.Context, queueURL, receipt string, seconds int32) error {
 				_, err := f.queue.changeVisibility(queueURL, receipt, seconds)
 				if err != nil {
 					t.Error(err)
@@ -256,7 +256,7 @@ func TestAMessageOfARunningOrder(t *testing.T) {
 		{lasts: time.Hour, dead: 1, receives: 5},
 		{lasts: time.Hour, hides: true, receives: 2, runs: []string{"o1"}}, // after the lease
 	} {
-		for _, name := range []string{"SQS", "SQSFIFO", "SQSFIFO per group"} {
+		for _, name := range []string{"SQS", "SQSFIFO"} {
 			f := newFunction(t, name, 5, row.hides, func(o *lambdabatch.Options) { o.Guard = rerun })
 			m := &sent{id: "m1", about: "o1", group: "a"}
 			f.queue.send(m)
@@ -295,7 +295,7 @@ func TestAMessageOfAnUnknownOrder(t *testing.T) {
 // G6, FM41: a hidden message holds its group, in its order, and no other group.
 func TestTheGroupOfAHiddenMessage(t *testing.T) {
 	t.Parallel()
-	f := newFunction(t, "SQSFIFO per group", 5, true, func(o *lambdabatch.Options) { o.Guard = rerun })
+	f := newFunction(t, "SQSFIFO", 5, true, func(o *lambdabatch.Options) { o.Guard = rerun })
 	all := []*sent{{id: "m1", about: "o1", group: "a"}, {id: "m2", about: "o2", group: "a"}, {id: "m3", about: "o3", group: "b"}, {id: "m4", about: "o4", group: "a"}}
 	for _, m := range all[:3] {
 		f.queue.send(m)

@@ -40,10 +40,9 @@ const (
 // source is one kind of event source: how it delivers, and how it interprets an
 // answer.
 type source struct {
-	name     string
-	sqs      bool // with a visibility timeout
-	ordered  bool // within a group
-	together bool // one failure stops the whole batch
+	name    string
+	sqs     bool // with a visibility timeout
+	ordered bool // within a group
 	// rebalances: a new consumer may start before records that are acknowledged
 	rebalances bool
 	stream     bool // the default key is the id of the message
@@ -69,8 +68,6 @@ const arn, url = "arn:aws:sqs:eu-central-1:123456789012:orders", "https://sqs.eu
 
 func none(*lambdabatch.Options) {}
 
-func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
-
 func fromSNS(o *lambdabatch.Options) {
 	lambdabatch.FromSNS(o)
 	o.ID = lambdabatch.Attribute("order")
@@ -82,8 +79,7 @@ var sources = []source{
 	{name: "SQS", sqs: true, kinds: []kind{undecodable, keyless}, option: none, build: ofSQS(lambdabatch.SQS[order], body), deliver: anyOf, failed: named},
 	{name: "SQS from SNS", sqs: true, kinds: []kind{undecodable, keyless, foreign}, option: fromSNS, build: ofSQS(lambdabatch.SQS[order], notification), deliver: anyOf, failed: named},
 	{name: "SQS from S3", sqs: true, kinds: []kind{undecodable, keyless, foreign}, option: lambdabatch.FromS3, build: ofSQS(s3, stored), deliver: anyOf, failed: named},
-	{name: "SQSFIFO", sqs: true, ordered: true, together: true, kinds: []kind{undecodable, keyless}, option: none, build: ofSQS(lambdabatch.SQSFIFO[order], body), deliver: groups, failed: named},
-	{name: "SQSFIFO per group", sqs: true, ordered: true, kinds: []kind{undecodable, keyless}, option: perGroup, build: ofSQS(lambdabatch.SQSFIFO[order], body), deliver: groups, failed: named},
+	{name: "SQSFIFO", sqs: true, ordered: true, kinds: []kind{undecodable, keyless}, option: none, build: ofSQS(lambdabatch.SQSFIFO[order], body), deliver: groups, failed: named},
 	{name: "Kinesis", ordered: true, stream: true, kinds: []kind{undecodable, keyless}, option: none, build: kinesis, deliver: first, failed: checkpoint},
 	{name: "Kafka", ordered: true, stream: true, rebalances: true, kinds: []kind{undecodable, keyless, foreign, tombstone}, option: none, build: kafka, deliver: groups, failed: fromTheFirst},
 	{name: "DynamoDB", ordered: true, stream: true, kinds: []kind{undecodable, keyless}, option: image, build: dynamodb, deliver: first, failed: checkpoint},

@@ -76,7 +76,7 @@ var places = []place{
 	{"Unwrap", "", impossible, impossible, "1 failed", "", true},
 	{"Decode", "", impossible, impossible, "1 failed", "", true},
 	{"HandOver", "", impossible, impossible, "1 failed", "mismatch", true},
-	{"ChangeVisibility", "", impossible, impossible, "1 failed", "in_progress", false},
+	{"Visibility.Change", "", impossible, impossible, "1 failed", "in_progress", false},
 	{"BeforeReplay", "", impossible, noTime, impossible, "replayed", true},
 	{"Accepted", "", impossible, noTime, impossible, "in_progress", true},
 }
@@ -89,7 +89,7 @@ var reasons = map[string]string{
 	"Unwrap":             "only a batch has this function",
 	"Decode":             "only a batch has this function",
 	"HandOver":           "only a batch has this function",
-	"ChangeVisibility":   "only a queue has this function",
+	"Visibility.Change":  "only a queue has this function",
 	"Scope":              "Wrap has no such function: its KeyFunc is the caller's",
 	"Fingerprint":        "Wrap has no such function: its KeyFunc is the caller's",
 	"BeforeReplay":       "only an HTTP front has this function",
@@ -346,8 +346,8 @@ func body(i int) string {
 
 func queue(s *scene) func(context.Context) string {
 	h := lambdabatch.SQS(s.guard, s.handle, s.batchOptions, func(o *lambdabatch.Options) {
-		if s.place.name == "ChangeVisibility" {
-			o.ChangeVisibility = func(ctx context.Context, _, _ string, _ int32) error { return s.called(ctx, "ChangeVisibility") }
+		if s.place.name == "Visibility.Change" {
+			o.Visibility.Change = func(ctx context.Context, _, _ string, _ int32) error { return s.called(ctx, "Visibility.Change") }
 		}
 	})
 	var e events.SQSEvent
@@ -387,7 +387,7 @@ func TestEveryAnswerInTime(t *testing.T) {
 	for _, f := range fronts {
 		for _, p := range places {
 			want := map[string]string{"wrap": p.wrap, "http": p.http, "batch": p.batch}[f.kind]
-			if want == impossible || p.name == "ChangeVisibility" && f.name != "SQS" {
+			if want == impossible || p.name == "Visibility.Change" && f.name != "SQS" {
 				if reasons[p.name] == "" {
 					t.Errorf("%s at %s has no reason", f.name, p.name)
 				}
@@ -508,7 +508,7 @@ func (s *scene) before(f front, shelf *chunked, send func(context.Context) strin
 		})
 	case "second read", "Accepted":
 		leave(running)
-	case "ChangeVisibility":
+	case "Visibility.Change":
 		leave(func(r *driver.Record) {
 			if r.ID == shelf.inserted()[0].ID {
 				running(r)

@@ -163,9 +163,11 @@ func (p *world) inBatches(front string) {
 	}
 	options := func(o *lambdabatch.Options) {
 		o.Operation, o.ID, o.Guard = operation, lambdabatch.Field("/id"), p.options
-		o.FailAny = p.row["option"] == "fail any"
+		if p.row["option"] == "fail any" {
+			o.Fail = lambdabatch.FailIfAny
+		}
 		if p.row["option"] == "side by side" {
-			o.Concurrency, o.PerGroup = 2, front == "FIFO"
+			o.Concurrency = 2
 		}
 	}
 	acknowledged := func(failures int) answer { return answer{ok: failures == 0} }
