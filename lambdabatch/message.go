@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsonpointer"
 	"github.com/once-lambda/once/internal/logs"
 )
@@ -69,25 +68,12 @@ func Field(pointer string) IDFunc {
 		if !json.Valid(m.Body) {
 			return "", noJSON
 		}
-		if id := field(m.Body, path); id != "" {
+		value, _ := path.Lookup(m.Body)
+		if id, ok := jsonpointer.Text(value); ok && id != "" {
 			return id, nil
 		}
 		return "", noField
 	}
-}
-
-// field returns the string or the number at path in a JSON document, or "".
-func field(body []byte, path jsonpointer.Pointer) string {
-	// A missing value has an empty form, which is neither text nor number.
-	value, _ := path.Lookup(body)
-	form, _ := canonical.JSON(value)
-	var text string
-	if json.Unmarshal(form, &text) == nil {
-		return text
-	}
-	var number json.Number
-	_ = json.Unmarshal(form, &number) // another value has no digits
-	return number.String()
 }
 
 // Attribute returns the [IDFunc] that reads a message attribute.

@@ -323,7 +323,7 @@ func ExampleOptions() {
 	deleted := map[string]bool{"/charges/ch_1": true}
 	handler := lambdahttp.APIGatewayV2(guard, pay, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.TrustedHeader("X-Tenant") // set by our own proxy
-		o.KeyFrom = lambdahttp.BodyField("idempotency_key")
+		o.KeyFrom = lambdahttp.BodyField("/idempotency_key")
 		o.Fingerprint = lambdahttp.Fields("/amount", "/currency")
 		o.BeforeReplay = func(ctx context.Context, r *lambdahttp.Request, stored lambdahttp.Response) error {
 			if deleted[stored.Header.Get("Location")] {

@@ -64,12 +64,12 @@ func CodecIn(ctx context.Context) idempotent.Codec {
 // ResourceOf returns the path of r in the form in which it is compared.
 func ResourceOf(r *Request) string { return r.resource }
 
-// HeaderKey reads a key from one header line, and BodyMember from a body.
+// HeaderKey reads a key from one header line, and BodyKey from a field of a body.
 func HeaderKey(p *Profile, value string) (string, error) {
 	key, _, err := KeySource{}.read(&Request{header: map[string]string{p.Header: value}}, p)
 	return key, err
 }
 
-func BodyMember(body, name string) (string, bool, error) {
-	return (&Request{body: body}).bodyMember(name)
+func BodyKey(body string, from KeySource) (string, bool, error) {
+	return (&Request{body: body}).bodyField(from.path)
 }

@@ -3,7 +3,6 @@
 package lambdahttp
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,45 +14,54 @@ import (
 
 // KeySource is where a request carries its key. The zero value is the header of
 // the profile; [BodyField] is the other source.
-type KeySource struct{ member string }
+type KeySource struct {
+	pointer string // as the user spells it
+	path    jsonpointer.Pointer
+}
 
-// BodyField is the [KeySource] of APIs whose requests carry the key in a member
-// of their JSON body, such as "idempotency_key" or "requestId". The key is the
-// member's string, without additional quotes. A member that is null counts as
-// missing. The profile's length bounds and the Canonical of its syntax apply.
+// BodyField is the [KeySource] of APIs whose requests carry the key in a field of their
+// JSON body, named by a JSON Pointer (RFC 6901) such as "/idempotency_key" or
+// "/metadata/request/0". The key is the field's string, without additional quotes, or its
+// number: 100, 100.0 and 1e2 are the key "100". A field that is null counts as missing.
+// The profile's length bounds and the Canonical of its syntax apply.
 //
 // The body must be one JSON object without duplicate names, whatever its
 // Content-Type is. It can be compressed, see [WholeRequest]. Any other body is
 // refused, because it is ambiguous whether it contains a key. An empty body has
-// no key.
-func BodyField(name string) KeySource {
-	if name == "" {
-		panic(`lambdahttp: BodyField: the member's name is empty; give one, for example "idempotency_key"`)
+// no key. BodyField panics if the pointer is invalid.
+func BodyField(pointer string) KeySource {
+	path, err := jsonpointer.Parse(pointer)
+	if err != nil {
+		use := "/idempotency_key"
+		if _, err := jsonpointer.Parse("/" + pointer); err == nil && pointer != "" {
+			use = "/" + pointer
+		}
+		panic(fmt.Sprintf("lambdahttp: BodyField: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, use))
 	}
-	return KeySource{member: name}
+	return KeySource{pointer, path}
 }
 
 // answers changes the texts that mention the header.
 func (k KeySource) answers(a *Answers) {
-	if k.member == "" {
+	if k.path == nil {
 		return
 	}
-	a[MissingKey].Detail = fmt.Sprintf("This operation requires the member %q in the body. Send a new random key, for example a UUID.", k.member)
-	a[InvalidKey].Detail = fmt.Sprintf("The member %q of the body cannot be used as a key.", k.member)
+	a[MissingKey].Detail = fmt.Sprintf("This operation requires the field %q in the body. Send a new random key, for example a UUID.", k.pointer)
+	a[InvalidKey].Detail = fmt.Sprintf("The field %q of the body cannot be used as a key.", k.pointer)
 }
 
 // bodyKeySyntax and bodyKeyPattern replace the description and pattern of
 // Profile.Syntax for a key in the body.
 const (
-	bodyKeySyntax  = "a string of printable ASCII characters; spaces do not count toward the minimum length"
+	bodyKeySyntax  = "a string of printable ASCII characters, or a number; spaces do not count toward the minimum length"
 	bodyKeyPattern = `^[!-~]{min,max}$`
 )
 
 // read returns the request's key, and whether it has one. The error's text is
 // for the client.
 func (k KeySource) read(r *Request, p *Profile) (key string, found bool, err error) {
-	if k.member != "" {
-		key, found, err = r.bodyMember(k.member)
+	if k.path != nil {
+		key, found, err = r.bodyField(k.path)
 	} else {
 		key, found, err = p.headerKey(r)
 	}
@@ -77,9 +85,9 @@ func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 	}
 }
 
-// bodyMember returns the string value of a member of the JSON body, and whether
-// the member exists. It sets r.document, so it must be called before any rule.
-func (r *Request) bodyMember(name string) (value string, found bool, err error) {
+// bodyField returns the string or the number at path in the JSON body, and whether there
+// is a value. It sets r.document, so it must be called before any rule.
+func (r *Request) bodyField(path jsonpointer.Pointer) (text string, found bool, err error) {
 	_, body, err := r.uncoded()
 	switch {
 	case isUnread(err):
@@ -94,19 +102,20 @@ func (r *Request) bodyMember(name string) (value string, found bool, err error) 
 		return "", true, errNoObject
 	}
 	r.document = doc
-	raw, found := jsonpointer.Pointer{name}.Lookup(doc)
-	if !found || string(raw) == "null" {
+	value, found := path.Lookup(doc)
+	if !found || string(value) == "null" {
 		return "", false, nil
 	}
-	if err := json.Unmarshal(raw, &value); err != nil {
+	text, ok := jsonpointer.Text(value)
+	if !ok {
 		return "", true, errNotText
 	}
-	return value, true, nil
+	return text, true, nil
 }
 
 var (
 	errNoObject = errors.New("the body is not one JSON object with distinct names")
-	errNotText  = errors.New("the member is not a string")
+	errNotText  = errors.New("the field is neither a string nor a number")
 )
 
 // ResourceKey returns the ID of the [idempotent.Key] of a request whose path

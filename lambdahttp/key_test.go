@@ -4,8 +4,10 @@ package lambdahttp_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,7 +144,7 @@ func TestKeyPatterns(t *testing.T) {
 	}
 }
 
-// bodyKeys are bodies, and the key in their member "k". An empty want with a
+// bodyKeys are bodies, and the key in their field "k". An empty want with a
 // detail means that the body is refused, and without a detail that it has no
 // key.
 var bodyKeys = []struct{ name, body, want, detail string }{
@@ -156,10 +158,10 @@ var bodyKeys = []struct{ name, body, want, detail string }{
 	{"nested only", `{"a":{"k":"abc"}}`, "", ""},
 	{"null", `{"k":null}`, "", ""},
 	{"empty body", ``, "", ""},
-	{"number", `{"k":1}`, "", "not a string"},
-	{"boolean", `{"k":true}`, "", "not a string"},
-	{"object", `{"k":{}}`, "", "not a string"},
-	{"array", `{"k":["abc"]}`, "", "not a string"},
+	{"number", `{"k":7312e2}`, "731200", ""},
+	{"boolean", `{"k":true}`, "", "neither a string nor a number"},
+	{"object", `{"k":{}}`, "", "neither a string nor a number"},
+	{"array", `{"k":["abc"]}`, "", "neither a string nor a number"},
 	{"twice", `{"k":"abc","k":"abd"}`, "", "not one JSON object"},
 	{"another twice", `{"k":"abc","a":1,"a":2}`, "", "not one JSON object"},
 	{"an array", `["k"]`, "", "not one JSON object"},
@@ -181,7 +183,7 @@ func TestBodyField(t *testing.T) {
 		for _, c := range bodyKeys {
 			for _, media := range []string{"application/json", "text/plain", ""} {
 				w := newFixture(t, on, func(o *lambdahttp.Options) {
-					o.KeyFrom = lambdahttp.BodyField("k")
+					o.KeyFrom = lambdahttp.BodyField("/k")
 					o.Profile.MinKeyLength = 1
 				})
 				a := w.post(charge(withBody(c.body), withHeader("content-type", media)))
@@ -191,12 +193,12 @@ func TestBodyField(t *testing.T) {
 						t.Errorf("%s: got %d %s", c.name, a.status, a.body)
 					}
 				case c.detail != "":
-					if a.status != 400 || !strings.Contains(a.body, `"code":"invalid-key"`) || !strings.Contains(a.body, `The member \"k\" of the body cannot be used as a key: `) ||
+					if a.status != 400 || !strings.Contains(a.body, `"code":"invalid-key"`) || !strings.Contains(a.body, `The field \"/k\" of the body cannot be used as a key: `) ||
 						!strings.Contains(a.body, c.detail) || w.runs+w.store.calls != 0 {
 						t.Errorf("%s: got %d %s after %d runs", c.name, a.status, a.body, w.runs)
 					}
 				default:
-					if a.status != 400 || !strings.Contains(a.body, `"code":"missing-key"`) || !strings.Contains(a.body, `member \"k\"`) || w.runs+w.store.calls != 0 {
+					if a.status != 400 || !strings.Contains(a.body, `"code":"missing-key"`) || !strings.Contains(a.body, `field \"/k\"`) || w.runs+w.store.calls != 0 {
 						t.Errorf("%s: got %d %s after %d runs", c.name, a.status, a.body, w.runs)
 					}
 				}
@@ -204,12 +206,18 @@ func TestBodyField(t *testing.T) {
 		}
 	})
 	for _, c := range bodyKeys {
-		if got, found, err := lambdahttp.BodyMember(c.body, "k"); c.want != "" && (got != c.want || !found || err != nil) {
+		if got, found, err := lambdahttp.BodyKey(c.body, lambdahttp.BodyField("/k")); c.want != "" && (got != c.want || !found || err != nil) {
 			t.Errorf("%s: the key is %q %t %v, want %q", c.name, got, found, err, c.want)
 		}
 	}
-	if got := panics(func() { lambdahttp.BodyField("") }); !strings.Contains(got, "BodyField") {
-		t.Errorf("without a name: panic %q", got)
+	for pointer, better := range map[string]string{"": "/idempotency_key", "id": "/id", "data/id": "/data/id", "/~": "/idempotency_key", "~": "/idempotency_key"} {
+		if got, want := panics(func() { lambdahttp.BodyField(pointer) }), fmt.Sprintf("BodyField: invalid JSON Pointer %q", pointer); !strings.Contains(got, want) || !strings.HasSuffix(got, fmt.Sprintf("use one such as %q", better)) {
+			t.Errorf("%q: panic %q, want %s, and %s instead", pointer, got, want, better)
+		}
+	}
+	got, found, err := lambdahttp.BodyKey(`{"events":[{"id":"a"},{"id":73}]}`, lambdahttp.BodyField("/events/1/id"))
+	if got != "73" || !found || err != nil {
+		t.Errorf("the key in an element of a list is %q %t %v", got, found, err)
 	}
 }
 
@@ -245,7 +253,7 @@ func FuzzBodyKey(f *testing.F) {
 		f.Add(c.body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		got, found, err := lambdahttp.BodyMember(body, "k")
+		got, found, err := lambdahttp.BodyKey(body, lambdahttp.BodyField("/k"))
 		if !found || err != nil {
 			if got != "" {
 				t.Errorf("%q: the key %q was read from an invalid body: %v", body, got, err)
@@ -253,8 +261,19 @@ func FuzzBodyKey(f *testing.F) {
 			return
 		}
 		var members map[string]any
-		if err := json.Unmarshal([]byte(body), &members); err != nil || members["k"] != got {
-			t.Errorf("%q: found %q, but encoding/json found %v (%v)", body, got, members["k"], err)
+		d := json.NewDecoder(strings.NewReader(body))
+		d.UseNumber()
+		if err := d.Decode(&members); err != nil {
+			t.Fatalf("%q: found %q in a body that encoding/json refuses: %v", body, got, err)
+		}
+		same := members["k"] == got
+		if number, is := members["k"].(json.Number); is {
+			a, _ := strconv.ParseFloat(number.String(), 64)
+			b, _ := strconv.ParseFloat(got, 64)
+			same = a == b
+		}
+		if !same {
+			t.Errorf("%q: found %q, but encoding/json found %v", body, got, members["k"])
 		}
 	})
 }

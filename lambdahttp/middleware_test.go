@@ -263,7 +263,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 			return "charge"
 		}
 	}
-	inBody := func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("key") }
+	inBody := func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("/key") }
 	for name, c := range map[string]struct {
 		options []func(*lambdahttp.Options)
 		around  int64 // the limit of a handler around the middleware
@@ -712,7 +712,7 @@ func TestEmptyBody(t *testing.T) {
 	// The key can be in its body.
 	for body, want := range map[string]int{`{"key":"` + keyA + `"}`: 200, "": 411} {
 		out := httptest.NewRecorder()
-		h := lambdahttp.Middleware(newGuard(t), quiet, func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("key") })
+		h := lambdahttp.Middleware(newGuard(t), quiet, func(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("/key") })
 		h(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(out, keyedPost(t, "http://api.example/charges", "application/json", io.MultiReader(strings.NewReader(body))))
 		if out.Code != want {
 			t.Errorf("made by a client, %q: got %d %s, want %d", body, out.Code, out.Body, want)

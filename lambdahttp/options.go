@@ -225,7 +225,7 @@ func (o *Options) validate() error {
 	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 {
 		return errors.New("lambdahttp: Options.MaxRequestBody and Options.MaxResponseBody must not be negative")
 	}
-	if o.KeyFrom.member != "" && o.Profile.HeaderOnly {
+	if o.KeyFrom.path != nil && o.Profile.HeaderOnly {
 		return errors.New("lambdahttp: Options.KeyFrom is set, but the profile allows the key in the header only")
 	}
 	if o.GatewayTimeout < 0 {

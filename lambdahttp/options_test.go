@@ -69,7 +69,7 @@ func TestConstructionPanics(t *testing.T) {
 			`Profile.Methods: "PO ST"`:                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
 			"Profile.Answers[key-reused].Status is 42": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
 			"idempotent: Options.Retention":            func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { o.Retention = -time.Hour } },
-			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("k") },
+			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("/k") },
 			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
 			`Options.DocsURL "docs"`:                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
 			`Options.DocsURL "//example.com/keys"`:     func(o *lambdahttp.Options) { o.DocsURL = "//example.com/keys" },

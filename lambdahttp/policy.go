@@ -17,8 +17,8 @@ import (
 // handler, so the two always agree. Package lambdahttp/policy renders it as
 // Markdown and as OpenAPI.
 type Policy struct {
-	Header   string // request header with the key; empty if a body member has it
-	Member   string // JSON body member with the key; empty if a header has it
+	Header   string // request header with the key; empty if a field of the body has it
+	Field    string // JSON Pointer to the field of the body with the key; empty if a header has it
 	Required bool   // a guarded request without a key is refused
 
 	KeySyntax            string // in words
@@ -81,7 +81,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	_, err = e.guard.With(func(o *idempotent.Options) { kept = *o })
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
-		Header: p.Header, Member: o.KeyFrom.member, Required: !kept.AllowMissingKey,
+		Header: p.Header, Field: o.KeyFrom.pointer, Required: !kept.AllowMissingKey,
 		KeySyntax: p.Syntax.Description, KeyPattern: p.bounded(p.Syntax.Pattern), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
 		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
@@ -93,7 +93,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		AddedHeaders:    o.addedHeaders(),
 		DocsURL:         o.DocsURL,
 	}
-	if policy.Member != "" {
+	if policy.Field != "" {
 		policy.Header = ""
 		policy.KeySyntax, policy.KeyPattern, policy.KeyExample = bodyKeySyntax, p.bounded(bodyKeyPattern), exampleKey
 	}

@@ -60,7 +60,7 @@ var keyRows = []row{
 		options: func(o *lambdahttp.Options) { o.Profile.Header = "X-Payout-Idempotency" },
 		play:    twice(without("idempotency-key"), withHeader("x-payout-idempotency", `"`+keyA+`"`)),
 		want:    want{gets: exchange.Replay}, runs: 1, record: "completed"},
-	{id: "HTTP-01", profiles: "ietf stripe", situation: "the key in the body, `KeyFrom: BodyField(\"idempotency_key\")`", options: bodyKey,
+	{id: "HTTP-01", profiles: "ietf stripe", situation: "the key in the body, `KeyFrom: BodyField(\"/idempotency_key\")`", options: bodyKey,
 		play: twice(withBodyKey(`"` + keyA + `"`)), want: want{gets: exchange.Replay}, runs: 1, record: "completed"},
 	{id: "HTTP-01", situation: "another name that Unicode folds to it",
 		play: once(without("idempotency-key"), withHeader("idempotency-\u212aey", `"`+keyA+`"`)), want: want{gets: "missing-key"}},
@@ -89,7 +89,7 @@ var keyRows = []row{
 	// F05, F06, F07: a key must have the length and the form of its profile.
 	{id: "HTTP-07", profiles: "ietf", situation: "a malformed key", play: once(withKey(`"` + keyA)), want: want{gets: "invalid-key",
 		member: map[string]string{"detail": "The Idempotency-Key header cannot be used: the closing double quote is missing."}}},
-	{id: "HTTP-07", profiles: "ietf stripe", situation: "the key in the body is not a string", options: bodyKey, play: once(withBodyKey("7")),
+	{id: "HTTP-07", profiles: "ietf stripe", situation: "the key in the body is neither a string nor a number", options: bodyKey, play: once(withBodyKey("true")),
 		want: want{gets: "invalid-key"}},
 	{id: "HTTP-07", profiles: "ietf stripe", situation: "the body that should contain the key is not one JSON object", options: bodyKey, play: once(withBody("amount=1")),
 		want: want{gets: "invalid-key"}},
@@ -450,7 +450,7 @@ func meanwhile(mods ...func(*request)) func(*fixture) reply {
 	}
 }
 
-func bodyKey(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("idempotency_key") }
+func bodyKey(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("/idempotency_key") }
 
 func withBodyKey(member string) func(*request) {
 	return withBody(`{"amount":1250,"idempotency_key":` + member + `}`)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package jsonpointer finds a value in a JSON document by its JSON Pointer (RFC
-// 6901).
+// 6901), and reads an identifier from it.
 package jsonpointer
 
 import (
@@ -10,6 +10,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/once-lambda/once/internal/canonical"
 )
 
 // Pointer is a parsed JSON Pointer: its reference tokens.
@@ -45,6 +47,23 @@ func Parse(text string) (Pointer, error) {
 func (p Pointer) Lookup(doc []byte) (value []byte, ok bool) {
 	s := scanner{doc: doc}
 	return s.find(p)
+}
+
+// Text returns what a JSON value identifies: the string that it spells, or a number in
+// its canonical form, so that 100, 100.0 and 1e2 are "100". It reports false for any other
+// value, and for one that is missing.
+func Text(value []byte) (text string, ok bool) {
+	form, err := canonical.JSON(value)
+	switch {
+	case err != nil:
+		return "", false
+	case form[0] == '"':
+		err = json.Unmarshal(form, &text)
+		return text, err == nil
+	case form[0] == '-', form[0] >= '0' && form[0] <= '9':
+		return string(form), true
+	}
+	return "", false
 }
 
 // scanner reads a valid document. In such a document commas and colons mean

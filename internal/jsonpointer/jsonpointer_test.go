@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -34,6 +35,29 @@ func TestLookup(t *testing.T) {
 		if got, ok := p.Lookup([]byte(document)); ok != (want != "") || string(got) != want {
 			t.Errorf("%s: %q, %t, want %q", text, got, ok, want)
 		}
+	}
+}
+
+// A string or a number is an identifier, and nothing else is. Spellings of one number are one.
+func TestText(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		`"o-1"`: "o-1", `"1e2"`: "1e2", `"a\u0062\"\\"`: `ab"\`,
+		"0": "0", "-0": "0", "-7": "-7", "9": "9", "100": "100", "100.0": "100", "1e2": "100", "1.50": "1.5",
+		"9007199254740993": "9007199254740993", "9007199254740992": "9007199254740992", "9007199254740993.0": "9007199254740993",
+		"1E+999999999": "1e999999999",
+	} {
+		if got, ok := jsonpointer.Text([]byte(value)); got != want || !ok {
+			t.Errorf("%s is %q, %t; want %q", value, got, ok, want)
+		}
+	}
+	for _, value := range []string{"", "null", "true", "{}", `["x"]`, `"x`, "\"\xff\"", `"\ud800"`, "1e" + strings.Repeat("9", 19)} {
+		if got, ok := jsonpointer.Text([]byte(value)); got != "" || ok {
+			t.Errorf("%s is %q, %t; want nothing", value, got, ok)
+		}
+	}
+	if got, ok := jsonpointer.Text([]byte(`""`)); got != "" || !ok {
+		t.Errorf("the empty string is %q, %t", got, ok)
 	}
 }
 

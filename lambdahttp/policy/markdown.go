@@ -80,15 +80,15 @@ func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
 
 // carrier describes where a request carries its key.
 func carrier(p *lambdahttp.Policy) string {
-	if p.Member != "" {
-		return "a key, the member " + code(p.Member) + " of its JSON body,"
+	if p.Field != "" {
+		return "a key, the field " + code(p.Field) + " of its JSON body,"
 	}
 	return "an " + code(p.Header) + " header"
 }
 
 func place(p *lambdahttp.Policy) string {
-	if p.Member != "" {
-		return "the member " + code(p.Member) + " of the JSON body"
+	if p.Field != "" {
+		return "the field " + code(p.Field) + " of the JSON body"
 	}
 	return "the request header " + code(p.Header) + ", on one line"
 }

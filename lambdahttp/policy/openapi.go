@@ -75,7 +75,7 @@ func schemaOfKey(p *lambdahttp.Policy) *jsonSchema {
 	if p.KeyExample != "" {
 		s.Examples = []string{p.KeyExample}
 	}
-	if p.Member != "" {
+	if p.Field != "" {
 		s.MaxLength = p.MaxLength
 	}
 	return s
@@ -192,8 +192,8 @@ func extension(p *lambdahttp.Policy) openAPIPolicy {
 		ServerErrors: p.ServerErrors, ReplayedHeaders: p.ReplayedHeaders, OmittedHeaders: p.OmittedHeaders,
 	}
 	x.Key.In, x.Key.Name = "header", p.Header
-	if p.Member != "" {
-		x.Key.In, x.Key.Name = "body", p.Member
+	if p.Field != "" {
+		x.Key.In, x.Key.Name = "body", p.Field
 	}
 	x.Key.Required, x.Key.Syntax, x.Key.MinLength, x.Key.MaxLength = p.Required, p.KeySyntax, p.MinLength, p.MaxLength
 	for _, a := range p.Answers {

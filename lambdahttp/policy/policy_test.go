@@ -48,7 +48,7 @@ func optional(o *lambdahttp.Options) {
 // allOptions sets everything that a policy can have besides a profile.
 func allOptions(o *lambdahttp.Options) {
 	o.Scope = lambdahttp.Claim("sub")
-	o.KeyFrom = lambdahttp.BodyField("idempotency_key")
+	o.KeyFrom = lambdahttp.BodyField("/idempotency_key")
 	o.Operation = func(*lambdahttp.Request) string { return "charge" }
 	o.Fingerprint = lambdahttp.VerifiedDigest
 	o.Profile.StatusHeader = true

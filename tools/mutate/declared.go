@@ -123,7 +123,7 @@ var equivalents = map[string]string{
 	"lambdahttp.Options.validate: o.MaxResponseBody < 0 has <=":                                       "zero was replaced by the default before",
 	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                                        "zero was replaced by the default before",
 	"lambdahttp.Request.content: r.document != nil && isJSON(media) is never true":                    "only saves parsing the body again",
-	"lambdahttp.Request.bodyMember: r.document is not set to doc":                                     "only saves parsing the body again",
+	"lambdahttp.Request.bodyField: r.document is not set to doc":                                     "only saves parsing the body again",
 	"lambdahttp.Request.complete: !all is never true":                                                 "only saves work for a request that is refused",
 	"lambdahttp.spellings: more != nil is always true":                                                "only costs memory",
 	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                                        "every caller passes a copy",

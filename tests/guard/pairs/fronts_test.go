@@ -90,7 +90,7 @@ func (p *world) overHTTP(front string) {
 		o.Operation = func(*lambdahttp.Request) string { return operation }
 		switch p.row["option"] {
 		case "key in the body":
-			o.KeyFrom = lambdahttp.BodyField("id")
+			o.KeyFrom = lambdahttp.BodyField("/id")
 		case "fields":
 			o.Fingerprint = lambdahttp.Fields("/amount")
 		case "accepted":

@@ -40,7 +40,7 @@ var policies = map[string]func(*lambdahttp.Options){
 		o.DocsURL = "https://api.example.com/docs/keys"
 	},
 	"key in the body": func(o *lambdahttp.Options) {
-		o.KeyFrom = lambdahttp.BodyField("idempotency_key")
+		o.KeyFrom = lambdahttp.BodyField("/idempotency_key")
 		o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "/work/1" }
 	},
 	"digest": func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
