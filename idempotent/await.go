@@ -28,8 +28,8 @@ type waiter struct {
 
 // await pauses and then reads the record of the running request again, of which
 // existing was read before. It returns false if the request must not wait longer:
-// WaitFor has passed, the rest of the time is the handler's own, or enough other
-// requests wait for the key.
+// WaitFor has passed, the time of ctx, which is that of a handler, has ended, or enough
+// other requests wait for the key.
 func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record, now time.Time) (r *driver.Record, again bool, err error) {
 	if a.opts.WaitFor == 0 {
 		return nil, false, nil
@@ -39,9 +39,6 @@ func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record,
 			return nil, false, nil
 		}
 		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
-		if w.until.After(a.window.handlerEnd) {
-			w.until = a.window.handlerEnd
-		}
 	}
 	pause := w.pause/2 + rand.N(w.pause) // jitter: concurrent waiters should not poll at the same time
 	if !now.Add(pause).Before(w.until) {

@@ -246,9 +246,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	if r.Ref == "" {
 		r.Ref = a.ref
 	}
-	if a.opts.RequestID != nil {
-		r.RequestID = a.opts.requestID(ctx)
-	}
+	r.RequestID = a.opts.requestID(ctx)
 	r.TraceParent = a.opts.traceParent(ctx)
 	r.Schedule(now, a.opts.ReconcileAfter)
 	return r

@@ -275,7 +275,8 @@ func TestCommitOfAnotherType(t *testing.T) {
 		"nothing to a pointer":  {gets(passes(t, new("own"), nil)), `null`},
 		"anything to any":       {gets(passes[any](t, own, receipt{ID: "r"})), `{"id":"r"}`},
 		"a number to any":       {gets(passes[any](t, own, json.RawMessage("1.50"))), `1.50`},
-		"a large map":           {gets(passes(t, map[string]string{}, map[string]any{"a": strings.Repeat("x", 5000)})), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
+		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{ "a": "` + strings.Repeat("x", 5000) + `" }`))), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
+		"its own, changed":      {gets(passes(t, "own", "R", func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
 		"an int to a float":     {gets(passes(t, 0.5, 7)), `7`},
 		"a float to an int":     {gets(passes(t, 7, 0.5)), "float64" + wants + "int"},
 		"to no result":          {gets(passes(t, struct{}{}, "placed")), "string" + wants + "struct {}"},
@@ -288,7 +289,16 @@ func TestCommitOfAnotherType(t *testing.T) {
 	}
 	f := newFixture(t) // that the execution has ended is said first
 	var e *idempotent.Execution
-	if _, err := f.do(func(ctx context.Context) (string, error) { e, _ = idempotent.FromContext(ctx); return "", nil }); err != nil {
+	if _, err := f.do(func(ctx context.Context) (string, error) {
+		e, _ = idempotent.FromContext(ctx)
+		if err := e.Commit(ctx, "ok", e.Store().Replace); err != nil {
+			t.Errorf("got error %v", err)
+		}
+		if err := e.Commit(ctx, 1, e.Store().Replace); err != idempotent.ErrExecutionEnded {
+			t.Errorf("after a Commit: got error %v", err)
+		}
+		return "", nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Commit(t.Context(), 1, e.Store().Replace); err != idempotent.ErrExecutionEnded {

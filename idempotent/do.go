@@ -127,6 +127,8 @@ type Outcome[T any] struct {
 	// Ref is the resource reference that the handler set, if the outcome is stored.
 	// See [Execution.SetRef].
 	Ref string
+	// State is the state of the record, for [Lookup] only. Zero if there is no record.
+	State driver.State
 }
 
 // Do runs fn once for key and returns its result; later calls with an equal key
@@ -176,7 +178,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return unguarded(ctx, fn)
 	}
 	if err := key.validate(); err != nil {
-		if !errors.As(err, new(*NoKeyError)) {
+		if e, ok := errors.AsType[*InvalidKeyError](err); !ok || e.Field != keyID {
 			return out, err
 		}
 		o.observe(ctx, event.KeyMissing, RecordID(key.Operation+"#"), nil, err)

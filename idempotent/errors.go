@@ -69,28 +69,10 @@ func (e *UnresolvedError) Error() string {
 
 func (e *UnresolvedError) Unwrap() error { return e.Err }
 
-// RetryableError is returned by [Lookup] for a key whose earlier request ended
-// without an outcome: the next request with the key runs. Under Resume and Rerun
-// that earlier request may have had effects.
-type RetryableError struct {
-	RecordID RecordID
-	Ref      string // resource reference set by the handler, if any
-}
-
-func (e *RetryableError) Error() string {
-	return fmt.Sprintf("idempotent: %s: no outcome is stored, and the next request with this key runs", short(e.RecordID))
-}
-
-// NoKeyError reports that the request has no idempotency key.
-type NoKeyError struct{ Operation string }
-
-func (e *NoKeyError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded", e.Operation)
-}
-
-// InvalidKeyError reports which part of a key is invalid.
+// InvalidKeyError reports which part of a key is invalid or missing. If it is the ID, the
+// request has no idempotency key.
 type InvalidKeyError struct {
-	Field   string // "Operation", "Scope", "Fingerprint" or "RecordID"
+	Field   string // "Operation", "Scope", "ID", "Fingerprint" or "RecordID"
 	Problem string // what is wrong and what to do; does not contain the value
 	Err     error  // the cause, if any
 }
@@ -230,8 +212,6 @@ func (e *StepError) Unwrap() error { return e.Err }
 func (e *InProgressError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
 func (e *MismatchError) LogValue() slog.Value          { return slog.StringValue(e.Error()) }
 func (e *UnresolvedError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
-func (e *RetryableError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
-func (e *NoKeyError) LogValue() slog.Value             { return slog.StringValue(e.Error()) }
 func (e *LeaseLostError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
 func (e *ReplayUnavailableError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 func (e *NoTimeError) LogValue() slog.Value            { return slog.StringValue(e.Error()) }

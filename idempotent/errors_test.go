@@ -27,8 +27,6 @@ func TestErrorsInLogs(t *testing.T) {
 		{&idempotent.InProgressError{RecordID: id}, ""},
 		{&idempotent.MismatchError{RecordID: id}, ""},
 		{&idempotent.UnresolvedError{RecordID: id}, ""},
-		{&idempotent.RetryableError{RecordID: id}, ""},
-		{&idempotent.NoKeyError{Operation: "charge"}, ""},
 		{&idempotent.LeaseLostError{RecordID: id, Err: secret}, ""},
 		{&idempotent.ReplayUnavailableError{RecordID: id, Reason: "it is damaged"}, ""},
 		{&idempotent.NoTimeError{Err: errDown}, ""},

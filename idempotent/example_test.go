@@ -329,7 +329,7 @@ func ExampleLookup() {
 			return "refused: " + final.Code
 		case errors.As(err, new(*idempotent.InProgressError)), errors.As(err, new(*idempotent.UnresolvedError)):
 			return "pending"
-		case errors.Is(err, idempotent.ErrNoRecord), errors.As(err, new(*idempotent.RetryableError)):
+		case errors.Is(err, idempotent.ErrNoRecord):
 			return "not charged"
 		default:
 			return "try again"

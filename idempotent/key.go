@@ -42,7 +42,7 @@ type Key struct {
 	// no such scope.
 	Scope string
 	// ID is the client's idempotency key, or the business key of a message. An empty
-	// ID returns [*NoKeyError]. The ID is hashed; neither the store nor a log
+	// ID returns [*InvalidKeyError]. The ID is hashed; neither the store nor a log
 	// contains it.
 	ID string
 	// Fingerprint binds the content of the request to the key. If it is zero, [Wrap]
@@ -171,6 +171,9 @@ func ParseRecordID(s string) (RecordID, error) {
 	return id, nil
 }
 
+// keyID is InvalidKeyError.Field of a request without a key.
+const keyID = "ID"
+
 // validate checks the key except for its fingerprint.
 func (k Key) validate() error {
 	if err := checkOperation(k.Operation); err != nil {
@@ -180,7 +183,7 @@ func (k Key) validate() error {
 		return &InvalidKeyError{Field: "Scope", Problem: "empty; set the tenant or principal, or idempotent.Global"}
 	}
 	if k.ID == "" {
-		return &NoKeyError{Operation: k.Operation}
+		return &InvalidKeyError{Field: keyID, Problem: "the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded"}
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func TestInvalidKeys(t *testing.T) {
 		{"broken UTF-8", idempotent.Key{Operation: "a\xff", Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "printable"},
 		{"a long operation", idempotent.Key{Operation: strings.Repeat("o", 257), Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "256 bytes"},
 		{"no scope", idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "idempotent.Global"},
-		{"no id", idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, new(idempotent.NoKeyError), "AllowMissingKey"},
+		{"no id", idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, new(idempotent.InvalidKeyError), "AllowMissingKey"},
 		{"no fingerprint", idempotent.Key{Operation: "o", Scope: "s", ID: "secret"}, new(idempotent.InvalidKeyError), "FingerprintOf"},
 	} {
 		_, err := idempotent.Do(t.Context(), g, row.key, func(context.Context) (int, error) {

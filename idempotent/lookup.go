@@ -17,14 +17,15 @@ import (
 // result. If key has no fingerprint, Lookup does not compare it.
 //
 // If there is no outcome, the error says what Do would have met:
-//   - [ErrNoRecord]: the key is new, or its record has expired. Do would run, or store
-//     the answer of [Options.Predecessor], which Lookup does not ask.
-//   - [*RetryableError]: an earlier request ended without an outcome. Do would run.
+//   - [ErrNoRecord]: Do would run, or store the answer of [Options.Predecessor], which
+//     Lookup does not ask. The key is new, or its record has expired. If Outcome.State is
+//     [driver.StateRetryable], an earlier request ended without an outcome; under Resume
+//     and Rerun it may have had effects.
 //   - [*InProgressError]: another request is running.
 //   - [*UnresolvedError]: an earlier request may have had its effect.
 //
 // Any other error is as that of Do: [*FinalError] if that is the outcome,
-// [*MismatchError], [*ReplayUnavailableError], [*StoreError], [*NoKeyError] or
+// [*MismatchError], [*ReplayUnavailableError], [*StoreError] or
 // [*InvalidKeyError]. A record can change as soon as it was read: to decide whether
 // work may run, call Do.
 func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Options)) (out Outcome[T], err error) {
@@ -46,12 +47,16 @@ func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Optio
 		fp = key.storedFingerprint()
 	}
 	now := o.now()
-	switch v := decide(r, fp, now); v {
-	case verdictReplay:
-	case verdictReinsert:
+	v := decide(r, fp, now)
+	if v == verdictReinsert {
 		return out, fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))
+	}
+	out.State = r.State
+	switch v {
+	case verdictReplay:
 	case verdictTakeOver:
-		return out, &RetryableError{RecordID: id, Ref: r.Ref}
+		out.Ref = r.Ref
+		return out, fmt.Errorf("%w with an outcome: %s ended without one, and the next request with its key runs", ErrNoRecord, short(id))
 	case verdictMarkUnknown:
 		return out, o.unresolved(r, now, nil)
 	default:
@@ -62,7 +67,7 @@ func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Optio
 		err = decodeResult(ctx, o, r, &out.Value)
 	}
 	if err != nil && !errors.As(err, new(*FinalError)) {
-		return Outcome[T]{RecordID: id}, err
+		return Outcome[T]{RecordID: id, State: r.State}, err
 	}
 	out.Replayed = true
 	out.takeFrom(r)

@@ -100,7 +100,7 @@ type Options struct {
 	Predecessor func(ctx context.Context, key Key) (result any, found bool, err error)
 
 	// AllowMissingKey runs a request without a key unguarded instead of refusing it
-	// with NoKeyError. Default: false.
+	// with InvalidKeyError. Default: false.
 	AllowMissingKey bool
 
 	// Disabled runs every request unguarded, for example in a test of the handler

@@ -267,7 +267,7 @@ func TestLookup(t *testing.T) {
 			want:   new(idempotent.FinalError), calls: "get",
 		},
 		"new":                     {want: idempotent.ErrNoRecord, calls: "get"},
-		"retryable":               {stands: free, want: new(idempotent.RetryableError), calls: "get"},
+		"retryable":               {stands: free, want: idempotent.ErrNoRecord, says: "ended without one", calls: "get"},
 		"unknown":                 {stands: unknownUntil(0), want: new(idempotent.UnresolvedError), calls: "get"},
 		"running":                 {stands: running(time.Hour), want: new(idempotent.InProgressError), calls: "get"},
 		"its lease has ended":     {stands: running(0), want: new(idempotent.UnresolvedError), calls: "get"},
@@ -278,7 +278,7 @@ func TestLookup(t *testing.T) {
 			want: new(idempotent.StoreError), calls: "get",
 		},
 		"the store is down": {get: fail(errDown), want: new(idempotent.StoreError), calls: "get"},
-		"no id":             {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.NoKeyError)},
+		"no id":             {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.InvalidKeyError), says: "no idempotency key"},
 		"no scope":          {key: func(k *idempotent.Key) { k.Scope = "" }, want: new(idempotent.InvalidKeyError)},
 		"an invalid option": {options: opts(func(o *idempotent.Options) { o.Retention = -1 }), says: "Retention"},
 		"another version": {
@@ -300,6 +300,9 @@ func TestLookup(t *testing.T) {
 		f.on(driver.OpGet, c.get)
 		out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, c.options...)
 		want := idempotent.Outcome[string]{RecordID: f.key.RecordID()}
+		if c.stands != nil && c.stands != &expired {
+			want.State, want.Ref = c.stands.State, map[bool]string{true: c.stands.Ref}[name == "retryable"]
+		}
 		switch {
 		case c.value != "":
 			want.Value, want.Replayed, want.Stored, want.Expires, want.Ref = c.value, true, true, kept.Expires, kept.Ref

@@ -178,8 +178,8 @@ func TestWrapKeyErrors(t *testing.T) {
 		t.Errorf("with a key: got error %v, want the KeyFunc's own", err)
 	}
 	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "" }), handler)
-	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.NoKeyError)) {
-		t.Errorf("neither a key nor a fingerprint: got error %v, want NoKeyError", err)
+	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "no idempotency key") {
+		t.Errorf("neither a key nor a fingerprint: got error %v, want no key", err)
 	}
 	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "i" }), handler)
 	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "cannot be computed") {

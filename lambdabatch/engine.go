@@ -276,7 +276,7 @@ func refuses(err error) bool {
 	if unknown, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
 		return unknown.Err == nil
 	}
-	return errors.As(err, new(*idempotent.MismatchError)) || errors.As(err, new(*idempotent.NoKeyError)) || errors.As(err, new(*idempotent.InvalidKeyError))
+	return errors.As(err, new(*idempotent.MismatchError)) || errors.As(err, new(*idempotent.InvalidKeyError))
 }
 
 // settled returns nil if the source may delete the message, because its record covers

@@ -331,7 +331,7 @@ func TestLog(t *testing.T) {
 		{w.options(), `{"order_id":"o-2"}`, "operation=fulfil item=m1 key_hash=" + hash + " error_type=*errors.errorString\n"},
 		{w.options(), `{}`, "operation=fulfil item=m1 error_type=logs.Error error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", which Field names\"\n"},
 		{noScope, `{"order_id":"o-2"}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
-		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.NoKeyError error=\"" + (&idempotent.NoKeyError{Operation: "fulfil"}).Error() + "\"\n"},
+		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.InvalidKeyError error=\"idempotent: invalid ID: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded\"\n"},
 	} {
 		w.lines.Reset()
 		batch := messages("")

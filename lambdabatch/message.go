@@ -49,7 +49,7 @@ func FromContext(ctx context.Context) (*Message, bool) {
 type messageKey struct{}
 
 // IDFunc returns the id of the unit of work that a message stands for. An empty
-// id fails the message with [idempotent.NoKeyError]; an error fails it too.
+// id fails the message with [idempotent.InvalidKeyError]; an error fails it too.
 type IDFunc func(ctx context.Context, m *Message) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON

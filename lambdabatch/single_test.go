@@ -40,7 +40,7 @@ func deliver[Req any](t *testing.T, key idempotent.KeyFunc[Req], first Req, then
 			t.Errorf("another event %d: got %d %v, want %d", i, got, err, i+2)
 		}
 	}
-	for want, reqs := range map[error][]Req{new(idempotent.MismatchError): then.mismatch, new(idempotent.NoKeyError): then.noKey, error(nil): then.invalid} {
+	for want, reqs := range map[error][]Req{new(idempotent.MismatchError): then.mismatch, new(idempotent.InvalidKeyError): then.noKey, error(nil): then.invalid} {
 		for i, req := range reqs {
 			if _, err := h(w.invocation(), req); err == nil || want != nil && !errtype.Matches(err, want) {
 				t.Errorf("event %d: got %v, want %T", i, err, want)

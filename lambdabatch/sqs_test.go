@@ -430,7 +430,7 @@ func TestHandOver_Refusals(t *testing.T) {
 	}{
 		"no field":                    {`{}`, nil, says("no string or number")},
 		"no JSON":                     {`*`, nil, says("the body is not JSON")},
-		"no id":                       {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.NoKeyError)},
+		"no id":                       {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.InvalidKeyError)},
 		"an error of ID":              {`{}`, failing(errBroken), errBroken},
 		"a panic of ID":               {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
 		"no scope":                    {first, scope(nil), new(idempotent.InvalidKeyError)},

@@ -87,9 +87,10 @@ func (e *responder) refused(ctx context.Context, r *Request, err error) (answer,
 	if g, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok {
 		return e.respond(ReplayUnavailable, facts{resource: g.Ref}), nil
 	}
-	switch {
-	case errors.As(err, new(*idempotent.NoKeyError)):
+	if g, ok := errors.AsType[*idempotent.InvalidKeyError](err); ok && g.Field == "ID" {
 		return e.respond(MissingKey, facts{}), nil
+	}
+	switch {
 	case errors.As(err, new(*idempotent.MismatchError)):
 		return e.respond(KeyReused, facts{}), nil
 	case errors.As(err, new(*idempotent.NoTimeError)):

@@ -41,7 +41,7 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 		"of a guard inside":      &idempotent.InProgressError{RecordID: inner},
 		"of a lease inside":      &idempotent.LeaseLostError{RecordID: inner},
 		"of a replay inside":     &idempotent.ReplayUnavailableError{RecordID: inner},
-		"no key inside":          &idempotent.NoKeyError{Operation: "inner"},
+		"no key inside":          &idempotent.InvalidKeyError{Field: "ID"},
 		"of a store inside":      &idempotent.StoreError{RecordID: inner, Err: errDown},
 		"Final, but not outside": errors.Join(idempotent.Final("a", "b")),
 	} {

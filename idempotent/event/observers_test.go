@@ -45,8 +45,8 @@ func TestLogObserver(t *testing.T) {
 	if got := logOf(slog.LevelInfo, full); got != want {
 		t.Errorf("it logged\n%swant\n%s", got, want)
 	}
-	full.Err = fmt.Errorf("the card is 4242: %w", &idempotent.NoKeyError{Operation: "charge"})
-	if got := logOf(slog.LevelInfo, full); strings.Contains(got, "4242") || !strings.Contains(got, ` error_type=*fmt.wrapError error="idempotent: charge: the request has no idempotency key`) {
+	full.Err = fmt.Errorf("the card is 4242: %w", &idempotent.InvalidKeyError{Field: "ID", Problem: "missing"})
+	if got := logOf(slog.LevelInfo, full); strings.Contains(got, "4242") || !strings.Contains(got, ` error_type=*fmt.wrapError error="idempotent: invalid ID: missing"`) {
 		t.Errorf("of an error of this toolkit it logged %s", got)
 	}
 	ended := event.Event{Kind: event.RequestEnded, Operation: "charge", Durations: event.Durations{Claim: 2 * time.Millisecond, Handler: time.Second}}
