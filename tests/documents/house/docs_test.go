@@ -4,6 +4,8 @@
 package house
 
 import (
+	"go/types"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -126,6 +128,39 @@ func anchorsOf(page string) map[string]bool {
 		anchors[strings.ReplaceAll(text, " ", "-")] = true
 	}
 	return anchors
+}
+
+var anErrorRow = regexp.MustCompile("(?m)^\\| (`[a-z]+\\.\\w+`(?:, `[a-z]+\\.\\w+`)*) \\|")
+
+// The page about errors has each error that the packages export for their users, and no
+// other.
+func TestErrorsAreExplained(t *testing.T) {
+	t.Parallel()
+	explained, exported := map[string]bool{}, map[string]bool{}
+	for _, row := range anErrorRow.FindAllStringSubmatch(read(t, "docs/errors.md"), -1) {
+		for _, name := range strings.Split(row[1], ", ") {
+			explained[strings.Trim(name, "`")] = true
+		}
+	}
+	failure := types.Universe.Lookup("error").Type().Underlying().(*types.Interface)
+	for _, dir := range []string{"idempotent", "idempotent/driver", "idempotent/memstore", "dynamostore", "dynamostore/powertools", "lambdahttp", "lambdabatch", "idempotencyclient", "lambdadurable", "boltstore"} {
+		pkg := loadPackage(t, dir).pkg
+		for _, name := range pkg.Scope().Names() {
+			object, is := pkg.Scope().Lookup(name), false
+			switch object.(type) {
+			case *types.Var:
+				is = types.Implements(object.Type(), failure)
+			case *types.TypeName:
+				is = !types.IsInterface(object.Type()) && types.Implements(types.NewPointer(object.Type()), failure)
+			}
+			if is && object.Exported() {
+				exported[pkg.Name()+"."+name] = true
+			}
+		}
+	}
+	if !maps.Equal(explained, exported) {
+		t.Errorf("docs/errors.md explains %v\nwant %v", slices.Sorted(maps.Keys(explained)), slices.Sorted(maps.Keys(exported)))
+	}
 }
 
 // The README of each folder of the documents links to every page in it.
