@@ -210,7 +210,6 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	if replay != nil {
 		return recall(claiming, &a, replay, out)
 	}
-	claimed()
 
 	if o.Predecessor != nil && !held.PredecessorAnswered {
 		earlier, stored, err := a.consult(ctx, key, held)

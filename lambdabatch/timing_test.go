@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,37 @@ func TestFunctionsHaveHalfOfTheTime(t *testing.T) {
 			wantIDs(t, failed(t, response, err), "m2")
 			if took := time.Since(start); took != half || ran != 2 || handed != 0 {
 				t.Errorf("%s: answered after %s, want %s; %d runs, %d handed over", name, took, half, ran, handed)
+			}
+		})
+	}
+}
+
+// Messages that run at the same time wait for the store at the same time: ten take as long
+// as one.
+func TestMessagesWaitTogether(t *testing.T) {
+	t.Parallel()
+	const away = 20 * time.Millisecond // of the store
+	for _, n := range []int{1, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			g, err := idempotent.New(idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
+				time.Sleep(away)
+				c.Do(ctx)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := lambdabatch.SQS(g, func(context.Context, order) error { return nil }, func(o *lambdabatch.Options) {
+				o.Operation, o.ID, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), 10
+			})
+			ids := make([]string, n)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("o-%d", i)
+			}
+			start := time.Now()
+			response, err := h(t.Context(), messages(ids...))
+			wantIDs(t, failed(t, response, err))
+			if took := time.Since(start); took != 2*away {
+				t.Errorf("%d messages took %s, want %s", n, took, 2*away)
 			}
 		})
 	}
