@@ -6,6 +6,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -14,10 +15,11 @@ import (
 
 var _ driver.DueLister = (*Store)(nil)
 
-// Due lists the records that wait for reconciliation, the earliest due first. Like
-// all lists it reads the whole file in one transaction.
-func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return entries(s.list(ctx, (*driver.Record).Scheduled))
+// Due lists the records that wait for reconciliation and are due after a time, the
+// earliest due first. The zero time lists all. Like all lists it reads the whole file in
+// one transaction.
+func (s *Store) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return entries(s.list(ctx, func(r *driver.Record) bool { return r.Scheduled() && r.Due.After(after) }))
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest

@@ -373,7 +373,7 @@ func TestListOrder(t *testing.T) {
 			insert(t, s, r)
 		}
 	}
-	for want, list := range map[string]iter.Seq2[driver.Listed, error]{"3120": s.Due(t.Context()), "43120": s.Exhausted(t.Context())} {
+	for want, list := range map[string]iter.Seq2[driver.Listed, error]{"3120": s.Due(t.Context(), time.Time{}), "43120": s.Exhausted(t.Context())} {
 		if got := order(t, list, s); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

@@ -157,9 +157,9 @@ func TestRunning_IsNotInTheIndex(t *testing.T) {
 		r.State, r.LeaseEnd, r.Announced = driver.StateInProgress, noon, true
 	})
 	unknown := waiting(t, s, 2, asTheyAre)
-	wantIDs(t, "Due", s.Due(t.Context()), slices.Concat(unknown, announced)...)
+	wantIDs(t, "Due", s.Due(t.Context(), time.Time{}), slices.Concat(unknown, announced)...)
 	wantIDs(t, "Running", s.Running(t.Context()), running...)
-	wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context()), slices.Concat(unknown, announced, running)...)
+	wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context(), time.Time{}), slices.Concat(unknown, announced, running)...)
 	wantIDs(t, "Running without the index", s.WithoutIndex().Running(t.Context()))
 	for _, id := range slices.Concat(running, announced) {
 		listed := slices.Contains(announced, id)
@@ -756,7 +756,7 @@ func TestAbandoned_BookmarkIsApart(t *testing.T) {
 	}
 	for name, list := range map[string]func() ([]idempotent.RecordID, error){
 		"Scan":    func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-		"Due":     func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
+		"Due":     func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context(), time.Time{})) },
 		"Running": func() ([]idempotent.RecordID, error) { return idsOf(s.Running(t.Context())) },
 	} {
 		if ids, err := list(); err != nil || len(ids) > 0 {

@@ -26,8 +26,8 @@ const (
 	listPage = 250
 )
 
-// Due lists the records in the index that wait for reconciliation, the earliest due
-// first. Of those in progress it lists only the announced ones: [Store.Abandoned]
+// Due lists the records in the index that wait for reconciliation and are due after a
+// time, the earliest due first. The zero time lists all. Of those in progress it lists only the announced ones: [Store.Abandoned]
 // finds the others. It queries all 64 shards of the index, eight at a time, and merges
 // them: at most two pages of each shard are in memory. It does not read the records. An empty
 // list costs 64 queries of half a read unit each. The index is eventually
@@ -35,14 +35,8 @@ const (
 //
 // The role needs dynamodb:Query on the index. For a table without the index see
 // [Store.WithoutIndex].
-func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.DueAfter(ctx, time.Time{})
-}
-
-// DueAfter lists the entries of [Store.Due] that are due after t, without reading the
-// others.
-func (s *Store) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
-	return s.merged(ctx, duePrefix, t)
+func (s *Store) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.merged(ctx, duePrefix, after)
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
@@ -243,18 +237,12 @@ type ScanningStore struct {
 
 var (
 	_ driver.AbandonedLister = (*ScanningStore)(nil)
-	_ driver.LongLister      = (*ScanningStore)(nil)
 )
 
-// Due lists the records that wait for reconciliation, the earliest due first: those
-// in progress too.
-func (s *ScanningStore) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.DueAfter(ctx, time.Time{})
-}
-
-// DueAfter lists the entries of Due that are due after t.
-func (s *ScanningStore) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, func(r *driver.Record) bool { return !r.Exhausted && r.Due.After(t) })
+// Due lists the records that wait for reconciliation and are due after a time, the
+// earliest due first: those in progress too. The zero time lists all.
+func (s *ScanningStore) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.sorted(ctx, func(r *driver.Record) bool { return !r.Exhausted && r.Due.After(after) })
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest

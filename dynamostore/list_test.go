@@ -78,17 +78,17 @@ func TestDue_QueriesEveryShard(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	wantIDs(t, "an empty table", s.Due(t.Context()))
+	wantIDs(t, "an empty table", s.Due(t.Context(), time.Time{}))
 	if q := fake.count("Query"); q != 64 {
 		t.Errorf("%d queries for an empty table, want 64", q)
 	}
 	ids := waiting(t, s, 300, asTheyAre)
-	wantIDs(t, "300 records", s.Due(t.Context()), ids...)
+	wantIDs(t, "300 records", s.Due(t.Context(), time.Time{}), ids...)
 	if q, reads := fake.count("Query")-64, fake.count("GetItem")+fake.count("BatchGetItem"); q < 300/maxPage || q > 64+300/maxPage || reads != 0 {
 		t.Errorf("%d queries and %d reads for 300 records in pages of %d", q, reads, maxPage)
 	}
 	before := fake.count("Query")
-	wantIDs(t, "after all records", s.DueAfter(t.Context(), noon))
+	wantIDs(t, "after all records", s.Due(t.Context(), noon))
 	if q := fake.count("Query") - before; q != 64 {
 		t.Errorf("%d queries for what is due after all records, want 64", q)
 	}
@@ -100,7 +100,7 @@ func TestLists_MergeTheShards(t *testing.T) {
 	t.Parallel()
 	const records = 300 // on average two pages in each shard
 	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Listed, error]{
-		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Due(t.Context()) },
+		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Due(t.Context(), time.Time{}) },
 		"Exhausted": func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Exhausted(t.Context()) },
 	} {
 		fake := newFake()
@@ -133,7 +133,7 @@ func TestLists_UnreadableEntry(t *testing.T) {
 			r.Due, r.Exhausted = noon.Add(time.Duration(i)*time.Hour), exhausted
 		})
 		fake.change(string(ids[0]), func(it item) { it["st"] = &types.AttributeValueMemberS{Value: "Z"} })
-		lists := map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(t.Context()), "Due without the index": s.WithoutIndex().Due(t.Context())}
+		lists := map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(t.Context(), time.Time{}), "Due without the index": s.WithoutIndex().Due(t.Context(), time.Time{})}
 		if exhausted {
 			lists = map[string]iter.Seq2[driver.Listed, error]{"Exhausted": s.Exhausted(t.Context()), "Exhausted without the index": s.WithoutIndex().Exhausted(t.Context())}
 		}
@@ -228,7 +228,7 @@ func TestScan(t *testing.T) {
 				wantIDs(t, what, s.Scan(t.Context(), options), slices.Concat(due, later, given, settled)...)
 			},
 			"Due": func(what string) {
-				wantIDs(t, what, s.WithoutIndex(options).Due(t.Context()), slices.Concat(due, later)...)
+				wantIDs(t, what, s.WithoutIndex(options).Due(t.Context(), time.Time{}), slices.Concat(due, later)...)
 			},
 			"Exhausted": func(what string) { wantIDs(t, what, s.WithoutIndex(options).Exhausted(t.Context()), given...) },
 		} {
@@ -256,9 +256,9 @@ func TestLists_Errors(t *testing.T) {
 		s := newStore(t, fake)
 		waiting(t, s, 10, asTheyAre)
 		for operation, read := range map[string]func() ([]idempotent.RecordID, error){
-			"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context())) },
+			"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context(), time.Time{})) },
 			"Scan":  func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-			"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
+			"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context(), time.Time{})) },
 		} {
 			operation = strings.TrimSpace(operation)
 			fake.refuse = refusing(operation, validation("no"))
@@ -285,7 +285,7 @@ func TestDue_ContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	entries, ended := 0, error(nil)
-	for _, err := range s.Due(ctx) {
+	for _, err := range s.Due(ctx, time.Time{}) {
 		if ended = err; err == nil {
 			entries++
 		}
@@ -328,8 +328,8 @@ func TestLists_LaterPageFails(t *testing.T) {
 		list   iter.Seq2[driver.Listed, error]
 		before int // at most so many entries
 	}{
-		"Due":                   {s.Due(t.Context()), records - 1},
-		"Due without the index": {s.WithoutIndex(oneSegment).Due(t.Context()), 0},
+		"Due":                   {s.Due(t.Context(), time.Time{}), records - 1},
+		"Due without the index": {s.WithoutIndex(oneSegment).Due(t.Context(), time.Time{}), 0},
 	} {
 		entries, failures := 0, 0
 		for _, err := range row.list {
@@ -361,7 +361,7 @@ func TestLists_Stop(t *testing.T) {
 	waiting(t, s, 600, asTheyAre)
 	leftRunning(t, s, 600)
 	for name, first := range map[string]func() error{
-		"Query":         func() error { return firstOf(s.Due(t.Context())) },
+		"Query":         func() error { return firstOf(s.Due(t.Context(), time.Time{})) },
 		"Scan":          func() error { return firstOf(s.Scan(t.Context())) },
 		"Scan, Running": func() error { return firstOf(s.Running(t.Context())) },
 	} {
@@ -395,7 +395,7 @@ func TestDue_WaitsForItsQueries(t *testing.T) {
 			ended.Store(true)
 		}))
 		waiting(t, s, 64*maxPage+1, asTheyAre) // a shard has a second page
-		for range s.Due(t.Context()) {
+		for range s.Due(t.Context(), time.Time{}) {
 			synctest.Wait() // it reads pages ahead
 			break
 		}

@@ -101,7 +101,7 @@ func TestShared_Lists(t *testing.T) {
 	hidden := waiting(t, other, 5, asTheyAre)
 	hidden = append(hidden, leftRunning(t, other, 1)...)
 
-	wantIDs(t, "Due", s.Due(t.Context()), due...)
+	wantIDs(t, "Due", s.Due(t.Context(), time.Time{}), due...)
 	wantIDs(t, "Exhausted", s.Exhausted(t.Context()), given...)
 	wantIDs(t, "Running", s.Running(t.Context()), running...)
 	every := func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] {

@@ -49,7 +49,6 @@ var (
 	_ driver.Store           = (*Store)(nil)
 	_ driver.ChunkStore      = (*Store)(nil)
 	_ driver.AbandonedLister = (*Store)(nil)
-	_ driver.LongLister      = (*Store)(nil)
 )
 
 // Store is a [driver.Store] and [driver.ChunkStore] in a DynamoDB table. Make one

@@ -277,7 +277,7 @@ func TestErrors_Advice(t *testing.T) {
 		fake.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: tt.code, Message: tt.message} }
 		s := newStore(t, fake)
 		_, put := s.Insert(t.Context(), someRecord(), at(0))
-		_, query := idsOf(s.Due(t.Context()))
+		_, query := idsOf(s.Due(t.Context(), time.Time{}))
 		for _, c := range []struct {
 			err  error
 			want string

@@ -275,7 +275,7 @@ func TestCommitOfAnotherType(t *testing.T) {
 		"nothing to a pointer":  {gets(passes(t, new("own"), nil)), `null`},
 		"anything to any":       {gets(passes[any](t, own, receipt{ID: "r"})), `{"id":"r"}`},
 		"a number to any":       {gets(passes[any](t, own, json.RawMessage("1.50"))), `1.50`},
-		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{ "a": "` + strings.Repeat("x", 5000) + `" }`))), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
+		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{ "a": "`+strings.Repeat("x", 5000)+`" }`))), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
 		"its own, changed":      {gets(passes(t, "own", "R", func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
 		"an int to a float":     {gets(passes(t, 0.5, 7)), `7`},
 		"a float to an int":     {gets(passes(t, 7, 0.5)), "float64" + wants + "int"},

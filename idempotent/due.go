@@ -67,7 +67,7 @@ func (l *dueList) work() (err error) {
 		l.quarter = half.Add(-half.Sub(l.guard.opts.Now()) / 2)
 	}
 	l.report.restart()
-	err = l.read(l.lister.Due(l.part.Context))
+	err = l.read(l.lister.Due(l.part.Context, time.Time{}))
 	if l.behind == readsContinue {
 		err = l.read(l.rest)
 	}
@@ -120,9 +120,8 @@ func (l *dueList) goesOn(e driver.Listed) bool {
 		return true
 	}
 	l.behind = readsOn
-	after := l.progress.after()
-	if long, ok := l.lister.(driver.LongLister); ok && after.After(e.Due) {
-		l.behind, l.rest = readsContinue, long.DueAfter(l.part.Context, after)
+	if after := l.progress.after(); after.After(e.Due) {
+		l.behind, l.rest = readsContinue, l.lister.Due(l.part.Context, after)
 		return false
 	}
 	return true

@@ -74,7 +74,7 @@ func reconcilerOf(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFn
 // The work begins when the list ends, when 100,000 entries have been read, or when
 // half of the time has passed. Behind 100,000 entries, the run reads on while it
 // works, until a quarter of its time has passed: for records of other operations, and
-// to count. If the store is a [driver.LongLister], the next run of a [Reconciler]
+// to count. The next run of a [Reconciler]
 // reads its first 100,000 entries and then continues where this one ended.
 //
 // If five calls for records of one operation fail in a row, the run leaves the

@@ -28,18 +28,11 @@ type observed struct {
 	get   func(id driver.RecordID) error        // called before each read
 }
 
-func (o *observed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return o.DueAfter(ctx, time.Time{})
-}
-
-func (o *observed) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+func (o *observed) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	o.lists++
 	list := o.lists
 	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range o.workload.Due(ctx) {
-			if !e.Due.After(t) {
-				continue
-			}
+		for e, err := range o.workload.Due(ctx, after) {
 			if o.list != nil && err == nil {
 				if err = o.list(list, e); errors.Is(err, errLost) {
 					yield(driver.Listed{}, err)

@@ -35,9 +35,9 @@ type scanned struct {
 
 var _ driver.AbandonedLister = (*scanned)(nil)
 
-func (s *scanned) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+func (s *scanned) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range s.Store.Due(ctx) {
+		for e, err := range s.Store.Due(ctx, after) {
 			if (err != nil || e.State != driver.StateInProgress && !s.lag) && !yield(e, err) {
 				return
 			}
@@ -51,7 +51,7 @@ func (s *scanned) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 			yield(driver.Listed{}, s.err)
 			return
 		}
-		for e, err := range s.Store.Due(ctx) {
+		for e, err := range s.Store.Due(ctx, time.Time{}) {
 			if (err != nil || e.State == driver.StateInProgress) && !yield(e, err) {
 				return
 			}
@@ -107,7 +107,7 @@ func newScanned(t *testing.T, n int, operations ...string) (*scanned, *fixture) 
 func (s *scanned) states(t *testing.T) map[driver.State]int {
 	t.Helper()
 	states := map[driver.State]int{}
-	for e, err := range s.Store.Due(t.Context()) {
+	for e, err := range s.Store.Due(t.Context(), time.Time{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +367,7 @@ type slowList struct {
 	read func()
 }
 
-func (s *slowList) Due(context.Context) iter.Seq2[driver.Listed, error] {
+func (s *slowList) Due(context.Context, time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		for range 20 {
 			if s.read(); !yield(driver.Listed{ID: newKey().RecordID(), State: driver.StateUnknown}, nil) {

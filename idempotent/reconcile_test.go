@@ -56,7 +56,7 @@ type yields struct {
 	errs    []error
 }
 
-func (y yields) Due(context.Context) iter.Seq2[driver.Listed, error] {
+func (y yields) Due(context.Context, time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		for i, r := range y.records {
 			if !yield(r.Listed(), y.errs[i]) {
@@ -65,7 +65,9 @@ func (y yields) Due(context.Context) iter.Seq2[driver.Listed, error] {
 		}
 	}
 }
-func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] { return y.Due(ctx) }
+func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return y.Due(ctx, time.Time{})
+}
 
 // stepped leaves a record with a finished step, whose process was killed after it.
 func (f *fixture) stepped() {
@@ -636,10 +638,10 @@ func TestReconcilerFails(t *testing.T) {
 // damagedList is a store whose list cannot read its first record.
 type damagedList struct{ *memstore.Store }
 
-func (d damagedList) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+func (d damagedList) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		if yield(driver.Listed{ID: newKey().RecordID()}, errDown) {
-			d.Store.Due(ctx)(yield)
+			d.Store.Due(ctx, after)(yield)
 		}
 	}
 }

@@ -430,7 +430,7 @@ func walkViewer(t *testing.T, r *recorder) {
 		t.Error(err)
 	}
 	listed := 0
-	for _, err := range store.Due(t.Context()) {
+	for _, err := range store.Due(t.Context(), time.Time{}) {
 		if listed++; err != nil {
 			t.Error(err)
 		}

@@ -376,7 +376,7 @@ type moving struct{ records }
 // Exhausted also lists the records that are due.
 func (m moving) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range m.Due(ctx) {
+		for e, err := range m.Due(ctx, time.Time{}) {
 			e.Due = e.Due.Add(time.Hour)
 			if !yield(e, err) {
 				return

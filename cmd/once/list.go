@@ -142,7 +142,7 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 			all = o.records
 		}
 		due := func(yield func(driver.Listed, error) bool) {
-			for e, err := range all.Due(ctx) {
+			for e, err := range all.Due(ctx, time.Time{}) {
 				if e.Due.After(now) || !yield(e, err) {
 					return
 				}

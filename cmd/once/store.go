@@ -149,7 +149,7 @@ func (rehearsal) Replace(context.Context, driver.Record, driver.Version) (*drive
 func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		seen := map[idempotent.RecordID]bool{}
-		for _, list := range []iter.Seq2[driver.Listed, error]{o.Due(ctx), o.Exhausted(ctx)} {
+		for _, list := range []iter.Seq2[driver.Listed, error]{o.Due(ctx, time.Time{}), o.Exhausted(ctx)} {
 			for e, err := range list {
 				if seen[e.ID] {
 					continue

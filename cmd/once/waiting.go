@@ -142,7 +142,7 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 	for _, list := range []struct {
 		exhausted bool
 		entries   iter.Seq2[driver.Listed, error]
-	}{{false, s.store.Due(ctx)}, {true, s.store.Exhausted(ctx)}} {
+	}{{false, s.store.Due(ctx, time.Time{})}, {true, s.store.Exhausted(ctx)}} {
 		if err := next.read(list.entries, list.exhausted); err != nil {
 			return nil, err
 		}

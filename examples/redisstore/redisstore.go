@@ -97,18 +97,24 @@ func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record
 }
 
 // Due implements [driver.DueLister].
-func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] { return s.list(ctx, "due") }
+func (s *Store) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, "due", after)
+}
 
 // Exhausted implements [driver.DueLister].
 func (s *Store) Exhausted(c context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(c, "exhausted")
+	return s.list(c, "exhausted", time.Time{})
 }
 
-// list reads a sorted set at once, and its records one by one. A record that has
-// left the set meanwhile is left out.
-func (s *Store) list(ctx context.Context, set string) iter.Seq2[driver.Listed, error] {
+// list reads what a sorted set has after a time, at once, and the records one by one. A
+// record that has left the set meanwhile is left out.
+func (s *Store) list(ctx context.Context, set string, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		ids, err := s.client.ZRange(ctx, s.prefix+set, 0, -1).Result()
+		from := "-inf"
+		if !after.IsZero() {
+			from = "(" + millis(after) // without after itself
+		}
+		ids, err := s.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: s.prefix + set, ByScore: true, Start: from, Stop: "+inf"}).Result()
 		if err != nil {
 			yield(driver.Listed{}, err)
 			return

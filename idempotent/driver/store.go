@@ -68,20 +68,13 @@ type ChunkStore interface {
 // yielded with an ID means that this record cannot be read; an error without an ID
 // ends the list.
 type DueLister interface {
-	// Due lists the records whose Due is set, except the exhausted ones: those that
-	// are due and those that will be, the earliest Due first. A store that is an
-	// [AbandonedLister] may leave out records in progress that are not Announced.
-	Due(ctx context.Context) iter.Seq2[Listed, error]
+	// Due lists the records whose Due is set and after a time, except the exhausted
+	// ones: those that are due and those that will be, the earliest Due first. The zero
+	// time lists all. A store that is an [AbandonedLister] may leave out records in
+	// progress that are not Announced.
+	Due(ctx context.Context, after time.Time) iter.Seq2[Listed, error]
 	// Exhausted lists the records that reconciliation gave up, the earliest first.
 	Exhausted(ctx context.Context) iter.Seq2[Listed, error]
-}
-
-// LongLister is an optional interface of a [DueLister] whose list can have more
-// entries than a run of the reconciler has time to read.
-type LongLister interface {
-	DueLister
-	// DueAfter lists the entries of Due that are due after t, the earliest Due first.
-	DueAfter(ctx context.Context, t time.Time) iter.Seq2[Listed, error]
 }
 
 // AbandonedLister is an optional interface of a [DueLister] that finds records in

@@ -632,9 +632,9 @@ var brokenLists = []broken{
 	{name: "Due times are compared in seconds", caught: "EarliestFirst", lists: func(s *listShelf) {
 		s.order = func(a, b listed) int { return cmp.Compare(a.entry.Due.Unix(), b.entry.Due.Unix()) }
 	}},
-	{name: "DueAfter begins at the start", caught: "DueAfterContinues",
+	{name: "Due begins at the start", caught: "DueContinues",
 		lists: func(s *listShelf) { s.later = func(time.Time, time.Time) bool { return true } }},
-	{name: "DueAfter includes the time", caught: "DueAfterContinues",
+	{name: "Due includes the time", caught: "DueContinues",
 		lists: func(s *listShelf) { s.later = func(due, t time.Time) bool { return !due.Before(t) } }},
 	{name: "Pages overlap", caught: "DueLists ListsLetWrite", lists: collecting(func(_ string, found []listed) []listed {
 		if len(found) > 1 {

@@ -15,8 +15,8 @@ import (
 // arguments before and the reply after it, and block at each point. f is called
 // concurrently if the store is.
 //
-// The result has the optional interfaces of s that package driver declares, and
-// [driver.LongLister] if s is a [driver.DueLister]. Its method Unwrap returns s.
+// The result has the optional interfaces of s that package driver declares. Its method
+// Unwrap returns s.
 func Intercept(s driver.Store, f func(ctx context.Context, c *StoreCall)) driver.Store {
 	records := &intercepted{s, f}
 	chunkStore, hasChunks := s.(driver.ChunkStore)
@@ -149,27 +149,14 @@ func (s interceptedScans) Abandoned(ctx context.Context, now time.Time, handle f
 	return scanned, c.Err
 }
 
-// interceptedLists has the methods of a [driver.LongLister].
+// interceptedLists has the methods of a [driver.DueLister].
 type interceptedLists struct {
 	records *intercepted
 	store   driver.DueLister
 }
 
-func (s interceptedLists) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, s.store.Due)
-}
-
-func (s interceptedLists) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
-	if long, ok := s.store.(driver.LongLister); ok {
-		return s.list(ctx, func(ctx context.Context) iter.Seq2[driver.Listed, error] { return long.DueAfter(ctx, t) })
-	}
-	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range s.Due(ctx) {
-			if (err != nil || e.Due.After(t)) && !yield(e, err) {
-				return
-			}
-		}
-	}
+func (s interceptedLists) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, func(ctx context.Context) iter.Seq2[driver.Listed, error] { return s.store.Due(ctx, after) })
 }
 
 func (s interceptedLists) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {

@@ -59,7 +59,6 @@ func TestInterceptKeepsTheKindOfStore(t *testing.T) {
 		for what, has := range map[string]func(driver.Store) bool{
 			"chunks": func(s driver.Store) bool { _, ok := s.(driver.ChunkStore); return ok },
 			"lists":  func(s driver.Store) bool { _, ok := s.(driver.DueLister); return ok },
-			"long":   func(s driver.Store) bool { _, ok := s.(driver.LongLister); return ok },
 			"scans":  func(s driver.Store) bool { _, ok := s.(driver.AbandonedLister); return ok },
 		} {
 			if has(over) != has(s) {
@@ -104,7 +103,7 @@ func TestInterceptLists(t *testing.T) {
 			row.hook(ctx, c)
 		}).(driver.AbandonedLister)
 		listed, last := 0, error(nil)
-		for _, last = range s.Due(t.Context()) {
+		for _, last = range s.Due(t.Context(), time.Time{}) {
 			if last == nil {
 				listed++
 			}

@@ -218,7 +218,7 @@ func (l *lab) wantListed() {
 		return
 	}
 	time.Sleep(l.fixture.ListLag)
-	for e, err := range lister.Due(context.Background()) {
+	for e, err := range lister.Due(context.Background(), time.Time{}) {
 		l.must(err)
 		if e.ID == l.key.RecordID() {
 			return

@@ -207,7 +207,7 @@ type listShelf struct {
 	// order.
 	due, given func(r *driver.Record) bool
 	order      func(a, b listed) int
-	// later is what DueAfter compares.
+	// later is how Due compares with a time that is not zero.
 	later func(due, t time.Time) bool
 	// show returns the entry of a record, unreadable that of a damaged one.
 	show       func(r *driver.Record) driver.Listed
@@ -249,12 +249,8 @@ func (s *listShelf) Replace(ctx context.Context, r driver.Record, was driver.Ver
 	return s.shelf.Replace(ctx, r, was)
 }
 
-func (s *listShelf) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, "due", s.due)
-}
-
-func (s *listShelf) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, "due", func(r *driver.Record) bool { return s.due(r) && s.later(r.Due, t) })
+func (s *listShelf) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, "due", func(r *driver.Record) bool { return s.due(r) && (after.IsZero() || s.later(r.Due, after)) })
 }
 
 func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {

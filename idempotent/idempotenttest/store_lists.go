@@ -28,7 +28,7 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			return q.lists("Due", s.Due(ctx), q.records[:3])
+			return q.lists("Due", s.Due(ctx, time.Time{}), q.records[:3])
 		}),
 	listRequirement("RunningAreListed",
 		"Each record in progress whose Due is set is listed once, by Due or by Running, and no other one. Due lists the announced ones. Running lists no other record.",
@@ -46,7 +46,7 @@ var listRequirements = []requirement{
 				return err
 			}
 			err = q.lists("Due or Running", s.all(ctx), q.records[:4])
-			if due, listErr := q.found(s.Due(ctx)); due[q.records[3].ID] == nil {
+			if due, listErr := q.found(s.Due(ctx, time.Time{})); due[q.records[3].ID] == nil {
 				err = errors.Join(err, errors.New("Due does not list an announced record"), listErr)
 			}
 			if s.running != nil {
@@ -69,27 +69,21 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			return errors.Join(q.ordered("Due", s.Due(ctx)), q.ordered("Exhausted", s.Exhausted(ctx)))
+			return errors.Join(q.ordered("Due", s.Due(ctx, time.Time{})), q.ordered("Exhausted", s.Exhausted(ctx)))
 		}),
-	{
-		name: "DueAfterContinues",
-		rule: "DueAfter lists the entries of Due that are due after a time, in the order of Due.",
-		needs: func(_ Fixture, s driver.Store) bool {
-			_, ok := s.(driver.LongLister)
-			return ok
-		},
-		checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
+	listRequirement("DueContinues",
+		"Due lists only what is due after a time, in the same order.",
+		func(ctx context.Context, s listStore) error {
 			const n = 6
-			q, err := newQueue(ctx, newListStore(f, s), func(i int, r *driver.Record, at time.Time) {
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				r.Due, r.Exhausted = at.Add(time.Duration(n-i)*time.Millisecond), i == 0
 			}, n)
 			if err != nil {
 				return err
 			}
-			after := s.(driver.LongLister).DueAfter(ctx, q.records[3].Due) // the second one that is due
-			return errors.Join(q.lists("DueAfter", after, q.records[1:3]), q.ordered("DueAfter", after))
-		},
-	},
+			after := s.Due(ctx, q.records[3].Due) // the second one that is due
+			return errors.Join(q.lists("Due after a time", after, q.records[1:3]), q.ordered("Due after a time", after))
+		}),
 	listRequirement("ExhaustedAreApart",
 		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
 		func(ctx context.Context, s listStore) error {
@@ -98,7 +92,7 @@ var listRequirements = []requirement{
 				return err
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx), q.records[:1]),
+				q.lists("Due", s.Due(ctx, time.Time{}), q.records[:1]),
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[1:]))
 		}),
 	listRequirement("ListsFollowWrites",
@@ -112,7 +106,7 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			if err := q.lists("Due", s.Due(ctx), q.records[1:]); err != nil {
+			if err := q.lists("Due", s.Due(ctx, time.Time{}), q.records[1:]); err != nil {
 				return err
 			}
 			for i, change := range []func(*driver.Record){
@@ -125,7 +119,7 @@ var listRequirements = []requirement{
 				}
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx), q.records[:1]),
+				q.lists("Due", s.Due(ctx, time.Time{}), q.records[:1]),
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[2:]))
 		}),
 	listRequirement("ListedAsStored",
@@ -161,7 +155,7 @@ var listRequirements = []requirement{
 				return err
 			}
 			seen := 0
-			for r, err := range s.Due(ctx) {
+			for r, err := range s.Due(ctx, time.Time{}) {
 				if r.Due.After(q.at) {
 					break
 				}
@@ -194,7 +188,7 @@ var listRequirements = []requirement{
 					err = fmt.Errorf("the list of Due went on after its reader had stopped: %v", p)
 				}
 			}()
-			for range s.Due(ctx) {
+			for range s.Due(ctx, time.Time{}) {
 				break
 			}
 			return nil
@@ -208,7 +202,7 @@ var listRequirements = []requirement{
 			}
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			for r, err := range s.Due(ended) {
+			for r, err := range s.Due(ended, time.Time{}) {
 				if err != nil && r.ID == "" {
 					return nil
 				}
@@ -230,7 +224,7 @@ var listRequirements = []requirement{
 				return fmt.Errorf("Fixture.Damage: %w", err)
 			}
 			found := map[idempotent.RecordID]int{}
-			for r, err := range lists.Due(ctx) {
+			for r, err := range lists.Due(ctx, time.Time{}) {
 				switch {
 				case err != nil && r.ID == "":
 					return fmt.Errorf("one record ended the list: %w", err)
@@ -264,7 +258,7 @@ func newListStore(f Fixture, s driver.Store) listStore {
 // all lists what Due and Running list.
 func (s listStore) all(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		lists := []iter.Seq2[driver.Listed, error]{s.Due(ctx)}
+		lists := []iter.Seq2[driver.Listed, error]{s.Due(ctx, time.Time{})}
 		if s.running != nil {
 			lists = append(lists, s.running.Running(ctx))
 		}

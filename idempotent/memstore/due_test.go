@@ -23,7 +23,7 @@ func TestDueListsTheEarliestFirst(t *testing.T) {
 		}
 	}
 	got := ""
-	for r, err := range s.Due(t.Context()) {
+	for r, err := range s.Due(t.Context(), time.Time{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

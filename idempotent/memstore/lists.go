@@ -6,15 +6,17 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
 var _ driver.DueLister = (*Store)(nil)
 
-// Due lists the records that wait for reconciliation, the earliest due first.
-func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.list(ctx, (*driver.Record).Scheduled)
+// Due lists the records that wait for reconciliation and are due after a time, the
+// earliest due first. The zero time lists all.
+func (s *Store) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, func(r *driver.Record) bool { return r.Scheduled() && r.Due.After(after) })
 }
 
 // Exhausted lists the records that reconciliation gave up, the earliest first.

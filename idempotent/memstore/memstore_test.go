@@ -31,7 +31,7 @@ func TestZeroStore(t *testing.T) {
 	if _, err := s.Replace(t.Context(), r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Errorf("Replace: %v", err)
 	}
-	for range s.Due(t.Context()) {
+	for range s.Due(t.Context(), time.Time{}) {
 		t.Error("something is due")
 	}
 	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {

@@ -70,7 +70,7 @@ var index = of(claim{
 	var wroteAt, lookedAt time.Time
 	for len(missing) > 0 && (wroteAt.IsZero() || time.Since(wroteAt) < 20*time.Second) {
 		lookedAt = time.Now()
-		for listed, err := range w.store.Due(ctx) {
+		for listed, err := range w.store.Due(ctx, time.Time{}) {
 			if failure, ok := errors.AsType[smithy.APIError](err); ok && failure.ErrorCode() == "ValidationException" {
 				a.Refused = failure.ErrorMessage()
 				<-written

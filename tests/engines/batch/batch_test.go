@@ -470,7 +470,7 @@ func TestAnnounceTogether(t *testing.T) {
 				function.Go(func() { _, _ = h(ctx, e) })
 				time.Sleep(timeout)
 				got := 0
-				for r, err := range table.Due(t.Context()) {
+				for r, err := range table.Due(t.Context(), time.Time{}) {
 					if err != nil {
 						t.Fatal(err)
 					}

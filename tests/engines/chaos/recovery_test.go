@@ -38,7 +38,7 @@ type recovery struct {
 // ended.
 func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exhausted int, err error) {
 	listed := map[idempotent.RecordID]bool{}
-	for _, list := range []iter.Seq2[driver.Listed, error]{v.store.Due(ctx), v.store.Running(ctx)} {
+	for _, list := range []iter.Seq2[driver.Listed, error]{v.store.Due(ctx, time.Time{}), v.store.Running(ctx)} {
 		for r, err := range list {
 			if err != nil {
 				return nil, 0, 0, err
@@ -83,7 +83,7 @@ func (a *announcements) check(ctx context.Context, s *dynamostore.Store) error {
 		return err
 	}
 	due := map[string]bool{}
-	for r, err := range s.Due(ctx) {
+	for r, err := range s.Due(ctx, time.Time{}) {
 		if err != nil {
 			return err
 		}

@@ -137,7 +137,7 @@ func TestDue(t *testing.T) {
 
 	found := 0
 	var last time.Time
-	for e, err := range s.Due(t.Context()) {
+	for e, err := range s.Due(t.Context(), time.Time{}) {
 		if err != nil || e.State != driver.StateUnknown || e.Since.IsZero() || e.LeaseEnd.IsZero() || e.Due.Before(last) {
 			t.Fatal(e, err)
 		}
@@ -154,7 +154,7 @@ func TestDue(t *testing.T) {
 	scanning := s.WithoutIndex(func(o *dynamostore.ScanOptions) {
 		o.Progress = func(p dynamostore.ScanProgress) { progress = p; pages++ }
 	})
-	for e, err := range scanning.Due(t.Context()) {
+	for e, err := range scanning.Due(t.Context(), time.Time{}) {
 		if err != nil {
 			t.Fatal(e, err)
 		}
@@ -172,12 +172,12 @@ func TestDueWithoutIndex(t *testing.T) {
 	db := local.ownTable(t)
 	db.createKeyed(t, "pk")
 	s := db.store(t)
-	for _, err := range s.Due(t.Context()) {
+	for _, err := range s.Due(t.Context(), time.Time{}) {
 		if err == nil || !strings.Contains(fmt.Sprint(err), "WithoutIndex") {
 			t.Errorf("got error %v, want one that says what to do", err)
 		}
 	}
-	for _, err := range s.WithoutIndex().Due(t.Context()) {
+	for _, err := range s.WithoutIndex().Due(t.Context(), time.Time{}) {
 		t.Errorf("the list of an empty table has an entry: %v", err)
 	}
 }

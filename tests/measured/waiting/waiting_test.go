@@ -141,14 +141,13 @@ func (s *millions) Exhausted(context.Context) iter.Seq2[driver.Listed, error] {
 	return func(func(driver.Listed, error) bool) {}
 }
 
-func (s *millions) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.DueAfter(ctx, s.since)
-}
-
-func (s *millions) DueAfter(_ context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+func (s *millions) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	if after.IsZero() {
+		after = s.since
+	}
 	return func(yield func(driver.Listed, error) bool) {
 		hash := strings.Repeat("A", 43-7)
-		for i := int(t.Sub(s.since)/apart) + 1; i <= s.n; i++ {
+		for i := int(after.Sub(s.since)/apart) + 1; i <= s.n; i++ {
 			if i%200 == 0 {
 				time.Sleep(time.Millisecond)
 			}
@@ -176,16 +175,9 @@ func (s *slow) Replace(ctx context.Context, r driver.Record, was driver.Version)
 	return s.Store.Replace(ctx, r, was)
 }
 
-func (s *slow) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.DueAfter(ctx, time.Time{})
-}
-
-func (s *slow) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Listed, error] {
+func (s *slow) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		for e, err := range s.Store.Due(ctx) {
-			if !e.Due.After(t) {
-				continue
-			}
+		for e, err := range s.Store.Due(ctx, after) {
 			if time.Sleep(s.Entry); !yield(e, err) {
 				return
 			}
@@ -195,7 +187,7 @@ func (s *slow) DueAfter(ctx context.Context, t time.Time) iter.Seq2[driver.Liste
 
 // timed is a store that measures its calls, and how long a run reads before it works.
 type timed struct {
-	driver.LongLister
+	driver.DueLister
 	driver.Store
 
 	mu      sync.Mutex
@@ -222,7 +214,7 @@ func (s *timed) took(began time.Time) {
 	s.calling += time.Since(began)
 }
 
-func (s *timed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+func (s *timed) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		began, read := time.Now(), 0
 		measured := func() {
@@ -230,7 +222,7 @@ func (s *timed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 			defer s.mu.Unlock()
 			s.entries, s.reading = s.entries+read, s.reading+time.Since(began)
 		}
-		for e, err := range s.LongLister.Due(ctx) {
+		for e, err := range s.DueLister.Due(ctx, after) {
 			if read++; read == 100_000 {
 				measured()
 			}
@@ -249,12 +241,12 @@ func (s *timed) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // and for an entry.
 func settles(t *testing.T, store interface {
 	driver.Store
-	driver.LongLister
+	driver.DueLister
 }, b scale.Backlog, within float64,
 ) (result string, ok bool) {
 	t.Helper()
 	fill(t, store, b.Records)
-	s := &timed{LongLister: store, Store: store}
+	s := &timed{DueLister: store, Store: store}
 	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)

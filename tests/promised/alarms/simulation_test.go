@@ -107,7 +107,7 @@ func (l *lister) Replace(ctx context.Context, r driver.Record, was driver.Versio
 	return l.Store.Replace(ctx, r, was)
 }
 
-func (l *lister) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+func (l *lister) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		if l.err != nil {
 			yield(driver.Listed{}, l.err)
@@ -577,7 +577,7 @@ func TestQuietWeek(t *testing.T) {
 	for r := range w.store.Store.Exhausted(t.Context()) {
 		t.Errorf("%s was given up", r.ID)
 	}
-	for range w.store.Store.Due(t.Context()) {
+	for range w.store.Store.Due(t.Context(), time.Time{}) {
 		settled--
 	}
 	if settled += timeouts; timeouts < 6000 || settled < timeouts-3 {

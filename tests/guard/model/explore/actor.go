@@ -495,7 +495,7 @@ func (p port) transact(ctx context.Context, r driver.Record, was driver.Version)
 }
 
 // Due always lists the record: a list is a hint, and the sweeper reads the record.
-func (p port) Due(context.Context) iter.Seq2[driver.Listed, error] {
+func (p port) Due(context.Context, time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		yield(driver.Listed{ID: keyID, State: driver.StateInProgress}, nil)
 	}

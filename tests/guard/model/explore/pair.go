@@ -575,7 +575,7 @@ type pairPort struct {
 	a *pairActor
 }
 
-func (p pairPort) Due(context.Context) iter.Seq2[driver.Listed, error] {
+func (p pairPort) Due(context.Context, time.Time) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		if p.a.suspend(list) != serve {
 			yield(driver.Listed{}, errLost)
