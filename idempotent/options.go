@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -270,23 +271,20 @@ func (o *Options) windowOf(ctx context.Context, now time.Time) window {
 	if !bounded {
 		deadline = now.Add(o.DefaultLease - o.LeaseMargin)
 	}
-	end := deadline
+	end, by := deadline.Sub(now), time.Duration(math.MaxInt64) // from now
 	t, within := timing.From(ctx)
-	if within = within && now.Before(t.Deadline); within && t.Deadline.Before(end) {
-		end = t.Deadline
+	if within = within && now.Before(t.Deadline); within {
+		end, by = min(end, t.Deadline.Sub(now)), t.By.Sub(now)
 	}
-	reserve, margin := timing.Reserve(o.DeadlineReserve, end.Sub(now)), time.Duration(0)
+	reserve, margin := timing.Reserve(o.DeadlineReserve, end), time.Duration(0)
 	if bounded || within {
 		margin = timing.Margin(reserve)
 	}
-	by := end.Add(-margin)
-	if within && t.By.Before(by) {
-		by = t.By
-	}
+	by = min(by, end-margin)
 	return window{
 		began:      now,
-		handlerEnd: by.Add(margin - reserve),
-		answerBy:   by,
+		handlerEnd: now.Add(by + margin - reserve),
+		answerBy:   now.Add(by),
 		deadline:   deadline,
 		leaseEnd:   deadline.Add(o.LeaseMargin).UTC().Truncate(time.Millisecond),
 		bounded:    bounded || within,

@@ -138,7 +138,8 @@ func (v *vet) aftercommit(f *ssa.Function) {
 }
 
 // committype reports a Commit of a value that does not decode into the result of the
-// handler. Two structs or maps can have the same members, so they are not compared.
+// handler. Two structs or maps can have the same members, so they are not compared, and
+// neither is a type that encodes itself, such as json.RawMessage.
 func (v *vet) committype(g *guarded) {
 	want := g.result()
 	if want == nil || types.IsInterface(want) {
@@ -159,7 +160,7 @@ func (v *vet) committype(g *guarded) {
 				return
 			}
 			got := m.X.Type()
-			if types.Identical(got, want) || types.Identical(got, types.NewPointer(want)) || isType(got, "encoding/json.RawMessage") || hasMembers(got) && hasMembers(want) {
+			if types.Identical(got, want) || types.Identical(got, types.NewPointer(want)) || encodesItself(got) || encodesItself(want) || hasMembers(got) && hasMembers(want) {
 				return
 			}
 			v.report("committype", call.Pos(), "Commit gets a %s, and the result of the handler is a %s, into which it does not decode: Commit refuses it at run time; commit the result of the handler", types.TypeString(got, types.RelativeTo(v.pass.Pkg)), types.TypeString(want, types.RelativeTo(v.pass.Pkg)))
@@ -181,6 +182,18 @@ func (g *guarded) result() types.Type {
 		return f.TypeArgs()[0]
 	}
 	return nil
+}
+
+// encodesItself reports whether t has a method that encodes or decodes its values.
+func encodesItself(t types.Type) bool {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	return slices.ContainsFunc([]string{"MarshalJSON", "MarshalText", "UnmarshalJSON", "UnmarshalText"}, func(name string) bool {
+		method, _, _ := types.LookupFieldOrMethod(t, true, nil, name)
+		_, is := method.(*types.Func)
+		return is
+	})
 }
 
 // hasMembers reports whether values of t are JSON objects with members of any name.

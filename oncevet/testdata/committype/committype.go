@@ -17,6 +17,10 @@ type receipt struct{ ID string }
 
 type other struct{ ID string }
 
+type amount struct{ cents int }
+
+func (a *amount) UnmarshalText([]byte) error { return nil }
+
 func wrapped(g *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(g, key, func(ctx context.Context, o provider.Order) (receipt, error) {
 		if err := dynamostore.Commit(ctx, "done"); err != nil { // want `committype: Commit gets a string, and the result of the handler is a receipt, .*; commit the result of the handler`
@@ -41,6 +45,9 @@ func wrapped(g *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 		return receipt{}, e.Commit(ctx, &receipt{}, e.Store().Replace)
 	})
 	idempotent.Wrap(g, key, func(ctx context.Context, o provider.Order) (any, error) { return nil, dynamostore.Commit(ctx, "done") })
+	idempotent.Wrap(g, key, func(ctx context.Context, o provider.Order) (amount, error) {
+		return amount{}, dynamostore.Commit(ctx, "1.50")
+	})
 }
 
 func called(ctx context.Context, g *idempotent.Guard, key idempotent.Key, n int) (int, error) {
