@@ -140,10 +140,6 @@ func FromEnvironment(getenv func(name string) string) func(*Options) {
 		text("ONCE_SORT_KEY", &o.SortKey)
 		text("ONCE_PREFIX", &o.Prefix)
 		text("ONCE_TTL_ATTRIBUTE", &o.TTLAttribute)
-		if removed := Variable("ONCE_INDEX_RUNNING", o.name); getenv(removed) != "" {
-			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is set, and IndexRunning does not exist any more: remove it; "+
-				"a run that is about to be killed announces itself, and a scan finds the others (ONCE_SCAN_EVERY)", removed))
-		}
 		read("ONCE_CONSISTENCY", string(Strong), func(v string) error {
 			if o.Consistency = Consistency(v); o.Consistency != Strong {
 				return errors.New("unknown")

@@ -305,7 +305,6 @@ func TestOpenRefuses(t *testing.T) {
 		{"ONCE_SCAN_EVERY", "often", "ONCE_SCAN_EVERY", nil},
 		{"ONCE_TABLE_ORDERS", "", "ONCE_TABLE_ORDERS is not set", named("orders")}, // ONCE_TABLE is
 		{"ONCE_SCAN_EVERY_ORDERS", "often", "ONCE_SCAN_EVERY_ORDERS", named("orders")},
-		{"ONCE_INDEX_RUNNING_ORDERS", "true", "ONCE_INDEX_RUNNING_ORDERS is set", named("orders")},
 		{"ONCE_TABLE_ORDERS", "orders-once", `invalid name "Orders"`, named("Orders")},
 		{"ONCE_TABLE", "payments-once", `invalid name ""`, named("")},
 		{"ONCE_TABLE_ORDERS", "orders-once", `Named("refunds") comes after`, named("refunds", "orders")},

@@ -348,7 +348,6 @@ func TestFromEnvironment(t *testing.T) {
 		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
 		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
 		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
-		{"ONCE_INDEX_RUNNING", "false", Options{}, `ONCE_INDEX_RUNNING is set, and IndexRunning does not exist any more: remove it`},
 		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 12h, or off`},
 		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
 	} {

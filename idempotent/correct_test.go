@@ -107,11 +107,15 @@ func TestInsteadOfIsRefused(t *testing.T) {
 			t.Errorf("%s: the record was written", name)
 		}
 	}
-	f := newFixture(t)
-	f.complete("wrong")
-	f.on(driver.OpReplace, fail(errDown))
-	if err := f.instead(right, f.record().Token()); !errors.As(err, new(*idempotent.StoreError)) {
-		t.Errorf("the store fails: got error %v", err)
+	for _, op := range []driver.Op{driver.OpReplace, driver.OpGetChunks} {
+		f := newFixture(t)
+		f = f.over(newChunked(f.Store), kit.NewSealer().Option) // so that outcomes are compared unsealed
+		f.complete(letters(20_000))
+		before := f.record()
+		f.on(op, fail(errDown))
+		if err := f.instead(idempotent.Resolved(letters(30_000)), before.Token()); !errors.As(err, new(*idempotent.StoreError)) || f.record().Version != before.Version {
+			t.Errorf("%s fails: got error %v", op, err)
+		}
 	}
 }
 

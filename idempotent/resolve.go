@@ -198,9 +198,7 @@ func (g *Guard) resolve(ctx context.Context, current *driver.Record, evidence Re
 	case endWritten:
 		event := g.opts.event(ctx, event.Resolved, r.record.ID, r.record, nil)
 		event.Step, event.Actor, event.Note = evidence.step, evidence.instead.Actor, evidence.instead.Reason
-		if evidence.what == claimsInstead {
-			g.cache.remove(r.record.ID)
-		}
+		g.cache.remove(r.record.ID)
 		g.opts.emit(ctx, event)
 		return r.record, nil
 	case endAgreed:

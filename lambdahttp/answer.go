@@ -206,8 +206,8 @@ func (e *responder) final(f *idempotent.FinalError) answer {
 func (e *responder) problem(s Situation) Problem {
 	a := &e.opts.Profile.Answers[s]
 	p := Problem{Situation: s, Type: blankType, Title: a.Title, Status: a.Status, Detail: a.Detail, Code: s.String()}
-	if base := e.opts.ProblemBase; base != "" {
-		p.Type = base + s.String()
+	if page, _, _ := strings.Cut(e.opts.DocsURL, "#"); page != "" {
+		p.Type = page + "#" + s.String()
 	}
 	return p
 }

@@ -115,15 +115,10 @@ type Options struct {
 
 	// DocsURL is the page about idempotency keys for the clients of your API: an
 	// absolute URL, or a path of the API itself, "/docs/idempotency". Responses of
-	// 400, 409 and 422 link to it with rel="describedby". Default: no link.
+	// 400, 409 and 422 link to it with rel="describedby", and the type of a problem is
+	// this address, '#' and the situation (RFC 9457, section 3.1.1). Default: no link,
+	// and the type "about:blank", so that clients recognise a problem by its code.
 	DocsURL string
-
-	// ProblemBase is the URI reference to which the problem types are appended. A
-	// '/' is inserted if it ends in neither '/' nor '#'. It should lead to a page
-	// for the clients of your API (RFC 9457, section 3.1.1). Default: DocsURL
-	// followed by '#'. Without both, every type is "about:blank", and clients
-	// recognise a problem by its code.
-	ProblemBase string
 
 	// Guard changes the guard's options for this handler, for example Recovery,
 	// Retention or WaitFor. With AllowMissingKey a request without a key runs
@@ -185,7 +180,6 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	o.gateway = o.GatewayTimeout
 	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
 	o.replayed = newHeaderRule(o.ReplayHeaders, o.Profile.Header)
-	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
 }
 
@@ -198,19 +192,6 @@ func (o *Options) endpointUnknown(r *Request) bool {
 // defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
 // 6 MB each way for the whole event or response, of which the body is a part.
 const defaultMaxBody = 6 << 20
-
-func problemBase(base, docs string) string {
-	switch {
-	case base == "" && docs == "":
-		return ""
-	case base == "":
-		page, _, _ := strings.Cut(docs, "#")
-		return page + "#"
-	case strings.HasSuffix(base, "/"), strings.HasSuffix(base, "#"):
-		return base
-	}
-	return base + "/"
-}
 
 func (o *Options) validate() error {
 	if o.Scope.Of == nil {
@@ -236,9 +217,6 @@ func (o *Options) validate() error {
 		if err != nil || !u.IsAbs() && (u.Host != "" || !strings.HasPrefix(u.Path, "/")) || u.String() != o.DocsURL || strings.ContainsAny(o.DocsURL, "<> ") {
 			return fmt.Errorf("lambdahttp: Options.DocsURL %q is neither an absolute URL nor a path that begins with /", o.DocsURL)
 		}
-	}
-	if _, err := url.Parse(o.ProblemBase); err != nil {
-		return fmt.Errorf("lambdahttp: Options.ProblemBase is not a URI: %w", err)
 	}
 	for _, name := range o.ReplayHeaders {
 		if !sfv.IsHTTPToken(name) || name != allHeaders && strings.Contains(name, "*") {

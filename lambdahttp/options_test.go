@@ -52,7 +52,6 @@ func TestConstructionPanics(t *testing.T) {
 		for want, change := range map[string]func(*lambdahttp.Options){
 			"Options.Scope":                                          func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "no caller"} },
 			"Options.ServerErrors is 5":                              func(o *lambdahttp.Options) { o.ServerErrors = 5 },
-			"Options.ProblemBase":                                    func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
 			`Options.ReplayHeaders: "a b"`:                           func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
 			"Options.ReplayHeaders: idempotency-key carries the key": func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"idempotency-key"} },
 			"Options.ReplayHeaders: X-REQUEST-KEY carries the key": func(o *lambdahttp.Options) {
@@ -137,23 +136,17 @@ func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	})
 }
 
-// The type of a problem depends on ProblemBase and DocsURL. Its code does not.
-func TestProblemBase(t *testing.T) {
+// The type of a problem depends on DocsURL. Its code does not.
+func TestProblemType(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ base, docs, want string }{
-		{"", "", "about:blank"},
-		{"", "https://a.example/keys", "https://a.example/keys#missing-key"},
-		{"", "https://a.example/keys#top", "https://a.example/keys#missing-key"},
-		{"", "/docs/keys", "/docs/keys#missing-key"},
-		{"https://a.example/p", "https://a.example/keys", "https://a.example/p/missing-key"},
-		{"https://a.example/p/", "", "https://a.example/p/missing-key"},
-		{"/problems", "", "/problems/missing-key"},
-		{"urn:example:p#", "", "urn:example:p#missing-key"},
+	for docs, want := range map[string]string{
+		"": "about:blank", "https://a.example/keys": "https://a.example/keys#missing-key",
+		"https://a.example/keys#top": "https://a.example/keys#missing-key", "/docs/keys": "/docs/keys#missing-key",
 	} {
-		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
+		w := newFixture(t, wires[0], func(o *lambdahttp.Options) { o.DocsURL = docs })
 		var got struct{ Type, Code string }
-		if a := w.post(charge(without("idempotency-key"))); json.Unmarshal([]byte(a.body), &got) != nil || got.Type != c.want || got.Code != "missing-key" {
-			t.Errorf("base %q, docs %q: got %s, want the type %s", c.base, c.docs, a.body, c.want)
+		if a := w.post(charge(without("idempotency-key"))); json.Unmarshal([]byte(a.body), &got) != nil || got.Type != want || got.Code != "missing-key" {
+			t.Errorf("docs %q: got %s, want the type %s", docs, a.body, want)
 		}
 	}
 }
@@ -193,8 +186,7 @@ func TestOwnProfile(t *testing.T) {
 				},
 			}
 			o.Profile.Answers[lambdahttp.KeyReused] = lambdahttp.Answer{Status: 400, Title: "Reused"}
-			o.ProblemBase = "urn:example:"
-			o.ProblemBase += "problem#"
+			o.DocsURL = "https://example.com/keys"
 		})
 		put := func(mods ...func(*request)) request {
 			return charge(append([]func(*request){withMethod("PUT"), withHeader("x-operation-id", "op-1")}, mods...)...)
@@ -206,16 +198,16 @@ func TestOwnProfile(t *testing.T) {
 		}{
 			"first":         {put(), 201, `{"id"`},
 			"POST":          {charge(), 201, `{"id"`},
-			"missing":       {put(without("x-operation-id")), 400, "urn:example:problem#missing-key|Idempotency-Key is missing|"},
-			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: it must begin with op-."},
-			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: a key must have 4 to 8 characters."},
+			"missing":       {put(without("x-operation-id")), 400, "https://example.com/keys#missing-key|Idempotency-Key is missing|"},
+			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: it must begin with op-."},
+			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: a key must have 4 to 8 characters."},
 			"longest, once": {put(withHeader("x-operation-id", "op-45678")), 201, `{"id"`},
 		} {
 			if a := w.post(c.r); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
 				t.Errorf("%s: got %d %s, want %d %s", name, a.status, a.body, c.status, c.body)
 			}
 		}
-		if a := w.post(put(withBody("{}"))); a.status != 400 || !strings.HasPrefix(a.body, "urn:example:problem#key-reused|Reused|This Idempotency-Key was used") {
+		if a := w.post(put(withBody("{}"))); a.status != 400 || !strings.HasPrefix(a.body, "https://example.com/keys#key-reused|Reused|This Idempotency-Key was used") {
 			t.Errorf("reused: got %d %s", a.status, a.body)
 		}
 		// Render returned no headers; the engine sets its own.

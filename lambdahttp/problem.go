@@ -20,7 +20,7 @@ import (
 type Problem struct {
 	// Situation is the reason. It is not used in a Problem that a handler returns.
 	Situation Situation `json:"-"`
-	// Type is a URI reference: Options.ProblemBase followed by the situation, or
+	// Type is a URI reference: Options.DocsURL, # and the situation, or
 	// "about:blank".
 	Type   string `json:"type"`
 	Title  string `json:"title"`

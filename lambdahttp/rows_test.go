@@ -303,9 +303,6 @@ var optionRows = []row{
 		options: func(o *lambdahttp.Options) { accepting("")(o); exposing(o) }, play: meanwhile(),
 		want: want{gets: "accepted", header: map[string]string{"Location": "", "Access-Control-Expose-Headers": "Retry-After"}}, runs: 1, record: "completed"},
 
-	{id: "HTTP-27", profiles: "ietf", situation: "a problem is `application/problem+json` in English, under `ProblemBase`",
-		options: func(o *lambdahttp.Options) { o.ProblemBase = "https://api.example.com/problems" },
-		play:    once(without("idempotency-key")), want: want{gets: "missing-key", base: "https://api.example.com/problems/"}},
 	{id: "HTTP-27", situation: "`DocsURL`: a link, and the base of problem types", options: documented, play: once(withKey("broken,")),
 		want: want{gets: "invalid-key", base: "https://api.example.com/docs/keys#", header: docsLink}},
 
