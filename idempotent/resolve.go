@@ -335,9 +335,7 @@ func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.T
 	next := *current
 	next.DeclareRetention(e.retention)
 	next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
-	next = e.guard.opts.transition(&next, driver.StateRetryable, driver.ReasonResolved, now)
-	keepUntilLeaseEnd(&next)
-	return judgement{next: next}
+	return judgement{next: e.guard.opts.transition(&next, driver.StateRetryable, driver.ReasonResolved, now)}
 }
 
 // completes returns current, completed by the evidence.
