@@ -328,11 +328,11 @@ func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, ne
 	}
 	ctx = context.WithoutCancel(ctx)
 	limited, cancel := context.WithTimeout(ctx, a.opts.releaseTime(a.window))
+	defer cancel()
 	r := a.guard.apply(limited, &a.mine, &c)
 	if a.window.bounded && r.end == endFailed && limited.Err() != nil {
 		go a.letGoBeside(ctx, &c)
 	}
-	cancel()
 	if r.end == endWritten {
 		a.observe(ctx, event.Retryable, r.record, err)
 	} else if reason == driver.ReasonNoTime {

@@ -268,7 +268,7 @@ func TestCommitOfAnotherType(t *testing.T) {
 		}{"r"})), `{"id":"r"}`},
 		"other members":         {gets(passes(t, own, struct{ Ref string }{"r"})), "struct { Ref string }" + wants},
 		"one more":              {gets(passes(t, own, map[string]any{"id": "r", "total": 1})), "map[string]interface {}" + wants},
-		"text":                  {gets(passes(t, own, "r")), "string" + wants + "idempotent_test.receipt"},
+		"text":                  {gets(passes(t, own, "r")), "string" + wants + "idempotent_test.receipt, which a retry would get instead: json: "},
 		"raw JSON":              {gets(passes(t, own, json.RawMessage(` {"note":"n", "id":"\u0072"}`))), `{"id":"r","note":"n"}`},
 		"raw JSON of another":   {gets(passes(t, own, json.RawMessage(`[1]`))), "json"},
 		"text to a pointer":     {gets(passes(t, new("own"), "r")), `"r"`},
@@ -277,6 +277,8 @@ func TestCommitOfAnotherType(t *testing.T) {
 		"a number to any":       {gets(passes[any](t, own, json.RawMessage("1.50"))), `1.50`},
 		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{ "a": "`+strings.Repeat("x", 5000)+`" }`))), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
 		"its own, changed":      {gets(passes(t, "own", "R", func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
+		"a pointer to it":       {gets(passes(t, "own", new("R"), func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
+		"JSON of another codec": {gets(passes(t, "own", named("1E2"), func(o *idempotent.Options) { o.Codec = texts{} })), "idempotent_test.named" + wants + "string"},
 		"an int to a float":     {gets(passes(t, 0.5, 7)), `7`},
 		"a float to an int":     {gets(passes(t, 7, 0.5)), "float64" + wants + "int"},
 		"to no result":          {gets(passes(t, struct{}{}, "placed")), "string" + wants + "struct {}"},
@@ -286,6 +288,9 @@ func TestCommitOfAnotherType(t *testing.T) {
 		if row.got != row.want && (!strings.Contains(row.want, wants) && row.want != "json" || !strings.HasPrefix(row.got, row.want)) {
 			t.Errorf("%s: got %.200s, want %s", name, row.got, row.want)
 		}
+	}
+	if _, err := passes(t, 0.5, math.NaN()); !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "NaN") {
+		t.Errorf("a value that cannot be stored: got error %v", err)
 	}
 	f := newFixture(t) // that the execution has ended is said first
 	var e *idempotent.Execution
@@ -309,7 +314,9 @@ func TestCommitOfAnotherType(t *testing.T) {
 // texts is a codec that stores text in lower case.
 type texts struct{ raw }
 
-func (texts) Encode(v any) ([]byte, error) { return []byte(reflect.ValueOf(v).String()), nil }
+func (texts) Encode(v any) ([]byte, error) {
+	return []byte(reflect.Indirect(reflect.ValueOf(v)).String()), nil
+}
 func (texts) Decode(b []byte, v any) error { *v.(*string) = strings.ToLower(string(b)); return nil }
 
 // A Commit in doubt keeps a record under Resume open and due, without a step too.

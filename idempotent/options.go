@@ -222,10 +222,7 @@ func (o *Options) textOf(ctx context.Context, name string, f func(context.Contex
 // cut returns the first bytes of text, at most limit, as valid UTF-8.
 func cut(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") // without a part of a character
-	}
-	return text
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "") // without a part of a character
 }
 
 // traceParent returns the request's trace parent, or nothing if there is no valid
