@@ -69,7 +69,7 @@ func Field(pointer string) IDFunc {
 			return "", noJSON
 		}
 		value, _ := path.Lookup(m.Body)
-		if id, ok := jsonpointer.Text(value); ok && id != "" {
+		if id, _ := jsonpointer.Text(value); id != "" {
 			return id, nil
 		}
 		return "", noField

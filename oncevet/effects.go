@@ -160,7 +160,10 @@ func (v *vet) committype(g *guarded) {
 				return
 			}
 			got := m.X.Type()
-			if types.Identical(got, want) || types.Identical(got, types.NewPointer(want)) || encodesItself(got) || encodesItself(want) || hasMembers(got) && hasMembers(want) {
+			switch {
+			case types.Identical(got, want), types.Identical(got, types.NewPointer(want)):
+				return
+			case encodesItself(got), encodesItself(want), hasMembers(got) && hasMembers(want):
 				return
 			}
 			v.report("committype", call.Pos(), "Commit gets a %s, and the result of the handler is a %s, into which it does not decode: Commit refuses it at run time; commit the result of the handler", types.TypeString(got, types.RelativeTo(v.pass.Pkg)), types.TypeString(want, types.RelativeTo(v.pass.Pkg)))

@@ -507,11 +507,11 @@ func (t *target) byRef(ctx context.Context, e *env, o *opened) (*driver.Record, 
 		switch {
 		case r.ID == "":
 			return nil, err
-		case err != nil, r.Ref != t.ref: // a record that cannot be read has no reference here
+		case r.Ref != t.ref: // a record that cannot be read has no reference here
 		case found != nil:
 			return nil, usage("%s and %s both have that reference; give one of these ids", found.ID, r.ID)
 		default:
-			found = r.Clone()
+			found = &r
 		}
 	}
 	switch {

@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"internal/canonical":        {},
 	"internal/errtype":          {},
 	"internal/invariant":        {"idempotent/driver"},
-	"internal/jsonpointer":      {},
+	"internal/jsonpointer":      {"internal/canonical"},
 	"internal/jsontypes":        {"internal/jsonpointer"},
 	"internal/kit":              {"idempotent", "idempotent/driver"},
 	"internal/kit/engine":       {"dynamostore", "dynamostore/dynamotest", "internal/kit", awsSDK},
@@ -45,7 +45,7 @@ var allowed = map[string][]string{
 	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/invariant"},
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/sfv", "internal/timing", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
-	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
+	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
 	"idempotencyclient":         {}, // for programs without this project
 	"lambdadurable":             {"idempotent", awsSDK, smithy},
 	"telemetry":                 {"idempotent/event"},

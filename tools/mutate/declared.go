@@ -19,9 +19,8 @@ var equivalents = map[string]string{
 	"idempotent/driver.Record.Schedule: r.Expires is not set to time.Time{}":             "each case below sets it",
 	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that the field already has",
 
-	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                          "with WaitFor 0, the wait ends before its first pause",
-	"idempotent.attempt.await: w.until.After(a.window.handlerEnd) includes the equal time": "sets the value that the variable already has",
-	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time":     "the pause is random to the nanosecond",
+	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                      "with WaitFor 0, the wait ends before its first pause",
+	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time": "the pause is random to the nanosecond",
 
 	"idempotent.Execution.dropStep: !e.ended is always true":                                    "only reachable in a race: ended between the step's write and this check",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the result is MaxBackoff either way",
@@ -45,6 +44,8 @@ var equivalents = map[string]string{
 	"dynamostore.pace.wait: p.next.Before(now) includes the equal time":                                       "sets the value that the field already has",
 	"dynamostore.Store.merged: e.err != nil && e.listed.ID == \"\" loses e.err != nil &&":                     "an entry without an id has an error",
 	"dynamostore.pass.read: defer p.stop() is gone":                                                           "only frees a context, whose parent ends after it",
+	"internal/timing.Half: end(nil) is not called":                                                            "the context has ended",
+	"lambdabatch.engine.hide: defer stop() is gone":                                                           "only frees a context, whose parent ends with it",
 	"idempotent.doBare: defer claimed() is gone":                                                              "only frees a context, which ends with its time",
 	"dynamostore.ScanningStore.sorted: err != nil && r.ID == \"\" loses err != nil &&":                        "a record without an id has an error",
 	"dynamostore.shard.before: h.page[0].listed.Due.Before(other.page[0].listed.Due) includes the equal time": "entries of the same time have no order",

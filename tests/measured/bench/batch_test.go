@@ -6,7 +6,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"runtime"
 	"sync"
@@ -68,18 +67,4 @@ func inUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
-}
-
-type parcel struct {
-	ID string `json:"id"`
-}
-
-// parcels returns an event with n new messages.
-func parcels(n int) (e events.SQSEvent) {
-	for i := range n {
-		e.Records = append(e.Records, events.SQSMessage{
-			MessageId: fmt.Sprint(i), EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:parcels", Body: fmt.Sprintf(`{"id":%q}`, rand.Text()),
-		})
-	}
-	return e
 }
