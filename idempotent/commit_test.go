@@ -275,7 +275,7 @@ func TestCommitOfAnotherType(t *testing.T) {
 		"nothing to a pointer":  {gets(passes(t, new("own"), nil)), `null`},
 		"anything to any":       {gets(passes[any](t, own, receipt{ID: "r"})), `{"id":"r"}`},
 		"a number to any":       {gets(passes[any](t, own, json.RawMessage("1.50"))), `1.50`},
-		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{ "a": "`+strings.Repeat("x", 5000)+`" }`))), `{"a":"` + strings.Repeat("x", 5000) + `"}`},
+		"a large map":           {gets(passes(t, map[string]string{}, json.RawMessage(`{"b":"`+strings.Repeat("x", 5000)+`","a":""}`))), `{"a":"","b":"` + strings.Repeat("x", 5000) + `"}`},
 		"its own, changed":      {gets(passes(t, "own", "R", func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
 		"a pointer to it":       {gets(passes(t, "own", new("R"), func(o *idempotent.Options) { o.Codec = texts{} })), `"r"`},
 		"JSON of another codec": {gets(passes(t, "own", named("1E2"), func(o *idempotent.Options) { o.Codec = texts{} })), "idempotent_test.named" + wants + "string"},

@@ -178,7 +178,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return unguarded(ctx, fn)
 	}
 	if err := key.validate(); err != nil {
-		if e, ok := errors.AsType[*InvalidKeyError](err); !ok || e.Field != keyID {
+		if err.Field != keyID {
 			return out, err
 		}
 		o.observe(ctx, event.KeyMissing, RecordID(key.Operation+"#"), nil, err)

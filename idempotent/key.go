@@ -175,7 +175,7 @@ func ParseRecordID(s string) (RecordID, error) {
 const keyID = "ID"
 
 // validate checks the key except for its fingerprint.
-func (k Key) validate() error {
+func (k Key) validate() *InvalidKeyError {
 	if err := checkOperation(k.Operation); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (k Key) validate() error {
 	return nil
 }
 
-func checkOperation(s string) error {
+func checkOperation(s string) *InvalidKeyError {
 	switch {
 	case s == "":
 		return &InvalidKeyError{Field: "Operation", Problem: `empty; set the name of the work, for example "charge"`}
