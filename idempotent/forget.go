@@ -40,7 +40,7 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, c Correction) error {
 		return err
 	}
 	report := event.Event{Kind: event.Forgotten, Actor: c.Actor, Note: c.Reason}
-	written, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
+	_, err := g.rewrite(ctx, id, &report, func(current *driver.Record, now time.Time) judgement {
 		switch decideForget(current, c.Token, now) {
 		case forgetGone:
 			return refuseGone(current)
@@ -59,8 +59,6 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, c Correction) error {
 		next.Ref = ""
 		return judgement{next: next}
 	})
-	if written {
-		g.cache.remove(id)
-	}
+	g.cache.remove(id) // also after an error: the write may have been applied
 	return err
 }

@@ -194,11 +194,11 @@ func (g *Guard) resolve(ctx context.Context, current *driver.Record, evidence Re
 		return nil, err
 	}
 	r := g.apply(ctx, current, &change{opts: &g.opts, by: e, out: e.out, whole: true, rounds: maxRounds})
+	g.cache.remove(current.ID) // also after an error: the write may have been applied
 	switch r.end {
 	case endWritten:
 		event := g.opts.event(ctx, event.Resolved, r.record.ID, r.record, nil)
 		event.Step, event.Actor, event.Note = evidence.step, evidence.instead.Actor, evidence.instead.Reason
-		g.cache.remove(r.record.ID)
 		g.opts.emit(ctx, event)
 		return r.record, nil
 	case endAgreed:

@@ -267,7 +267,7 @@ func TestLookup(t *testing.T) {
 			want:   new(idempotent.FinalError), calls: "get",
 		},
 		"new":                     {want: idempotent.ErrNoRecord, calls: "get"},
-		"retryable":               {stands: free, want: idempotent.ErrNoRecord, says: "ended without one", calls: "get"},
+		"retryable":               {stands: &driver.Record{State: driver.StateRetryable, Ref: "orders/1"}, want: idempotent.ErrNoRecord, says: "ended without one", calls: "get"},
 		"unknown":                 {stands: unknownUntil(0), want: new(idempotent.UnresolvedError), calls: "get"},
 		"running":                 {stands: running(time.Hour), want: new(idempotent.InProgressError), calls: "get"},
 		"its lease has ended":     {stands: running(0), want: new(idempotent.UnresolvedError), calls: "get"},
