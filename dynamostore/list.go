@@ -27,10 +27,10 @@ const (
 )
 
 // Due lists the records in the index that wait for reconciliation and are due after a
-// time, the earliest due first. The zero time lists all. Of those in progress it lists only the announced ones: [Store.Abandoned]
-// finds the others. It queries all 64 shards of the index, eight at a time, and merges
-// them: at most two pages of each shard are in memory. It does not read the records. An empty
-// list costs 64 queries of half a read unit each. The index is eventually
+// time, the earliest due first. The zero time lists all. Of those in progress it lists
+// only the announced ones: [Store.Abandoned] finds the others. It queries all 64 shards of
+// the index, eight at a time, and merges them: at most two pages of each shard are in
+// memory. It does not read the records. An empty list costs 64 queries of half a read unit each. The index is eventually
 // consistent.
 //
 // The role needs dynamodb:Query on the index. For a table without the index see
@@ -235,9 +235,7 @@ type ScanningStore struct {
 	optFns []func(*ScanOptions)
 }
 
-var (
-	_ driver.AbandonedLister = (*ScanningStore)(nil)
-)
+var _ driver.AbandonedLister = (*ScanningStore)(nil)
 
 // Due lists the records that wait for reconciliation and are due after a time, the
 // earliest due first: those in progress too. The zero time lists all.

@@ -75,8 +75,8 @@ type Options struct {
 	// that, for example to a queue for operators. The reason is
 	// [*idempotent.UnresolvedError] if the outcome of its work is unknown, which is
 	// found when it is redelivered and not by the attempt that failed;
-	// [*idempotent.MismatchError] or [*idempotent.InvalidKeyError]; [*DecodeError]; or the error of a function that
-	// reads the message, such as ID, except the end of a context and
+	// [*idempotent.MismatchError] or [*idempotent.InvalidKeyError]; [*DecodeError]; or the
+	// error of a function that reads the message, such as ID, except the end of a context and
 	// [*idempotent.StoreError]. A message whose work is in progress, or can be continued
 	// by other code, is never handed over. If HandOver returns nil, the message is
 	// acknowledged, the next one of its group or partition runs, and an unknown record

@@ -20,8 +20,9 @@ import (
 )
 
 // RunStore checks that a store satisfies the contract of [driver.Store], and
-// those of [driver.ChunkStore], [driver.DueLister] and the list Running of [driver.AbandonedLister]
-// if it implements them: one subtest per requirement. Run it with the race detector, too.
+// those of [driver.ChunkStore], [driver.DueLister] and the list Running of
+// [driver.AbandonedLister] if it implements them: one subtest per requirement. Run it
+// with the race detector, too.
 func RunStore(t *testing.T, f Fixture) {
 	t.Helper()
 	probe := f.Open(t)
