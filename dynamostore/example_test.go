@@ -100,7 +100,7 @@ func ExampleCommit() {
 		panic(err)
 	}
 	byOrder := idempotent.KeyFrom("place", func(o Order) (scope, id string) { return o.Merchant, o.ID })
-	handler := idempotent.Wrap(guard, byOrder, place, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+	handler := idempotent.Wrap(guard, byOrder, place, func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 	for range 2 {
 		fmt.Println(handler(context.Background(), Order{Merchant: "m_1", ID: "o_1"}))
 	}
@@ -130,7 +130,7 @@ func ExampleCommitStep() {
 	place := idempotent.Wrap(guard, byOrder, func(ctx context.Context, o Order) (string, error) {
 		execution, _ := idempotent.FromContext(ctx)
 		return dynamostore.CommitStep(ctx, "announce", "announced "+o.ID, outboxItem(execution))
-	}, func(o *idempotent.Options) {
+	}, func(o *idempotent.Operation) {
 		o.Recovery = idempotent.Resume
 		o.Steps = []string{"announce"}
 	})

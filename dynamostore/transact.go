@@ -69,7 +69,7 @@ func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) e
 // CommitStep stores result as the result of the named step and writes items in the
 // same transaction. A later attempt of the record gets the stored result and
 // writes nothing. With [idempotent.Resume] the name has to be in
-// [idempotent.Options.Steps]. See [Commit] for the rest.
+// [idempotent.Operation.Steps]. See [Commit] for the rest.
 func CommitStep[T any](ctx context.Context, name string, result T, items ...types.TransactWriteItem) (T, error) {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {

@@ -44,7 +44,7 @@ const (
 	// a panic, or once the lease has ended, the next request runs, and finished
 	// steps return their recorded results. An interrupted step that declares
 	// [StepOptions.AtMostOnce] still makes the record unknown. Requires
-	// [Options.Steps].
+	// [Operation.Steps].
 	Resume = driver.Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or once
 	// the lease has ended, the next request runs from the start.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -133,33 +132,6 @@ func TestManyGoroutinesOneGuard(t *testing.T) {
 }
 
 // shared is a codec that copies neither on encode nor on decode.
-// An operation has no cache, so its options cannot change the one of the guard.
-func TestCacheOptionOfAnOperation(t *testing.T) {
-	t.Parallel()
-	same := func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes, o.CacheAge = 8, 1<<20, time.Hour }
-	g, _ := newGuard(t, same)
-	for name, option := range map[string]func(*idempotent.Options){
-		"CacheEntries": func(o *idempotent.Options) { o.CacheEntries = 0 },
-		"CacheBytes":   func(o *idempotent.Options) { o.CacheBytes++ },
-		"CacheAge":     func(o *idempotent.Options) { o.CacheAge = time.Minute },
-		"":             same,
-	} {
-		_, ofDo := idempotent.Do(t.Context(), g, newKey(), charged, option)
-		_, ofDoOutcome := idempotent.DoOutcome(t.Context(), g, newKey(), charged, option)
-		_, ofLookup := idempotent.Lookup[string](t.Context(), g, newKey(), option)
-		for call, got := range map[string]string{
-			"Do": fmt.Sprint(ofDo), "DoOutcome": fmt.Sprint(ofDoOutcome), "Lookup": fmt.Sprint(ofLookup), "Wrap": wrap[int](g, option),
-		} {
-			if refused := strings.Contains(got, "Options."+name+" is an option of the guard: pass it to New or Guard.With"); refused != (name != "") {
-				t.Errorf("%s with %q: got error %s", call, name, got)
-			}
-		}
-		if _, err := g.With(option); err != nil {
-			t.Errorf("With %q: %v", name, err)
-		}
-	}
-}
-
 type shared struct{}
 
 func (shared) Name() string                    { return "shared" }

@@ -268,7 +268,7 @@ func (o *Options) declare(r *driver.Record) {
 func (a *attempt) checkRecorded(r *driver.Record) error {
 	for _, s := range r.Steps {
 		if !declares(a.opts.Steps, s.Name) {
-			return &StepError{Step: s.Name, Problem: "recorded but not declared in Options.Steps; deploy code that declares it, or resolve the record"}
+			return &StepError{Step: s.Name, Problem: "recorded but not declared in Operation.Steps; deploy code that declares it, or resolve the record"}
 		}
 	}
 	return nil

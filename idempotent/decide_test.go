@@ -444,7 +444,7 @@ func TestWindow(t *testing.T) {
 		{"past", -time.Second, 0, -time.Second, -time.Second, -time.Second, 2 * time.Second},
 		{"none", 0, 0, 15*time.Minute - 3500*ms, 15*time.Minute - 3*time.Second, 15*time.Minute - 3*time.Second, 15 * time.Minute},
 	} {
-		o, err := Options{DeadlineReserve: row.reserve}.with(nil)
+		o, err := Options{Operation: Operation{DeadlineReserve: row.reserve}}.with(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -531,7 +531,7 @@ func TestKeysForgotten(t *testing.T) {
 		{at, at.Add(time.Hour), true},
 		{never, at, false},
 	} {
-		a := attempt{opts: &Options{DownstreamRetention: time.Hour}, openBefore: row.open}
+		a := attempt{opts: &Options{Operation: Operation{DownstreamRetention: time.Hour}}, openBefore: row.open}
 		if got := a.keysForgotten(row.now); got != row.want {
 			t.Errorf("open since %v, at %v: got %t", row.open, row.now, got)
 		}

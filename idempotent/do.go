@@ -26,7 +26,7 @@ import (
 // supported. Such programming errors then show at start-up, not after a payment.
 //
 // A Resp must decode from JSON to the value that was encoded, unless
-// [Options.Codec] stores it in another form. Two different Req values must have
+// [Operation.Codec] stores it in another form. Two different Req values must have
 // two different encodings. The following rules apply to both types:
 //   - Every field must be encoded under its own name. A field that is not
 //     exported, or that encoding/json drops because another field has its name,
@@ -60,7 +60,7 @@ import (
 // of a durable handler can be a suspension, which must not be stored as the
 // outcome.
 func Wrap[Req, Resp any](
-	g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options),
+	g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Operation),
 ) func(context.Context, Req) (Resp, error) {
 	if g == nil || key == nil || h == nil {
 		panic("idempotent: Wrap: the guard, the KeyFunc and the handler must not be nil")
@@ -71,7 +71,7 @@ func Wrap[Req, Resp any](
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
 		if err := infoOf(reflect.TypeFor[Resp]()).Result; err != nil {
-			panic(fmt.Errorf("idempotent: Wrap: unsupported result type: %w; or set Options.Codec", err))
+			panic(fmt.Errorf("idempotent: Wrap: unsupported result type: %w; or set Operation.Codec", err))
 		}
 	}
 	if err := infoOf(reflect.TypeFor[Req]()).Request; err != nil {
@@ -136,18 +136,18 @@ type Outcome[T any] struct {
 // unchanged, and otherwise one of this package's error types, such as
 // [*InProgressError]. The key must have a fingerprint: see [FingerprintOf].
 //
-// The context passed to fn ends [Options.DeadlineReserve] before the deadline of
+// The context passed to fn ends [Operation.DeadlineReserve] before the deadline of
 // ctx and carries the [Execution]. If fn has not returned soon after that, a killed
 // process is likely: Do writes the record once more, so that a reconciler finds it
 // when its lease ends. If fn panics, Do records that and panics again with the same
 // value.
-func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (T, error) {
+func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Operation)) (T, error) {
 	out, err := DoOutcome(ctx, g, key, fn, optFns...)
 	return out.Value, err
 }
 
 // DoOutcome is [Do] for adapters: it also returns where the result came from.
-func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (Outcome[T], error) {
+func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Operation)) (Outcome[T], error) {
 	o, err := g.options(optFns)
 	if err != nil {
 		return Outcome[T]{}, err
@@ -189,7 +189,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
 		if err := infoOf(reflect.TypeFor[T]()).Result; err != nil {
-			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Options.Codec", key.Operation, err)
+			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Operation.Codec", key.Operation, err)
 		}
 	}
 	if key.Fingerprint == (Fingerprint{}) {
@@ -318,7 +318,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 }
 
 // announceAfter is how long after the end of its context a handler may return before
-// the run announces itself, at most: a fifth of Options.DeadlineReserve, if that is
+// the run announces itself, at most: a fifth of Operation.DeadlineReserve, if that is
 // shorter.
 const announceAfter = 100 * time.Millisecond
 

@@ -68,28 +68,28 @@ func TestOptions(t *testing.T) {
 		f    func(*idempotent.Options)
 		says string
 	}{
-		"retention":       {func(o *idempotent.Options) { o.Retention = -time.Hour }, "Options.Retention"},
+		"retention":       {func(o *idempotent.Options) { o.Retention = -time.Hour }, "Operation.Retention"},
 		"below a ms":      {func(o *idempotent.Options) { o.LeaseMargin = time.Microsecond }, "at least 1ms"},
-		"reserve":         {func(o *idempotent.Options) { o.DeadlineReserve = -1 }, "Options.DeadlineReserve"},
-		"a short reserve": {func(o *idempotent.Options) { o.DeadlineReserve = 100*ms - 1 }, "Options.DeadlineReserve is 99.999999ms; it must be at least 100ms"},
-		"lease":           {func(o *idempotent.Options) { o.DefaultLease = time.Second }, "longer than Options.LeaseMargin"},
-		"reconcile after": {func(o *idempotent.Options) { o.ReconcileAfter = -1 }, "Options.ReconcileAfter"},
+		"reserve":         {func(o *idempotent.Options) { o.DeadlineReserve = -1 }, "Operation.DeadlineReserve"},
+		"a short reserve": {func(o *idempotent.Options) { o.DeadlineReserve = 100*ms - 1 }, "Operation.DeadlineReserve is 99.999999ms; it must be at least 100ms"},
+		"lease":           {func(o *idempotent.Options) { o.DefaultLease = time.Second }, "longer than Operation.LeaseMargin"},
+		"reconcile after": {func(o *idempotent.Options) { o.ReconcileAfter = -1 }, "Operation.ReconcileAfter"},
 		"cache age":       {func(o *idempotent.Options) { o.CacheAge = -1 }, "Options.CacheAge"},
 		"cache entries":   {func(o *idempotent.Options) { o.CacheEntries = -1 }, "CacheEntries"},
 		"cache bytes":     {func(o *idempotent.Options) { o.CacheBytes = -1 }, "CacheBytes"},
 		"wait":            {func(o *idempotent.Options) { o.WaitFor = -1 }, "WaitFor"},
 		"unresolved":      {func(o *idempotent.Options) { o.UnresolvedRetention = -1 }, "UnresolvedRetention"},
-		"no steps":        {func(o *idempotent.Options) { o.Recovery = idempotent.Resume }, "Options.Steps is empty"},
-		"step name":       {func(o *idempotent.Options) { o.Steps = []string{"a", "b c"} }, "Options.Steps: "},
-		"lease of margin": {func(o *idempotent.Options) { o.DefaultLease, o.LeaseMargin = time.Second, time.Second }, "longer than Options.LeaseMargin"},
+		"no steps":        {func(o *idempotent.Options) { o.Recovery = idempotent.Resume }, "Operation.Steps is empty"},
+		"step name":       {func(o *idempotent.Options) { o.Steps = []string{"a", "b c"} }, "Operation.Steps: "},
+		"lease of margin": {func(o *idempotent.Options) { o.DefaultLease, o.LeaseMargin = time.Second, time.Second }, "longer than Operation.LeaseMargin"},
 		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile, Resume or Rerun"},
 		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+br") }, "without '+'"},
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
 		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},
-		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},
-		"too many steps":  {resume(append(steps, "s")...), "Options.Steps: 257 names have 16385 bytes together; the limit is 16384"},
-		"version text":    {func(o *idempotent.Options) { o.ResultVersion = "2\xff" }, "Options.ResultVersion: want at most 1024 bytes of valid UTF-8"},
-		"version length":  {func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1025) }, "Options.ResultVersion"},
+		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Operation.Codec"},
+		"too many steps":  {resume(append(steps, "s")...), "Operation.Steps: 257 names have 16385 bytes together; the limit is 16384"},
+		"version text":    {func(o *idempotent.Options) { o.ResultVersion = "2\xff" }, "Operation.ResultVersion: want at most 1024 bytes of valid UTF-8"},
+		"version length":  {func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1025) }, "Operation.ResultVersion"},
 	} {
 		if _, err := idempotent.New(memstore.New(), row.f); err == nil || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: New: got error %v, want one that contains %q", name, err, row.says)
@@ -97,9 +97,9 @@ func TestOptions(t *testing.T) {
 		if _, err := newFixture(t).guard.With(row.f); err == nil {
 			t.Errorf("%s: With accepted it", name)
 		}
-		if _, err := newFixture(t).do(charged, row.f); err == nil {
-			t.Errorf("%s: Do accepted it", name)
-		}
+	}
+	if _, err := newFixture(t).do(charged, func(o *idempotent.Operation) { o.Retention = -1 }); err == nil {
+		t.Error("Do accepted a negative retention")
 	}
 	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.LeaseMargin = time.Millisecond }); err != nil {
 		t.Errorf("a margin of 1ms: %v", err)

@@ -132,8 +132,8 @@ func (e *NoTimeError) Error() string {
 
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
-// StoreError reports a failed call of the store, of [Options.Seal] or of
-// [Options.Predecessor]. A retry with the same key is safe.
+// StoreError reports a failed call of the store, of [Operation.Seal] or of
+// [Operation.Predecessor]. A retry with the same key is safe.
 type StoreError struct {
 	RecordID RecordID // empty if a list failed
 	Op       driver.Op
@@ -154,9 +154,9 @@ func (e *StoreError) Error() string {
 	}
 	of := "store"
 	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
-		of = "Options.Seal"
+		of = "Operation.Seal"
 	} else if e.Op == driver.OpPredecessor {
-		of = "Options.Predecessor"
+		of = "Operation.Predecessor"
 	}
 	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)
 }

@@ -204,14 +204,14 @@ func asks[T any](h func(context.Context) (T, error)) func(context.Context, *idem
 func TestRequestWithoutAKeyHasNoEnd(t *testing.T) {
 	t.Parallel()
 	events := new(idempotenttest.Recorder)
-	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer, o.Logger = events, quiet })
-	if err != nil {
-		t.Fatal(err)
-	}
 	key := newKey()
 	key.ID = ""
 	for _, disabled := range []bool{false, true} {
-		_, _ = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 1, nil }, func(o *idempotent.Options) { o.Disabled = disabled })
+		g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer, o.Logger, o.Disabled = events, quiet, disabled })
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
 	}
 	if n := events.Count(event.RequestEnded); n != 0 || events.Count(event.KeyMissing) != 1 {
 		t.Errorf("got events %v, want key_missing alone", events.Kinds())

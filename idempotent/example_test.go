@@ -180,7 +180,7 @@ func ExampleStep() {
 	}
 
 	byOrder := idempotent.KeyFrom("fulfil", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
-	handler := idempotent.Wrap(guard, byOrder, fulfil, func(o *idempotent.Options) {
+	handler := idempotent.Wrap(guard, byOrder, fulfil, func(o *idempotent.Operation) {
 		o.Recovery = idempotent.Resume
 		o.Steps = []string{"charge", "label"}
 	})
@@ -390,7 +390,7 @@ func ExampleDo_window() {
 		return idempotent.Do(ctx, guard, key, func(context.Context) (string, error) {
 			fmt.Println("reading", account)
 			return "42 entries", nil
-		}, func(o *idempotent.Options) {
+		}, func(o *idempotent.Operation) {
 			o.Recovery = idempotent.Rerun
 			o.Retention = time.Minute
 		})

@@ -60,11 +60,9 @@ func (f *fixture) over(s driver.Store, optFns ...func(*idempotent.Options)) *fix
 	f.t.Helper()
 	other := &fixture{Store: f.Store, t: f.t, clock: f.clock, key: f.key, hooks: map[driver.Op]func(*call){}, made: map[driver.Op]int{}}
 	clocked := func(o *idempotent.Options) { o.Now = f.clock.Now }
-	other.guard, other.events = newGuardOver(f.t, idempotenttest.Intercept(s, other.call), append(opts(clocked), optFns...)...)
+	other.guard, other.events = newGuardOver(f.t, idempotenttest.Intercept(s, other.call), append([]func(*idempotent.Options){clocked}, optFns...)...)
 	return other
 }
-
-func opts(optFns ...func(*idempotent.Options)) []func(*idempotent.Options) { return optFns }
 
 // call is a call of the guard to its store. A hook makes it with do, or answers in its
 // place.
@@ -151,12 +149,12 @@ func (f *fixture) invocation() context.Context {
 }
 
 // do sends a request.
-func (f *fixture) do(h handlerFunc, optFns ...func(*idempotent.Options)) (string, error) {
+func (f *fixture) do(h handlerFunc, optFns ...func(*idempotent.Operation)) (string, error) {
 	return idempotent.Do(f.invocation(), f.guard, f.key, h, optFns...)
 }
 
 // outcome sends a request, too.
-func (f *fixture) outcome(h handlerFunc, optFns ...func(*idempotent.Options)) (idempotent.Outcome[string], error) {
+func (f *fixture) outcome(h handlerFunc, optFns ...func(*idempotent.Operation)) (idempotent.Outcome[string], error) {
 	return idempotent.DoOutcome(f.invocation(), f.guard, f.key, h, optFns...)
 }
 
@@ -168,7 +166,7 @@ func (f *fixture) panics(h handlerFunc) (value any) {
 }
 
 // dies leaves the record as a process does that is killed at the end of during.
-func (f *fixture) dies(during func(ctx context.Context), optFns ...func(*idempotent.Options)) {
+func (f *fixture) dies(during func(ctx context.Context), optFns ...func(*idempotent.Operation)) {
 	f.t.Helper()
 	_, _ = f.do(func(ctx context.Context) (string, error) {
 		if during != nil {

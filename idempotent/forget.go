@@ -17,7 +17,7 @@ import (
 // [Resolution.InsteadOf]. The outcome's steps are gone, so they run again too, with
 // the same downstream keys.
 //
-// If the outcome came from [Options.Predecessor], the predecessor is not asked again
+// If the outcome came from [Operation.Predecessor], the predecessor is not asked again
 // until the record expires. Correct the outcome in the other system before that:
 // from then on the guard asks it again and stores its answer.
 //

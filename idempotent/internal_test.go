@@ -78,15 +78,15 @@ func TestNow(t *testing.T) {
 // A key takes memory only while requests wait for it.
 func TestWaitingForgetsKeys(t *testing.T) {
 	t.Parallel()
-	var w waiting
-	first, second := w.join("a"), w.join("a")
+	g := new(Guard)
+	first, second := g.join("a"), g.join("a")
 	first()
-	if len(w.count) != 1 || w.count["a"] != 1 {
-		t.Errorf("one of two requests has left: %v", w.count)
+	if waits := g.waiting.count; len(waits) != 1 || waits["a"] != 1 {
+		t.Errorf("one of two requests has left: %v", waits)
 	}
 	second()
-	if len(w.count) != 0 {
-		t.Errorf("both have left: %v", w.count)
+	if waits := g.waiting.count; len(waits) != 0 {
+		t.Errorf("both have left: %v", waits)
 	}
 }
 

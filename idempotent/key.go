@@ -183,7 +183,7 @@ func (k Key) validate() *InvalidKeyError {
 		return &InvalidKeyError{Field: "Scope", Problem: "empty; set the tenant or principal, or idempotent.Global"}
 	}
 	if k.ID == "" {
-		return &InvalidKeyError{Field: keyID, Problem: "the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded"}
+		return &InvalidKeyError{Field: keyID, Problem: "the request has no idempotency key; send one, or set Operation.AllowMissingKey to run such requests unguarded"}
 	}
 	return nil
 }

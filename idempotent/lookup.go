@@ -17,7 +17,7 @@ import (
 // result. If key has no fingerprint, Lookup does not compare it.
 //
 // If there is no outcome, the error says what Do would have met:
-//   - [ErrNoRecord]: Do would run, or store the answer of [Options.Predecessor], which
+//   - [ErrNoRecord]: Do would run, or store the answer of [Operation.Predecessor], which
 //     Lookup does not ask. The key is new, or its record has expired. If Outcome.State is
 //     [driver.StateRetryable], an earlier request ended without an outcome; under Resume
 //     and Rerun it may have had effects.
@@ -28,7 +28,7 @@ import (
 // [*MismatchError], [*ReplayUnavailableError], [*StoreError] or
 // [*InvalidKeyError]. A record can change as soon as it was read: to decide whether
 // work may run, call Do.
-func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Options)) (out Outcome[T], err error) {
+func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Operation)) (out Outcome[T], err error) {
 	o, err := g.options(optFns)
 	if err != nil {
 		return out, err

@@ -368,15 +368,17 @@ func TestForgetOutcomeOfPredecessor(t *testing.T) {
 		f := newFixture(t)
 		questions := 0
 		do := func(fn handlerFunc, seal idempotent.Sealer) (string, error) {
-			return f.do(fn, asked(func(context.Context, idempotent.Key) (any, bool, error) {
-				if questions++; c.late {
-					f.clock.Advance(time.Minute)
-					if _, err := f.with().do(forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) {
-						t.Errorf("%s: another request got error %v", name, err)
+			return f.do(fn, func(o *idempotent.Operation) {
+				o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
+					if questions++; c.late {
+						f.clock.Advance(time.Minute)
+						if _, err := f.with().do(forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) {
+							t.Errorf("%s: another request got error %v", name, err)
+						}
 					}
+					return c.result, true, c.err
 				}
-				return c.result, true, c.err
-			}), func(o *idempotent.Options) { o.Seal = seal })
+			}, func(o *idempotent.Operation) { o.Seal = seal })
 		}
 		_, _ = do(forbidden(t), c.seal)
 		f.clock.Advance(time.Minute)

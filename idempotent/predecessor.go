@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// consult asks Options.Predecessor about the key of the claim held. It returns the
+// consult asks Operation.Predecessor about the key of the claim held. It returns the
 // completed record if the other system has done the work, and whether that is
 // stored. It returns no record if the handler may run.
 func (a *attempt) consult(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
@@ -70,7 +70,7 @@ func (a *attempt) undo(ctx context.Context, err error) error {
 	return err
 }
 
-// callPredecessor calls Options.Predecessor with a context that ends at end. It
+// callPredecessor calls Operation.Predecessor with a context that ends at end. It
 // returns a panic as an error: no handler runs, so the claim must not age until its
 // outcome counts as unknown. The panic's value is left out, because it may contain a
 // result.

@@ -114,7 +114,7 @@ func TestPredecessorRefuses(t *testing.T) {
 		if !errtype.Matches(err, c.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got error %v", name, err)
 		}
-		if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != driver.OpPredecessor || failed.Entered || !strings.Contains(err.Error(), "Options.Predecessor: ask failed")) {
+		if failed := new(idempotent.StoreError); errors.As(err, &failed) && (failed.Op != driver.OpPredecessor || failed.Entered || !strings.Contains(err.Error(), "Operation.Predecessor: ask failed")) {
 			t.Errorf("%s: got error %#v", name, err)
 		}
 		if kinds := f.kinds(); strings.Count(kinds, c.event) != 1 || !f.record().Expires.Equal(start.Add(-3*time.Second)) {
@@ -173,10 +173,12 @@ func TestPredecessorWasInterrupted(t *testing.T) {
 			t.Errorf("%s: after evidence a request got %q, %v", recovery, got, err)
 		}
 		f.key = newKey()
-		_, _ = f.do(forbidden(t), asked(func(context.Context, idempotent.Key) (any, bool, error) {
-			f.mustResolve(idempotent.ResolvedStep("pay", "x"))
-			return nil, false, idempotent.Unknown(errDown)
-		}))
+		_, _ = f.do(forbidden(t), func(o *idempotent.Operation) {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
+				f.mustResolve(idempotent.ResolvedStep("pay", "x"))
+				return nil, false, idempotent.Unknown(errDown)
+			}
+		})
 		if r := f.record(); r.State != driver.StateUnknown || r.Reason != driver.ReasonPredecessor || len(r.Steps) != 1 {
 			t.Errorf("%s: after evidence about a step the record is %s (%s), with the steps %v", recovery, r.State, r.Reason, r.Steps)
 		}
@@ -192,20 +194,24 @@ func TestPredecessorHasTheHandlersTime(t *testing.T) {
 	if _, err := f.do(func(ctx context.Context) (string, error) {
 		running, _ = ctx.Deadline()
 		return charged(ctx)
-	}, asked(func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
-		asking, _ = ctx.Deadline()
-		return nil, false, nil
-	})); err != nil {
+	}, func(o *idempotent.Operation) {
+		o.Predecessor = func(ctx context.Context, _ idempotent.Key) (any, bool, error) {
+			asking, _ = ctx.Deadline()
+			return nil, false, nil
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if want := start.Add(9500 * ms); !asking.Equal(want) || !running.Equal(want) {
 		t.Errorf("the predecessor has until %s and the handler until %s, want %s", asking, running, want)
 	}
 	f.key = newKey()
-	if _, err := f.do(forbidden(t), asked(func(context.Context, idempotent.Key) (any, bool, error) {
-		f.clock.Advance(time.Minute)
-		return nil, false, nil
-	})); !errors.As(err, new(*idempotent.NoTimeError)) {
+	if _, err := f.do(forbidden(t), func(o *idempotent.Operation) {
+		o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) {
+			f.clock.Advance(time.Minute)
+			return nil, false, nil
+		}
+	}); !errors.As(err, new(*idempotent.NoTimeError)) {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -64,7 +64,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 	if r := f.record(); r.State != driver.StateRetryable || !r.Expires.Equal(r.Since.Add(90*24*time.Hour)) {
 		t.Errorf("after the sweep, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Since))
 	}
-	_, _ = f.do(noAnswer, func(o *idempotent.Options) { o.Retention, o.ResultVersion = time.Hour, "3" })
+	_, _ = f.do(noAnswer, func(o *idempotent.Operation) { o.Retention, o.ResultVersion = time.Hour, "3" })
 	if r := f.record(); r.Retention != time.Hour || r.ResultVersion != "3" {
 		t.Errorf("after the takeover, the record declares %s and version %q", r.Retention, r.ResultVersion)
 	}

@@ -153,9 +153,9 @@ func Later(d time.Duration) Resolution { return Resolution{later: d} }
 // Evidence is judged and stored with the options that the record's operation
 // declared, whatever the options of this guard, with two exceptions. An outcome
 // is retained for the longer of the record's retention and the guard's. And
-// Options.Codec and Options.ResultVersion, if this guard sets them, replace the
+// Operation.Codec and Operation.ResultVersion, if this guard sets them, replace the
 // declared ones, so that a new version of the result does not block a record. A
-// guard with Options.Seal seals every result that it stores. A guard without it
+// guard with Operation.Seal seals every result that it stores. A guard without it
 // refuses a result about a record whose operation has it.
 //
 // While the owner's lease is live, Resolve returns [*InProgressError] for
@@ -248,7 +248,7 @@ func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Res
 	}
 	switch {
 	case r.what != claimsNotExecuted && !r.none && e.seals && g.opts.Seal == nil:
-		return nil, fmt.Errorf("idempotent: %s: the operation seals its results, and this guard has no Options.Seal; set it, or use ResolvedWithoutResult or ProvenNotExecuted", short(record.ID))
+		return nil, fmt.Errorf("idempotent: %s: the operation seals its results, and this guard has no Operation.Seal; set it, or use ResolvedWithoutResult or ProvenNotExecuted", short(record.ID))
 	case r.what == claimsStep || r.what == claimsCorrection:
 		if err := checkStepName(r.step); err != nil {
 			return nil, err
@@ -394,7 +394,7 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 	case stepSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State, Step: done.Name}}
 	case stepUndeclared:
-		return refuse(&StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"})
+		return refuse(&StepError{Step: done.Name, Problem: "not declared by the record's operation (Operation.Steps)"})
 	case stepWrite:
 	}
 	// The result of a step that did not fit into what the run may store still fits.

@@ -69,7 +69,7 @@ func (p PendingRecord) Stored() driver.Record {
 // provider with the record's keys. It returns [Resolved], [ResolvedFinal],
 // [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later and is
 // reported to the observer. It is called concurrently. Two errors mean something
-// else, as they do from [Options.Predecessor]:
+// else, as they do from [Operation.Predecessor]:
 //   - [*InProgressError]: the work is running elsewhere. The record is not given up,
 //     and is asked about again after RetryAfter, or its pause if that is zero.
 //   - [Unknown]: the outcome can no longer be found out. A released record becomes

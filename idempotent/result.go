@@ -248,7 +248,7 @@ func (*jsonCodec) Decode(data []byte, v any) error {
 
 func validateCodecName(name string) error {
 	if name == "" || name == driver.EncodingFinal || name == driver.EncodingOmitted || strings.Contains(name, "+") {
-		return fmt.Errorf("idempotent: invalid name %q of Options.Codec: use a short word without '+', other than %q and %q", name, driver.EncodingFinal, driver.EncodingOmitted)
+		return fmt.Errorf("idempotent: invalid name %q of Operation.Codec: use a short word without '+', other than %q and %q", name, driver.EncodingFinal, driver.EncodingOmitted)
 	}
 	return nil
 }

@@ -251,14 +251,14 @@ func TestLookup(t *testing.T) {
 	kept.Expires, kept.Ref = start.Add(time.Hour), "orders/1"
 	expired.Expires, another.Fingerprint = start, idempotent.FingerprintBytes()
 	for name, c := range map[string]struct {
-		stands  *driver.Record
-		key     func(*idempotent.Key)
-		get     func(*call)
-		options []func(*idempotent.Options)
-		value   string
-		want    error
-		says    string
-		calls   string
+		stands *driver.Record
+		key    func(*idempotent.Key)
+		get    func(*call)
+		option func(*idempotent.Operation)
+		value  string
+		want   error
+		says   string
+		calls  string
 	}{
 		"completed":             {stands: &kept, value: "ch_1", calls: "get"},
 		"without a fingerprint": {stands: &kept, key: func(k *idempotent.Key) { k.Fingerprint = idempotent.Fingerprint{} }, value: "ch_1", calls: "get"},
@@ -280,13 +280,13 @@ func TestLookup(t *testing.T) {
 		"the store is down": {get: fail(errDown), want: new(idempotent.StoreError), calls: "get"},
 		"no id":             {key: func(k *idempotent.Key) { k.ID = "" }, want: new(idempotent.InvalidKeyError), says: "no idempotency key"},
 		"no scope":          {key: func(k *idempotent.Key) { k.Scope = "" }, want: new(idempotent.InvalidKeyError)},
-		"an invalid option": {options: opts(func(o *idempotent.Options) { o.Retention = -1 }), says: "Retention"},
+		"an invalid option": {option: func(o *idempotent.Operation) { o.Retention = -1 }, says: "Retention"},
 		"another version": {
-			stands: &kept, options: opts(func(o *idempotent.Options) { o.ResultVersion = "2" }),
+			stands: &kept, option: func(o *idempotent.Operation) { o.ResultVersion = "2" },
 			want: new(idempotent.ReplayUnavailableError), calls: "get",
 		},
 		"another codec": {
-			stands: &kept, options: opts(func(o *idempotent.Options) { o.Codec = raw{} }),
+			stands: &kept, option: func(o *idempotent.Operation) { o.Codec = raw{} },
 			want: new(idempotent.ReplayUnavailableError), calls: "get",
 		},
 	} {
@@ -298,7 +298,11 @@ func TestLookup(t *testing.T) {
 			c.key(&f.key)
 		}
 		f.on(driver.OpGet, c.get)
-		out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, c.options...)
+		out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, func(o *idempotent.Operation) {
+			if c.option != nil {
+				c.option(o)
+			}
+		})
 		want := idempotent.Outcome[string]{RecordID: f.key.RecordID()}
 		if c.stands != nil && c.stands != &expired {
 			want.State, want.Ref = c.stands.State, map[bool]string{true: c.stands.Ref}[name == "retryable"]
@@ -329,12 +333,12 @@ func TestLookupDecodes(t *testing.T) {
 	f := newFixture(t)
 	store := newChunked(f.Store)
 	f = f.over(store)
-	declared := opts(func(o *idempotent.Options) { o.Codec, o.ResultVersion = raw{}, "2" })
+	declared := func(o *idempotent.Operation) { o.Codec, o.ResultVersion = raw{}, "2" }
 	large := letters(100_000)
-	if _, err := f.do(value(large), declared...); err != nil {
+	if _, err := f.do(value(large), declared); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, declared...); err != nil || out.Value != large || len(store.chunks) == 0 {
+	if out, err := idempotent.Lookup[string](t.Context(), f.guard, f.key, declared); err != nil || out.Value != large || len(store.chunks) == 0 {
 		t.Errorf("got %d bytes of %d chunks, error %v", len(out.Value), len(store.chunks), err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Sealer encrypts what a store holds of a handler's results: see [Options.Seal].
+// Sealer encrypts what a store holds of a handler's results: see [Operation.Seal].
 // A Sealer is safe for concurrent use. Its methods return when the context ends,
 // and their errors do not contain plain.
 type Sealer interface {
@@ -77,7 +77,7 @@ func unseal(ctx context.Context, s Sealer, at site, encoding string, data []byte
 		return encoding, data, nil
 	}
 	if s == nil {
-		return "", nil, errors.New("it is sealed, and this guard has no Options.Seal to open it with")
+		return "", nil, errors.New("it is sealed, and this guard has no Operation.Seal to open it with")
 	}
 	data, err := callSealer(func() ([]byte, error) { return s.Open(ctx, data, at.bound(plain)) })
 	switch {

@@ -134,7 +134,7 @@ func eachEnding(t *testing.T, f func(t *testing.T, name string, s *sealed, h han
 // them. A guard without it gets neither the result nor the sealed bytes.
 func TestSealedResults(t *testing.T) {
 	t.Parallel()
-	const noSealer = "it is sealed, and this guard has no Options.Seal to open it with"
+	const noSealer = "it is sealed, and this guard has no Operation.Seal to open it with"
 	eachEnding(t, func(t *testing.T, name string, s *sealed, h handlerFunc) {
 		row := endings[name]
 		out, err := s.outcome(h)
@@ -234,7 +234,7 @@ func TestSealedSteps(t *testing.T) {
 		}
 	}
 	without := s.over(s.store, resume(names...))
-	runs(without, "it is sealed, and this guard has no Options.Seal to open it with")
+	runs(without, "it is sealed, and this guard has no Operation.Seal to open it with")
 	finished, err := without.guard.Pending(*s.record()).Step(t.Context(), "run", &seen)
 	if wantStepError(t, err, "run", "it is sealed"); !finished {
 		t.Error("a resolver without the Sealer does not see that the step is finished")
@@ -362,7 +362,7 @@ func TestEvidenceAboutASealingOperation(t *testing.T) {
 		if (err != nil) != row.refused || (after.Version == before.Version) != row.refused || after.Codec != before.Codec {
 			t.Errorf("%s: got error %v, and the record is %s and declares %q", name, err, after.State, after.Codec)
 		}
-		if row.refused && (!strings.Contains(err.Error(), "Options.Seal") || strings.Contains(err.Error(), private)) {
+		if row.refused && (!strings.Contains(err.Error(), "Operation.Seal") || strings.Contains(err.Error(), private)) {
 			t.Errorf("%s: got error %v", name, err)
 		}
 	}
@@ -422,7 +422,7 @@ func TestSealingFails(t *testing.T) {
 					t.Errorf("%s: got error %v", name, err)
 				}
 			case row.commits:
-				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "Options.Seal: seal failed") ||
+				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "Operation.Seal: seal failed") ||
 					!strings.Contains(err.Error(), "the handler was entered") || r.State != driver.StateUnknown {
 					t.Errorf("%s: got error %v, and the record is %s", name, err, r.State)
 				}

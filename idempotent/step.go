@@ -62,7 +62,7 @@ func (o *StepOptions) mode() driver.StepMode {
 //     which case fn was not called.
 //
 // Under [Resume], Step refuses to run a step that an earlier run may have begun
-// longer than Options.DownstreamRetention ago, and the record becomes unknown. If
+// longer than Operation.DownstreamRetention ago, and the record becomes unknown. If
 // the result of a step cannot be written, the handler continues, and the next
 // write includes the result. If evidence finished the step meanwhile (see
 // [ResolvedStep]), Step returns the recorded result.
@@ -147,7 +147,7 @@ func (e *Execution) checkStep(ctx context.Context, name string, result reflect.T
 		return &StepError{Step: name, Problem: fmt.Sprintf("inside step %q; steps cannot be nested", outer.name)}
 	}
 	if !declares(e.attempt.opts.Steps, name) {
-		return &StepError{Step: name, Problem: fmt.Sprintf("not declared in Options.Steps, which has %q", e.attempt.opts.Steps)}
+		return &StepError{Step: name, Problem: fmt.Sprintf("not declared in Operation.Steps, which has %q", e.attempt.opts.Steps)}
 	}
 	if err := infoOf(result).Result; err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
@@ -180,7 +180,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	}
 	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
-			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Options.DownstreamRetention); "+
+			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Operation.DownstreamRetention); "+
 				"ask the provider for the outcome and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
 		if s.before == nil { // evidence about it then releases the record
 			e.note(begun)

@@ -65,7 +65,7 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 		"a request":                     {wrapRequest[lossy](g), "lossy.cents is not exported"},
 		"a result that does not decode": {wrap[byPointer](g), "embedded pointer to an unexported struct"},
 		"the same as a request":         {wrapRequest[byPointer](g), ""},
-		"a result of another codec":     {wrap[lossy](g, func(o *idempotent.Options) { o.Codec = nothing{} }), ""},
+		"a result of another codec":     {wrap[lossy](g, func(o *idempotent.Operation) { o.Codec = nothing{} }), ""},
 	} {
 		if row.says == "" != (row.got == "") || !strings.Contains(row.got, row.says) {
 			t.Errorf("%s: Wrap panics with %q, want %q", name, row.got, row.says)
@@ -269,7 +269,7 @@ func TestDoRefusesTypesThatLoseValues(t *testing.T) {
 	}
 	// The operation's own codec does its own checks.
 	if _, err := idempotent.Do(t.Context(), f.guard, f.key, func(context.Context) (lossy, error) { return lossy{}, nil },
-		func(o *idempotent.Options) { o.Codec = nothing{} }); err != nil {
+		func(o *idempotent.Operation) { o.Codec = nothing{} }); err != nil {
 		t.Error(err)
 	}
 }

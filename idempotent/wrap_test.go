@@ -88,7 +88,7 @@ type recursive struct {
 	ByID map[int]recursive
 }
 
-func wrap[Resp any](g *idempotent.Guard, optFns ...func(*idempotent.Options)) (problem string) {
+func wrap[Resp any](g *idempotent.Guard, optFns ...func(*idempotent.Operation)) (problem string) {
 	defer func() {
 		if p := recover(); p != nil {
 			problem = fmt.Sprint(p)
@@ -103,7 +103,7 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 	g, _ := newGuard(t)
 	for name, row := range map[string]struct{ got, says string }{
 		"no guard":                {wrap[int](nil), "must not be nil"},
-		"bad option":              {wrap[int](g, func(o *idempotent.Options) { o.Retention = -1 }), "Options.Retention"},
+		"bad option":              {wrap[int](g, func(o *idempotent.Operation) { o.Retention = -1 }), "Operation.Retention"},
 		"channel":                 {wrap[chan int](g), "chan int"},
 		"function in a struct":    {wrap[struct{ F func() }](g), "F: func()"},
 		"complex in a map":        {wrap[map[string]complex128](g), "complex128"},
@@ -129,7 +129,7 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 			F func() `json:"-"`
 		}](g),
 		"text keys":       wrap[map[time.Duration]int](g),
-		"own codec":       wrap[chan int](g, func(o *idempotent.Options) { o.Codec = nothing{} }),
+		"own codec":       wrap[chan int](g, func(o *idempotent.Operation) { o.Codec = nothing{} }),
 		"embedded struct": wrap[struct{ chargeResponse }](g),
 	} {
 		if got != "" {

@@ -55,7 +55,7 @@ const (
 	// defaultScanEvery is the default of dynamostore.Options.ScanEvery, and
 	// pauseAfterFind the pause after a scan that found something.
 	defaultScanEvery, pauseAfterFind = 24 * time.Hour, time.Hour
-	// defaultRetention is the default of idempotent.Options.Retention, and
+	// defaultRetention is the default of idempotent.Operation.Retention, and
 	// deletedWithin is how long DynamoDB keeps an expired item, at least as a rule.
 	defaultRetention, deletedWithin = 24 * time.Hour, time.Hour
 	// unitBytes is what an eventually consistent read unit reads.

@@ -36,7 +36,7 @@ type QueueSourceProps struct {
 	Queue awssqs.IQueue
 
 	// Retention is how long the function stores outcomes: the value that its
-	// code passes to lambdabatch (Options.Retention, or Redelivery), or that
+	// code passes to lambdabatch (Operation.Retention, or Redelivery), or that
 	// package's default, 23 days. Required.
 	Retention awscdk.Duration
 
@@ -149,7 +149,7 @@ type StreamSourceProps struct {
 	StreamRetention awscdk.Duration
 
 	// Retention is how long the function stores outcomes: the value that its
-	// code passes to lambdabatch (Options.Retention, or Redelivery), or that
+	// code passes to lambdabatch (Operation.Retention, or Redelivery), or that
 	// package's default, 24 hours. Required.
 	Retention awscdk.Duration
 }

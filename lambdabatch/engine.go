@@ -23,7 +23,7 @@ type engine struct {
 	source    source
 	guard     *idempotent.Guard
 	now       func() time.Time
-	reserved  time.Duration // idempotent.Options.DeadlineReserve
+	reserved  time.Duration // idempotent.Operation.DeadlineReserve
 	log       *slog.Logger
 	notHidden sync.Once // whose log line is written once
 }
@@ -43,7 +43,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 	var err error
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if e.opts.Guard != nil {
-			e.opts.Guard(o)
+			e.opts.Guard(&o.Operation)
 		}
 		if o.Retention >= 0 { // a negative one is refused
 			o.Retention = max(o.Retention, e.opts.Redelivery)
@@ -51,9 +51,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 		if o.UnresolvedRetention > 0 { // zero: no limit
 			o.UnresolvedRetention = max(o.UnresolvedRetention, e.opts.Redelivery)
 		}
-		if e.now = o.Now; e.now == nil {
-			e.now = time.Now
-		}
+		e.now = o.Now
 		e.reserved = cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
 		if e.log = o.Logger; e.log == nil {
 			e.log = slog.Default()

@@ -53,21 +53,21 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"", kinesis, []option{noID}},
 		{"Options.NoRedrive", dynamodb, []option{noRedrive}},
 		{"Kafka are not redriven", kafka, []option{noRedrive}},
-		{"Options.Recovery", sqs, []option{recovery(idempotent.Rerun + 1)}},
+		{"Operation.Recovery", sqs, []option{recovery(idempotent.Rerun + 1)}},
 		{"", sqs, []option{recovery(idempotent.Reconcile)}},
-		{"Options.Steps", sqs, []option{recovery(idempotent.Resume)}},
+		{"Operation.Steps", sqs, []option{recovery(idempotent.Resume)}},
 		{"Concurrency", sqs, []option{concurrency(-1)}},
 		{"Reserve", sqs, []option{func(o *lambdabatch.Options) { o.Reserve = -1 }}},
 		{"Redelivery", sqs, []option{func(o *lambdabatch.Options) { o.Redelivery = -1 }}},
-		{"Options.Retention", sqs, []option{guarded(func(o *idempotent.Options) { o.Retention = -1 })}},
-		{"Options.UnresolvedRetention", sqs, []option{guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })}},
+		{"Operation.Retention", sqs, []option{guarded(func(o *idempotent.Operation) { o.Retention = -1 })}},
+		{"Operation.UnresolvedRetention", sqs, []option{guarded(func(o *idempotent.Operation) { o.UnresolvedRetention = -1 })}},
 		{"Options.Visibility", kinesis, []option{hides}},
 		{"Kafka have no visibility timeout", kafka, []option{hides}},
 		{"Backoff", sqs, []option{backoff(-1)}},
 		{"needs Visibility.Change", sqs, []option{backoff(1)}},
 		{"", sqs, []option{hides, backoff(1)}},
 		{"Options.Fail 3", sqs, []option{func(o *lambdabatch.Options) { o.Fail = lambdabatch.FailIfAny + 1 }}},
-		{"DefaultLease", sqs, []option{guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })}},
+		{"DefaultLease", sqs, []option{guarded(func(o *idempotent.Operation) { o.DefaultLease = time.Second })}},
 		{"JSON Pointer", func(...option) { lambdabatch.Field("order_id") }, nil},
 		{"message attribute", func(...option) { lambdabatch.Attribute("") }, nil},
 	} {
@@ -120,7 +120,7 @@ func TestRetentionFollowsTheSource(t *testing.T) {
 			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile),
 				func(o *lambdabatch.Options) { o.Redelivery, o.NoRedrive = row.redelivery, row.noRedrive },
-				guarded(func(o *idempotent.Options) {
+				guarded(func(o *idempotent.Operation) {
 					if row.unresolved {
 						o.UnresolvedRetention = row.retention
 					} else {
@@ -211,7 +211,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 					}
 					panic("handler")
 				})
-				h := lambdabatch.SQS(w.guard, w.handle, w.options(option, concurrency(n), guarded(func(g *idempotent.Options) { g.AllowMissingKey = true })))
+				h := lambdabatch.SQS(w.guard, w.handle, w.options(option, concurrency(n), guarded(func(g *idempotent.Operation) { g.AllowMissingKey = true })))
 				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
 					t.Errorf("the log reports a panic: %t\n%s", told, w.log())
@@ -275,7 +275,7 @@ func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	keyless := func(o *lambdabatch.Options) {
 		o.ID = lambdabatch.Attribute("order")
-		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+		o.Guard = func(g *idempotent.Operation) { g.AllowMissingKey = true }
 	}
 	for _, row := range []struct {
 		n, limit int
@@ -331,7 +331,7 @@ func TestLog(t *testing.T) {
 		{w.options(), `{"order_id":"o-2"}`, "operation=fulfil item=m1 key_hash=" + hash + " error_type=*errors.errorString\n"},
 		{w.options(), `{}`, "operation=fulfil item=m1 error_type=logs.Error error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", which Field names\"\n"},
 		{noScope, `{"order_id":"o-2"}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
-		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.InvalidKeyError error=\"idempotent: invalid ID: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded\"\n"},
+		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.InvalidKeyError error=\"idempotent: invalid ID: the request has no idempotency key; send one, or set Operation.AllowMissingKey to run such requests unguarded\"\n"},
 	} {
 		w.lines.Reset()
 		batch := messages("")
@@ -348,7 +348,11 @@ func TestLog(t *testing.T) {
 func TestGuardsDefaults(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Logger, o.Now = nil, nil })))
+	g, err := idempotent.New(w.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := lambdabatch.SQS(g, w.handle, w.options())
 	w.on("o-1", returns(errBroken))
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -443,7 +447,7 @@ func TestFromContext(t *testing.T) {
 func TestPredecessor(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) {
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Operation) {
 		o.Predecessor = func(ctx context.Context, key idempotent.Key) (any, bool, error) {
 			m, ok := lambdabatch.FromContext(ctx)
 			switch {

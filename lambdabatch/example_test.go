@@ -42,7 +42,7 @@ func ExampleSQS() {
 		o.Operation = "ship"
 		o.ID = lambdabatch.Field("/order_id")
 		o.Concurrency = 10
-		o.Guard = func(g *idempotent.Options) { g.Recovery = idempotent.Reconcile }
+		o.Guard = func(g *idempotent.Operation) { g.Recovery = idempotent.Reconcile }
 	})
 	// lambda.StartHandlerFunc(handler)
 
@@ -67,7 +67,7 @@ func ExampleEventBridge() {
 		fmt.Println("shipping", string(e.Detail))
 		return struct{}{}, nil
 	}
-	handler := idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), onOrderPlaced, func(o *idempotent.Options) {
+	handler := idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), onOrderPlaced, func(o *idempotent.Operation) {
 		o.Retention = lambdabatch.EventBridgeRedelivery
 	})
 

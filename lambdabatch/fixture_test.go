@@ -60,7 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	}}
 	w.store = memstore.New()
 	guard, err := idempotent.New(faults.Store(w.store), func(o *idempotent.Options) {
-		o.Now, o.Observer, o.Logger = w.clock.Now, &w.seen, slog.New(slog.DiscardHandler)
+		o.Now, o.Observer, o.Logger = w.clock.Now, &w.seen, slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func returns(err error) func(context.Context) error {
 func (w *fixture) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "fulfil", lambdabatch.Field("/order_id")
-		o.Guard = func(g *idempotent.Options) {
-			g.Recovery, g.Logger = idempotent.Rerun, slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
+		o.Guard = func(g *idempotent.Operation) {
+			g.Recovery = idempotent.Rerun
 		}
 		for _, f := range optFns {
 			if f != nil {
@@ -122,10 +122,10 @@ func (w *fixture) log() string {
 }
 
 // guarded changes the guard's options, after the changes before it.
-func guarded(f func(*idempotent.Options)) func(*lambdabatch.Options) {
+func guarded(f func(*idempotent.Operation)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
 		before := o.Guard
-		o.Guard = func(g *idempotent.Options) {
+		o.Guard = func(g *idempotent.Operation) {
 			before(g)
 			f(g)
 		}
@@ -133,7 +133,7 @@ func guarded(f func(*idempotent.Options)) func(*lambdabatch.Options) {
 }
 
 func recovery(r idempotent.Recovery) func(*lambdabatch.Options) {
-	return guarded(func(o *idempotent.Options) { o.Recovery = r })
+	return guarded(func(o *idempotent.Operation) { o.Recovery = r })
 }
 
 func concurrency(n int) func(*lambdabatch.Options) {

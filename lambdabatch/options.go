@@ -107,7 +107,7 @@ type Options struct {
 	// Guard changes the guard's options for this handler, for example Recovery
 	// and Steps. It is called once, at construction. Default: the guard's
 	// options unchanged.
-	Guard func(*idempotent.Options)
+	Guard func(*idempotent.Operation)
 }
 
 func (o *Options) change(f func(*Options)) { f(o) }

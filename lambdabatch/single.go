@@ -18,7 +18,7 @@ import (
 // The fingerprints of AWS sources cover the sender's content and not the
 // envelope, which may change when the source retries. If the wrapped handler
 // returns an error, the source retries. Store outcomes for longer than it does:
-// set [idempotent.Options.Retention] to at least [EventBridgeRedelivery],
+// set [idempotent.Operation.Retention] to at least [EventBridgeRedelivery],
 // [SNSRedelivery] or [AsyncRedelivery]. The default of 24 hours is too short for
 // EventBridge and SNS.
 

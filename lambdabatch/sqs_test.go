@@ -86,7 +86,7 @@ func TestOutcomes(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.on("o-2", row.do)
-			h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Recovery, o.Steps = row.declared, []string{"ship"} })))
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Operation) { o.Recovery, o.Steps = row.declared, []string{"ship"} })))
 			for i, again := range []bool{row.first, row.second} {
 				want := []string{}
 				if again {
@@ -531,7 +531,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	w := newFixture(t)
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
-			guarded(func(g *idempotent.Options) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
+			guarded(func(g *idempotent.Operation) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
 			o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
 				t.Error("the message was handed over")
 				return nil
@@ -575,7 +575,7 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 		t.Parallel()
 		w := newFixture(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-			o.Guard = func(g *idempotent.Options) { g.Codec = mute{} }
+			o.Guard = func(g *idempotent.Operation) { g.Codec = mute{} }
 		}))
 		wantIDs(t, w.send(h, messages("o-1")), "m1")
 		w.wantState("o-1", "completed")
@@ -618,7 +618,11 @@ func TestUncomparedComesAgain(t *testing.T) {
 func TestDisabled(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(g *idempotent.Options) { g.Disabled = true })))
+	disabled, err := w.guard.With(func(o *idempotent.Options) { o.Disabled = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := lambdabatch.SQS(disabled, w.handle, w.options())
 	w.on("o-2", returns(errBroken))
 	w.on("o-3", returns(idempotent.Final("a", "b")))
 	wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")

@@ -146,7 +146,7 @@ func TestRetentionFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
 		w := newFixture(t)
-		short := []func(*lambdabatch.Options){guarded(func(o *idempotent.Options) { o.Retention = time.Hour })}
+		short := []func(*lambdabatch.Options){guarded(func(o *idempotent.Operation) { o.Retention = time.Hour })}
 		s.want(t, w, []int{0}, short)
 		w.clock.Advance(s.retention - time.Second)
 		s.want(t, w, []int{0}, short)

@@ -146,7 +146,7 @@ func TestHide_Unknown(t *testing.T) {
 	} {
 		w, c := newFixture(t), &changes{}
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), c.option,
-			guarded(func(o *idempotent.Options) { o.ReconcileAfter = row.after })))
+			guarded(func(o *idempotent.Operation) { o.ReconcileAfter = row.after })))
 		w.on("o-1", returns(errBroken))
 		wantIDs(t, w.send(h, received(row.receives, messages("o-1"))), "m1")
 		if len(c.calls) != 0 {

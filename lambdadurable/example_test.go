@@ -46,7 +46,7 @@ func newAPI(guard *idempotent.Guard, orders *lambdadurable.Function) func(contex
 	return place.APIGatewayV2(guard, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" } // 202 instead of 409
-		o.Guard = func(o *idempotent.Options) {
+		o.Guard = func(o *idempotent.Operation) {
 			o.Recovery, o.Steps = idempotent.Resume, []string{lambdadurable.Step}
 		}
 	})
@@ -76,7 +76,7 @@ func newQueue(guard *idempotent.Guard, orders *lambdadurable.Function) func(cont
 	}
 	return lambdabatch.SQS(guard, begin, func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "place-order", lambdabatch.Field("/id")
-		o.Guard = func(o *idempotent.Options) {
+		o.Guard = func(o *idempotent.Operation) {
 			o.Recovery, o.Steps = idempotent.Resume, []string{lambdadurable.Step}
 		}
 	})
@@ -204,7 +204,7 @@ func chargeOnce(ctx durable.Context, guard *idempotent.Guard, provider payments,
 			return idempotent.Step(ctx, "provider", func(ctx context.Context) (charge, error) {
 				return provider.Charge(ctx, idempotent.DownstreamKey(ctx), o)
 			})
-		}, func(options *idempotent.Options) {
+		}, func(options *idempotent.Operation) {
 			options.Recovery, options.Steps = idempotent.Resume, []string{"provider"}
 		})
 	}, durable.WithRetry(whenFree))
@@ -302,7 +302,7 @@ func TestSuspensionInsideDo(t *testing.T) {
 		status, _, _ := execution.Invoke(w.clock.Invocation(t.Context(), time.Minute), func(ctx durable.Context) error {
 			_, err := idempotent.Do(ctx, w.guard(store), key, func(context.Context) (string, error) {
 				return "waited", durable.Wait(ctx, "an hour", time.Hour)
-			}, func(o *idempotent.Options) { o.Recovery, o.Steps = recovery, []string{"a"} })
+			}, func(o *idempotent.Operation) { o.Recovery, o.Steps = recovery, []string{"a"} })
 			return err
 		})
 		r, err := store.Get(t.Context(), key.RecordID())

@@ -25,7 +25,7 @@ import (
 )
 
 // Step is the name of the step that starts the execution. An operation that calls
-// [Run] or [Start] lists it in [idempotent.Options.Steps].
+// [Run] or [Start] lists it in [idempotent.Operation.Steps].
 const Step = "durable-execution"
 
 // Client is the part of the Lambda client that this package calls. A

@@ -72,7 +72,7 @@ func (w *fixture) guard(s driver.Store, optFns ...func(*idempotent.Options)) *id
 	return g
 }
 
-func resumes(o *idempotent.Options) {
+func resumes(o *idempotent.Operation) {
 	o.Recovery, o.Steps = idempotent.Resume, []string{lambdadurable.Step}
 }
 
@@ -423,7 +423,7 @@ func TestWrongUse(t *testing.T) {
 	for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
 		handle := idempotent.Wrap(w.guard(memstore.New()), byID, func(ctx context.Context, o order) (string, error) {
 			return lambdadurable.Start(ctx, w.orders, o)
-		}, func(o *idempotent.Options) { o.Recovery = recovery })
+		}, func(o *idempotent.Operation) { o.Recovery = recovery })
 		if _, err := handle(t.Context(), book); err == nil || !strings.Contains(err.Error(), "Resume") {
 			t.Errorf("%v: %v", recovery, err)
 		}

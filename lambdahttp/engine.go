@@ -32,7 +32,7 @@ type engine struct {
 	responder
 	guard     *idempotent.Guard
 	disabled  bool          // idempotent.Options.Disabled
-	reserve   time.Duration // idempotent.Options.DeadlineReserve
+	reserve   time.Duration // idempotent.Operation.DeadlineReserve
 	translate translator
 	// prepare reads and checks a request before its key is claimed, and returns the
 	// context for the handler; nil: handlers read their requests.
@@ -70,17 +70,15 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if opts.Guard != nil {
-			opts.Guard(o)
+			opts.Guard(&o.Operation)
 		}
 		o.Codec = codec{&declaration{opts: opts, translate: translate}}
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
 		}
 		o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
-		e.disabled, e.logger, e.reserve = o.Disabled, o.Logger, cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
-		if e.now = o.Now; e.now == nil {
-			e.now = time.Now
-		}
+		e.disabled, e.logger, e.now = o.Disabled, o.Logger, o.Now
+		e.reserve = cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {
@@ -88,7 +86,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	}
 	for i, name := range []string{"Retention", "UnresolvedRetention"} {
 		if least := opts.Profile.MinRetention; kept[i] != 0 && kept[i] < least {
-			return nil, fmt.Errorf("lambdahttp: idempotent.Options.%s is %s; set at least %s, because clients may retry for so long (Profile.MinRetention)", name, kept[i], least)
+			return nil, fmt.Errorf("lambdahttp: idempotent.Operation.%s is %s; set at least %s, because clients may retry for so long (Profile.MinRetention)", name, kept[i], least)
 		}
 	}
 	return e, nil
@@ -265,7 +263,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 			handler.answer, handler.settles = handler.declared.outcome(w.response())
 		}
 		return handler.answer, handler.settles
-	}, func(o *idempotent.Options) { o.Codec = codec{&handler.declared} })
+	}, func(o *idempotent.Operation) { o.Codec = codec{&handler.declared} })
 	switch {
 	case out.Replayed:
 		return e.replay(ctx, r, out, err)

@@ -198,7 +198,10 @@ func TestDisabledGuard(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		var log bytes.Buffer
-		w := newFixture(t, on, telling, guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil)) }))
+		w := newFixtureWith(t, on, func(o *idempotent.Options) {
+			logsTo(&log)(o)
+			o.Disabled = true
+		}, telling)
 		for _, key := range []string{`"` + keyA + `"`, `"` + keyA + `"`, "broken"} {
 			if a := w.post(charge(withKey(key))); a.status != 201 || a.header["Idempotency-Status"] != "ignored" {
 				t.Errorf("key %s: got %d %v", key, a.status, a.header)
@@ -227,7 +230,7 @@ func TestRequestID(t *testing.T) {
 				t.Errorf("event %s names request %q", e.Kind, e.RequestID)
 			}
 		}
-		w = newFixture(t, on, guard(func(o *idempotent.Options) { o.RequestID = func(context.Context) string { return "mine" } }))
+		w = newFixtureWith(t, on, func(o *idempotent.Options) { o.RequestID = func(context.Context) string { return "mine" } })
 		w.post(charge())
 		if got := w.store.record(t).RequestID; got != "mine" {
 			t.Errorf("the record names request %q", got)
@@ -296,14 +299,14 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 		for _, ticks := range []bool{false, true} {
 			var w *fixture
 			ticking := false
-			w = newFixture(t, on, guard(func(o *idempotent.Options) {
+			w = newFixtureWith(t, on, func(o *idempotent.Options) {
 				o.Now = func() time.Time {
 					if ticking {
 						w.clock.Advance(100 * time.Millisecond)
 					}
 					return w.clock.Now()
 				}
-			}))
+			})
 			w.becomes(duringRun(func() {
 				w.clock.Advance(w.store.record(t).LeaseEnd.Sub(w.clock.Now()) - 250*time.Millisecond)
 				ticking = ticks
@@ -449,24 +452,24 @@ func TestGuardedTwice(t *testing.T) {
 // operation, and responds as it does outside.
 func TestAdapterInsideAnOperation(t *testing.T) {
 	t.Parallel()
-	disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
 	onEachWire(t, func(t *testing.T, on wire) {
-		sendInside := func(w *fixture, operation string, r request) (got reply, err error) {
-			_, _ = idempotent.Do(t.Context(), w.guard, operationKey(operation), func(ctx context.Context) (string, error) {
+		sendInside := func(outer *idempotent.Guard, w *fixture, r request) (got reply, err error) {
+			_, _ = idempotent.Do(t.Context(), outer, operationKey("outer"), func(ctx context.Context) (string, error) {
 				got, err = w.send(ctx, r)
 				return "", err
 			})
 			return got, err
 		}
 		for which, sent := range map[string]struct {
-			r       request
-			options func(*lambdahttp.Options)
-		}{"guarded": {charge(), optional}, "without a key": {charge(without("idempotency-key")), optional}, "disabled": {charge(), disabled}} {
+			r        request
+			disabled bool
+		}{"guarded": {charge(), false}, "without a key": {charge(without("idempotency-key")), false}, "disabled": {charge(), true}} {
 			for status, err := range map[int]error{422: idempotent.Final("closed", ""), 0: idempotent.NotExecuted(errDown)} {
-				w := newFixture(t, on, sent.options)
+				w := newFixtureWith(t, on, func(o *idempotent.Options) { o.Disabled = sent.disabled }, optional)
 				w.becomes(answers(0, err))
-				first, _ := sendInside(w, "outer", sent.r)
-				sendInside(w, "outer", sent.r)
+				outer := newGuard(t)
+				first, _ := sendInside(outer, w, sent.r)
+				sendInside(outer, w, sent.r)
 				if status != 0 && first.status != status || w.runs != 1 {
 					t.Errorf("%v, %s: got %d after %d runs", err, which, first.status, w.runs)
 				}
@@ -474,7 +477,7 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 		}
 		w := newFixture(t, on)
 		with(answers(502, nil), once())(w)
-		if got, err := sendInside(w, "outer", charge()); err != nil || got.status != 409 || got.header["Retry-After"] == "" {
+		if got, err := sendInside(w.guard, w, charge()); err != nil || got.status != 409 || got.header["Retry-After"] == "" {
 			t.Errorf("a refusal of the guard inside another operation: got %d %v %v", got.status, got.header, err)
 		}
 	})
@@ -488,12 +491,12 @@ func TestRequestsAreNotKept(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		var log, told bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		w := newFixture(t, on, guard(func(o *idempotent.Options) {
+		w := newFixtureWith(t, on, func(o *idempotent.Options) {
 			o.Logger = logger
 			o.Observer = event.Observers(event.LogObserver(logger), event.ObserverFunc(func(_ context.Context, e event.Event) {
 				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)
 			}))
-		}), func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
+		}, func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
 		var mu sync.Mutex
 		var kept bytes.Buffer
 		w.store.set(func(s *faultyStore) {

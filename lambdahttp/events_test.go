@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -684,10 +683,7 @@ func TestWarnings(t *testing.T) {
 			}, scope},
 		} {
 			var log bytes.Buffer
-			w := newFixture(t, on, guard(func(o *idempotent.Options) {
-				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-				o.AllowMissingKey = true
-			}), func(o *lambdahttp.Options) {
+			w := newFixtureWith(t, on, logsTo(&log), optional, func(o *lambdahttp.Options) {
 				if c.options != nil {
 					c.options(o)
 				}

@@ -332,7 +332,7 @@ func ExampleOptions() {
 			return nil
 		}
 		o.ExpiresHeader = true
-		o.Guard = func(o *idempotent.Options) {
+		o.Guard = func(o *idempotent.Operation) {
 			o.Retention = 72 * time.Hour
 			o.WaitFor = 10 * time.Second
 		}

@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -41,6 +43,8 @@ type fixture struct {
 	send  sender
 	// options are those of the handler.
 	options []func(*lambdahttp.Options)
+	// ticks is when the clock of the guard began to run with that of the system; zero: it stands.
+	ticks time.Time
 
 	mu     sync.Mutex
 	runs   int
@@ -51,11 +55,18 @@ type fixture struct {
 // changes it.
 func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fixture {
 	t.Helper()
+	return newFixtureWith(t, on, func(*idempotent.Options) {}, optFns...)
+}
+
+// newFixtureWith is newFixture with a guard that change changes.
+func newFixtureWith(t *testing.T, on wire, change func(*idempotent.Options), optFns ...func(*lambdahttp.Options)) *fixture {
+	t.Helper()
 	w := &fixture{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
 	guard, err := idempotent.New(idempotenttest.Intercept(w.store, w.store.hook), func(o *idempotent.Options) {
-		o.Now = w.clock.Now
+		o.Now = w.now
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.Observer = &w.seen
+		change(o)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +82,18 @@ func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fix
 		return h(ctx, r)
 	}, optFns...)
 	return w
+}
+
+func (w *fixture) now() time.Time {
+	if w.ticks.IsZero() {
+		return w.clock.Now()
+	}
+	return w.clock.Now().Add(time.Since(w.ticks))
+}
+
+// logsTo lets a guard log to log.
+func logsTo(log *bytes.Buffer) func(*idempotent.Options) {
+	return func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
 // post sends r and fails the test if an error is returned to Lambda.

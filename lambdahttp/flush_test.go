@@ -5,7 +5,6 @@ package lambdahttp_test
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -244,7 +243,7 @@ func TestHeldEventsAreLogged(t *testing.T) {
 		{"application/json", false, 0}, {"", false, 0},
 	} {
 		var log bytes.Buffer
-		h := lambdahttp.Middleware(newGuard(t), single, guard(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }))(
+		h := lambdahttp.Middleware(newGuard(t, logsTo(&log)), single)(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", c.media)
 				if c.noStore {

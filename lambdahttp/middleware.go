@@ -48,7 +48,7 @@ import (
 // A client disconnect does not cancel a guarded handler that has not started to
 // stream: a retry will ask for its outcome. The handler's context ends with the
 // deadline of the request's context or, if that has none, after
-// [idempotent.Options.DefaultLease]. A handler that returns after that without
+// [idempotent.Operation.DefaultLease]. A handler that returns after that without
 // having written anything is treated as failed.
 //
 // A handler calls [SetError] where an event handler would return an error. Its

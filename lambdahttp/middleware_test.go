@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -192,8 +191,7 @@ func TestSetError(t *testing.T) {
 func TestInternalError(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	h := lambdahttp.Middleware(newGuard(t), func(o *lambdahttp.Options) {
-		o.Guard = func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }
+	h := lambdahttp.Middleware(newGuard(t, logsTo(&log)), func(o *lambdahttp.Options) {
 		o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "", errors.New("secret") }
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	out := &plainWriter{header: http.Header{}}

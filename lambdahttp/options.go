@@ -97,9 +97,9 @@ type Options struct {
 
 	// GatewayTimeout is how long the gateway waits for a response. If the
 	// guard's WaitFor lets a request wait for a running one with the same key,
-	// it waits at most GatewayTimeout minus [idempotent.Options.LeaseMargin].
+	// it waits at most GatewayTimeout minus [idempotent.Operation.LeaseMargin].
 	// If it is set, a request with a key is also answered before it: the handler's
-	// context ends [idempotent.Options.DeadlineReserve] before it, if that is before the
+	// context ends [idempotent.Operation.DeadlineReserve] before it, if that is before the
 	// end of the function's time. Default: 29 s, the limit of API Gateway, for WaitFor
 	// only.
 	GatewayTimeout time.Duration
@@ -128,7 +128,7 @@ type Options struct {
 	// Response, filtered as for a replay. A retention shorter than the
 	// profile's MinRetention is an error. Default: the guard's options
 	// unchanged.
-	Guard func(*idempotent.Options)
+	Guard func(*idempotent.Operation)
 
 	// The remaining fields apply to Middleware only.
 

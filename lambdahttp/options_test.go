@@ -24,9 +24,11 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-func newGuard(t testing.TB) *idempotent.Guard {
+func newGuard(t testing.TB, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
-	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	g, err := idempotent.New(memstore.New(), append([]func(*idempotent.Options){
+		func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) },
+	}, optFns...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func TestConstructionPanics(t *testing.T) {
 			"Profile.Methods is empty":                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{} },
 			`Profile.Methods: "PO ST"`:                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
 			"Profile.Answers[key-reused].Status is 42": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
-			"idempotent: Options.Retention":            func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { o.Retention = -time.Hour } },
+			"idempotent: Operation.Retention":          func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Operation) { o.Retention = -time.Hour } },
 			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("/k") },
 			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
 			`Options.DocsURL "docs"`:                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
@@ -107,16 +109,16 @@ func TestConstructionPanics(t *testing.T) {
 func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	t.Parallel()
 	const almost = time.Hour - time.Millisecond
-	known := func(d time.Duration) func(*idempotent.Options) {
-		return func(o *idempotent.Options) { o.Retention = d }
+	known := func(d time.Duration) func(*idempotent.Operation) {
+		return func(o *idempotent.Operation) { o.Retention = d }
 	}
-	unknown := func(d time.Duration) func(*idempotent.Options) {
-		return func(o *idempotent.Options) { o.UnresolvedRetention = d }
+	unknown := func(d time.Duration) func(*idempotent.Operation) {
+		return func(o *idempotent.Operation) { o.UnresolvedRetention = d }
 	}
 	onEachWire(t, func(t *testing.T, on wire) {
 		for i, c := range []struct {
 			profile lambdahttp.Profile
-			keeps   func(*idempotent.Options)
+			keeps   func(*idempotent.Operation)
 			refused string // the option that the panic names; "": accepted
 		}{
 			{lambdahttp.IETF, known(almost), "Retention is 59m59.999s"}, {lambdahttp.IETF, known(time.Hour), ""},
@@ -129,7 +131,7 @@ func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 			got := panics(func() {
 				on.build(newGuard(t), created, single, guard(c.keeps), func(o *lambdahttp.Options) { o.Profile = c.profile })
 			})
-			if (got == "") != (c.refused == "") || c.refused != "" && !strings.Contains(got, "idempotent.Options."+c.refused) {
+			if (got == "") != (c.refused == "") || c.refused != "" && !strings.Contains(got, "idempotent.Operation."+c.refused) {
 				t.Errorf("row %d: panic %q, want %q in it", i, got, c.refused)
 			}
 		}
@@ -262,7 +264,7 @@ func TestRequestView(t *testing.T) {
 // options of the guard.
 func TestPolicyOfOptions(t *testing.T) {
 	t.Parallel()
-	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Options) { o.Retention = time.Minute })); err == nil {
+	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Operation) { o.Retention = time.Minute })); err == nil {
 		t.Error("a retention of a minute was published")
 	}
 	made := func(optFns ...func(*lambdahttp.Options)) *lambdahttp.Policy {
@@ -283,7 +285,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		t.Errorf("by default a request waits %s", got)
 	}
 	for timeout, want := range map[time.Duration]time.Duration{0: 26 * time.Second, time.Second: 0} {
-		patient := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
+		patient := made(guard(func(o *idempotent.Operation) { o.WaitFor = time.Hour }), func(o *lambdahttp.Options) { o.GatewayTimeout = timeout })
 		if got := patient.WaitFor; got != want {
 			t.Errorf("a request waits %s, want %s, the gateway's limit", got, want)
 		}
@@ -449,7 +451,7 @@ func TestRef(t *testing.T) {
 	} {
 		onEachWire(t, func(t *testing.T, on wire) {
 			var log bytes.Buffer
-			w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) }),
+			w := newFixtureWith(t, on, logsTo(&log),
 				func(o *lambdahttp.Options) { o.Ref = row.rule })
 			var meanwhile reply
 			w.becomes(func(ctx context.Context, r request) (reply, error) {

@@ -94,7 +94,7 @@ func TestCodecTakesAnswers(t *testing.T) {
 		{"5xx", urlAnswer{StatusCode: 502}, ""},
 	})
 	// Behind Middleware only a Response is accepted.
-	var options *idempotent.Options
+	var options *idempotent.Operation
 	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
 	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
 		t.Errorf("stored as %q", got)
@@ -108,14 +108,14 @@ func threeHeaders(o *lambdahttp.Options) {
 	o.ReplayHeaders = []string{"x-charge-id", "link", "location"}
 }
 
-// codecOf passes the final options of the guard to get.
-func codecOf(get **idempotent.Options) func(*lambdahttp.Options) {
-	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { *get = o } }
+// codecOf passes the final options of the operation to get.
+func codecOf(get **idempotent.Operation) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Operation) { *get = o } }
 }
 
 func takes[Ev, Ans any](t *testing.T, build builder[Ev, Ans], event Ev, created Ans, rows []handed[Ans]) {
 	t.Helper()
-	var options *idempotent.Options
+	var options *idempotent.Operation
 	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, threeHeaders, codecOf(&options))
 	for _, row := range rows {
 		for _, v := range []any{row.answer, &row.answer} {
@@ -476,7 +476,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }))
+		w := newFixture(t, on, guard(func(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }))
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown })
 			if w.runs == 1 {
@@ -587,7 +587,7 @@ func TestPredecessor(t *testing.T) {
 		"mismatch":    {nil, &idempotent.MismatchError{}, 422},
 		"failure":     {nil, context.DeadlineExceeded, 503},
 	} {
-		w := newFixture(t, wires[0], guard(func(o *idempotent.Options) {
+		w := newFixture(t, wires[0], guard(func(o *idempotent.Operation) {
 			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return c.result, c.err == nil, c.err }
 		}))
 		if a := w.post(charge()); a.status != c.status || c.err == nil && a.body != `{"id":"ch_1"}` || w.runs != 0 {

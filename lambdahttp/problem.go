@@ -105,7 +105,7 @@ var stripeCodes = [len(situations)]string{
 type Situation uint8
 
 const (
-	MissingKey        Situation = iota // no key, without idempotent.Options.AllowMissingKey
+	MissingKey        Situation = iota // no key, without idempotent.Operation.AllowMissingKey
 	InvalidKey                         // more than one key, wrong syntax or length
 	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
 	UnknownCaller                      // the scope is empty

@@ -54,7 +54,7 @@ type Profile struct {
 	PerResource bool
 	// ServerErrors is the default of [Options.ServerErrors].
 	ServerErrors ServerErrors
-	// MinRetention is the shortest allowed [idempotent.Options.Retention]. It
+	// MinRetention is the shortest allowed [idempotent.Operation.Retention]. It
 	// must be at least an hour.
 	MinRetention time.Duration
 	// StatusHeader sends Idempotency-Status with every response to a request

@@ -332,7 +332,7 @@ var optionRows = []row{
 	{id: "HTTP-30", situation: "the same for a replay, with a retention of 48 h",
 		options: func(o *lambdahttp.Options) {
 			expiring(o)
-			o.Guard = func(o *idempotent.Options) { o.Retention = 48 * time.Hour }
+			o.Guard = func(o *idempotent.Operation) { o.Retention = 48 * time.Hour }
 		},
 		play: func(w *fixture) reply {
 			w.post(charge())
@@ -575,10 +575,7 @@ func inFront(status int) func(*fixture) reply {
 }
 
 func waitFor(d time.Duration) func(*lambdahttp.Options) {
-	return guard(func(o *idempotent.Options) {
-		still, began := o.Now(), time.Now()
-		o.WaitFor, o.Now = d, func() time.Time { return still.Add(time.Since(began)) }
-	})
+	return guard(func(o *idempotent.Operation) { o.WaitFor = d })
 }
 
 // waiting sends a request that takes some time, and a second one at the same
@@ -589,6 +586,7 @@ func waiting(takes, least, most time.Duration) func(*fixture) reply {
 
 // waits is waiting with a second request that has a deadline, unless it is 0.
 func (w *fixture) waits(takes, deadline, least, most time.Duration) (second reply) {
+	w.ticks = time.Now()
 	ctx := w.t.Context()
 	if deadline != 0 {
 		ctx = w.clock.Invocation(ctx, deadline)
@@ -637,10 +635,10 @@ func expiresIn(d time.Duration) func(*fixture) reply {
 
 // optional lets requests without a key run.
 func optional(o *lambdahttp.Options) {
-	o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+	o.Guard = func(g *idempotent.Operation) { g.AllowMissingKey = true }
 }
 
-func guard(f func(*idempotent.Options)) func(*lambdahttp.Options) {
+func guard(f func(*idempotent.Operation)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = f }
 }
 
@@ -653,10 +651,10 @@ func serverErrors(p lambdahttp.ServerErrors, also ...func(*lambdahttp.Options)) 
 	}
 }
 
-var rerun = guard(func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+var rerun = guard(func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 
 // resume declares the step that resumed takes.
-var resume = guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} })
+var resume = guard(func(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} })
 
 // declined is a handler that returns a final outcome.
 var declined = answers(0, idempotent.Final("card_declined", "The card was declined."))

@@ -48,9 +48,10 @@ func TestFunctionsHaveHalfOfTheTime(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var log bytes.Buffer
 					begun := false
-					w := newFixture(t, on, guard(func(o *idempotent.Options) {
-						o.Now, o.Logger = time.Now, slog.New(slog.NewTextHandler(&log, nil))
-					}), func(o *lambdahttp.Options) {
+					w := newFixtureWith(t, on, func(o *idempotent.Options) {
+						logsTo(&log)(o)
+						o.Now = time.Now
+					}, func(o *lambdahttp.Options) {
 						option(o, func(ctx context.Context) error {
 							switch {
 							case !begun:
@@ -95,7 +96,7 @@ func TestFunctionsHaveHalfOfTheTimeOfTheGuard(t *testing.T) {
 	day := &idempotenttest.Clock{}
 	day.Advance(24 * time.Hour)
 	for name, row := range map[string]struct {
-		now   func() time.Time // of Options.Guard
+		now   func() time.Time // of the guard
 		start time.Time
 	}{
 		"a clock of a day later": {day.Now, day.Now()},
@@ -103,7 +104,7 @@ func TestFunctionsHaveHalfOfTheTimeOfTheGuard(t *testing.T) {
 	} {
 		for _, on := range wires {
 			got := time.Duration(math.MaxInt64)
-			w := newFixture(t, on, guard(func(o *idempotent.Options) { o.Now = row.now }), func(o *lambdahttp.Options) {
+			w := newFixtureWith(t, on, func(o *idempotent.Options) { o.Now = row.now }, func(o *lambdahttp.Options) {
 				o.Scope.Of = func(ctx context.Context, _ *lambdahttp.Request) (string, error) {
 					if ends, ok := ctx.Deadline(); ok {
 						got = time.Until(ends)
@@ -188,7 +189,7 @@ func TestCheckHasHalfOfTheTime(t *testing.T) {
 						return &lambdahttp.Problem{Status: 422}
 					},
 				}, g, func(o *lambdahttp.Options) {
-					o.Scope, o.Guard = lambdahttp.SingleTenant, func(o *idempotent.Options) { o.AllowMissingKey = true }
+					o.Scope, o.Guard = lambdahttp.SingleTenant, func(o *idempotent.Operation) { o.AllowMissingKey = true }
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()

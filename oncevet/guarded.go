@@ -187,7 +187,7 @@ func (v *vet) settingsOf(f *ssa.Function) (s settings) {
 					}
 				}
 			}
-			if field, ok := fieldOf(store.Addr, "idempotent.Options"); ok {
+			if field, ok := fieldOf(store.Addr, "idempotent.Operation"); ok {
 				v.set(&s, field, store.Val)
 			}
 		}

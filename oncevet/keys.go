@@ -394,7 +394,7 @@ func (v *vet) retention(g *guarded) {
 		}
 		source, ok := redeliveries[name(callee(&call.Call))]
 		if ok && set != 0 && set < source.time {
-			v.report("retention", g.call.Pos(), "outcomes expire after %s, and the source delivers again for up to %s: a late delivery runs again; set Options.Retention to %s", set, source.time, source.name)
+			v.report("retention", g.call.Pos(), "outcomes expire after %s, and the source delivers again for up to %s: a late delivery runs again; set Operation.Retention to %s", set, source.time, source.name)
 		}
 	})
 }

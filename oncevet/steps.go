@@ -54,7 +54,7 @@ func (v *vet) stepsOf(call ssa.CallInstruction) []stepUse {
 	return v.callSummary(call).Steps
 }
 
-// undeclaredsteps reports steps that Options.Steps of their handler does not list.
+// undeclaredsteps reports steps that Operation.Steps of their handler does not list.
 func (v *vet) undeclaredsteps(g *guarded) {
 	if g.set.Steps == nil {
 		return
@@ -62,7 +62,7 @@ func (v *vet) undeclaredsteps(g *guarded) {
 	undeclared := func(step string) bool {
 		return step != "" && !slices.ContainsFunc(g.set.Steps, func(s string) bool { return step == s || strings.HasPrefix(step, s+"/") })
 	}
-	const rule = "is not in Options.Steps (%s) and is refused; add it there"
+	const rule = "is not in Operation.Steps (%s) and is refused; add it there"
 	listed := strings.Join(g.set.Steps, ", ")
 	for _, h := range g.handlers {
 		if len(h.Blocks) > 0 {

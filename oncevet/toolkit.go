@@ -46,7 +46,7 @@ func named(t types.Type) *types.Named {
 }
 
 // isType reports whether t is, or points to, the defined type of that name, for
-// example "idempotent.Options" or "net/http.Request".
+// example "idempotent.Operation" or "net/http.Request".
 func isType(t types.Type, want string) bool {
 	n := named(t)
 	if n == nil || n.Obj().Pkg() == nil {

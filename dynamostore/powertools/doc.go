@@ -3,7 +3,7 @@
 // Package powertools lets a guard take over the work of a function that uses the
 // idempotency utility of Powertools for AWS Lambda, in Python or TypeScript, while
 // that function still runs. [Predecessor] returns the function for
-// [idempotent.Options.Predecessor]:
+// [idempotent.Operation.Predecessor]:
 //
 //	asked, err := powertools.Predecessor(client, "idempotency", powertools.Python, "charge.app.handler")
 //	handler := idempotent.Wrap(guard, key, charge, func(o *idempotent.Options) { o.Predecessor = asked })

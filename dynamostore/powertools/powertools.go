@@ -116,7 +116,7 @@ var _ interface {
 	Reader
 } = (*dynamodb.Client)(nil)
 
-// Predecessor returns a function for [idempotent.Options.Predecessor] that shares
+// Predecessor returns a function for [idempotent.Operation.Predecessor] that shares
 // keys with a function that uses Powertools and the table. The prefix is what is
 // before the # in its items: its key_prefix, or the default of its language, which
 // package powertools documents.

@@ -269,7 +269,7 @@ func TestResolver(t *testing.T) {
 			bound := key
 			bound.Fingerprint = idempotent.FingerprintBytes(nil)
 			return idempotent.Do(t.Context(), guard, bound, func(context.Context) (string, error) { return "ran", nil },
-				func(o *idempotent.Options) { o.Predecessor = asked })
+				func(o *idempotent.Operation) { o.Predecessor = asked })
 		}
 		if _, err := request(); !errors.As(err, new(*idempotent.UnresolvedError)) {
 			t.Fatalf("%s: got %v", name, err)
@@ -370,7 +370,7 @@ func changeOver(t *testing.T, l powertools.Language, in, order string) {
 		return idempotent.Do(t.Context(), guard, bound, func(context.Context) (string, error) {
 			effects = append(effects, "new")
 			return "new", nil
-		}, func(o *idempotent.Options) { o.Predecessor = asked })
+		}, func(o *idempotent.Operation) { o.Predecessor = asked })
 	}
 	data := map[powertools.Language]types.AttributeValue{powertools.Python: s(`"old"`), powertools.TypeScript: s("old")}[l]
 	for _, step := range order {

@@ -153,7 +153,7 @@ type Record struct {
 	// effect at a provider; zero if there is no such run. Only set under Resume.
 	OpenSince time.Time
 
-	// PredecessorAnswered reports that an answer of idempotent.Options.Predecessor has
+	// PredecessorAnswered reports that an answer of idempotent.Operation.Predecessor has
 	// completed the record. The predecessor is then not asked again, also after the
 	// outcome was discarded.
 	PredecessorAnswered bool

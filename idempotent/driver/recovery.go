@@ -21,7 +21,7 @@ const (
 	// Resume declares "every external effect is inside an idempotent.Step". After
 	// an error or a panic, or once the lease has ended, the next request runs, and
 	// finished steps return their recorded results. An interrupted [AtMostOnce] step
-	// still makes the record unknown. Requires idempotent.Options.Steps.
+	// still makes the record unknown. Requires idempotent.Operation.Steps.
 	Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or once
 	// the lease has ended, the next request runs from the start.

@@ -165,6 +165,6 @@ const (
 	OpUnreadable Op = "read" // the store returned a record with an unknown state
 	OpSeal       Op = "seal"
 	OpOpen       Op = "open"
-	// OpPredecessor is a call of idempotent.Options.Predecessor.
+	// OpPredecessor is a call of idempotent.Operation.Predecessor.
 	OpPredecessor Op = "ask"
 )

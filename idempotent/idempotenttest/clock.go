@@ -14,7 +14,7 @@ import (
 // in real time. It is safe for concurrent use; the zero Clock is ready.
 //
 // A guard with a Clock that stands still waits for another request without a limit,
-// see [idempotent.Options.WaitFor]. Test code that waits in a bubble of
+// see [idempotent.Operation.WaitFor]. Test code that waits in a bubble of
 // [testing/synctest], without a Clock.
 type Clock struct {
 	mu sync.Mutex

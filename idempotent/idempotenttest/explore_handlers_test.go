@@ -111,10 +111,10 @@ func post(ctx context.Context, id, header, key string) (c charge, err error) {
 
 type handler = func(context.Context, string) (charge, error)
 
-func guarded(recovery idempotent.Recovery, f handler, optFns ...func(*idempotent.Options)) func(*idempotent.Guard) handler {
+func guarded(recovery idempotent.Recovery, f handler, optFns ...func(*idempotent.Operation)) func(*idempotent.Guard) handler {
 	return func(g *idempotent.Guard) handler {
 		return idempotent.Wrap(g, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), f,
-			append([]func(*idempotent.Options){func(o *idempotent.Options) {
+			append([]func(*idempotent.Operation){func(o *idempotent.Operation) {
 				if o.Recovery = recovery; recovery == idempotent.Resume {
 					o.Steps = []string{"charge", "charge-1", "charge-2", "charge-3", "charge-4", "charge-5"}
 				}
@@ -214,7 +214,7 @@ var wrong = map[string]func(w *idempotenttest.World){
 	},
 	"a key for a provider without keys": handling(idempotent.Reconcile, keyless, false, pay),
 	"a provider that forgets keys":      handling(idempotent.Rerun, forgetful, true, pay),
-	"a short retention":                 handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Options) { o.Retention = time.Hour }),
+	"a short retention":                 handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour }),
 	"an amount that is not in the fingerprint": func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
 			return idempotent.Key{Operation: "charge", Scope: "acme", ID: o.ID, Fingerprint: idempotent.FingerprintBytes([]byte(o.ID))}, nil
@@ -303,7 +303,7 @@ func ordering(w *idempotenttest.World, f func(ctx context.Context, db dynamostor
 		key := idempotent.KeyFrom("order", func(id string) (string, string) { return "acme", id })
 		return idempotent.Wrap(g, key, func(ctx context.Context, id string) (string, error) {
 			return f(ctx, db, id)
-		}, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+		}, func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 	})
 }
 
@@ -320,7 +320,7 @@ func amounts(w *idempotenttest.World, key idempotent.KeyFunc[order]) {
 	w.ExactlyOnce("charge", b.count)
 	idempotenttest.Handle(w, order{"1", "10"}, func(g *idempotent.Guard) func(context.Context, order) (charge, error) {
 		return idempotent.Wrap(g, key, func(ctx context.Context, o order) (charge, error) { return pay(ctx, o.ID) },
-			func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+			func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 	}, order{"1", "99"})
 }
 
@@ -337,11 +337,11 @@ func forgetful() *bank { return &bank{memory: 30 * time.Second} }
 
 // handling adds a handler to each world, with a new bank.
 func handling(recovery idempotent.Recovery, newBank func() *bank, exactly bool, f handler,
-	optFns ...func(*idempotent.Options)) func(*idempotenttest.World) {
+	optFns ...func(*idempotent.Operation)) func(*idempotenttest.World) {
 	return func(w *idempotenttest.World) { handles(w, recovery, newBank(), exactly, f, optFns...) }
 }
 
-func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler, optFns ...func(*idempotent.Options)) {
+func handles(w *idempotenttest.World, recovery idempotent.Recovery, b *bank, exactly bool, f handler, optFns ...func(*idempotent.Operation)) {
 	w.Provider(b)
 	if exactly {
 		w.ExactlyOnce("charge", b.count)
@@ -386,7 +386,7 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.TakenOver, event.Replayed}},
 	"a predecessor": {func(w *idempotenttest.World) {
-		handles(w, idempotent.Rerun, &bank{charges: 1}, true, pay, func(o *idempotent.Options) { // charged by the earlier program
+		handles(w, idempotent.Rerun, &bank{charges: 1}, true, pay, func(o *idempotent.Operation) { // charged by the earlier program
 			o.Predecessor = func(ctx context.Context, _ idempotent.Key) (result any, found bool, err error) {
 				return charge{"ch_1"}, true, w.Do(ctx, "the earlier table", func() error { return nil })
 			}
@@ -422,7 +422,7 @@ var right = map[string]struct {
 						mails[idempotent.DownstreamKey(ctx)] = true
 						return nil
 					})
-				}, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+				}, func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 			}
 		})
 	}, []event.Kind{event.TakenOver, event.Retryable}},
@@ -443,7 +443,7 @@ const (
 // atOnce handles two messages at a time.
 func atOnce(o *lambdabatch.Options) {
 	o.Operation, o.ID, o.Concurrency = "charge", lambdabatch.Field("/ID"), 2
-	o.Guard = func(g *idempotent.Options) { g.Recovery = idempotent.Rerun }
+	o.Guard = func(g *idempotent.Operation) { g.Recovery = idempotent.Rerun }
 }
 
 func twoCharges(w *idempotenttest.World) {
@@ -467,7 +467,7 @@ func inserts(w *idempotenttest.World, f func(ctx context.Context, db *sql.DB, id
 		key := idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id })
 		return idempotent.Wrap(g, key, func(ctx context.Context, id string) (string, error) {
 			return id, f(ctx, db, idempotent.DownstreamKey(ctx))
-		}, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+		}, func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun })
 	})
 }
 

@@ -416,7 +416,7 @@ var rules = []struct{ fact, text string }{
 	{otherKey, "Send the same key for the same effect on each attempt: idempotent.DownstreamKey(ctx)."},
 	{noKey, "Send idempotent.DownstreamKey(ctx) with the request."},
 	{provenTooEarly, "Answer ProvenNotExecuted only if nothing can follow: a request that is in flight can still arrive."},
-	{expired, "Keep a record longer than any client or event source retries: Options.Retention."},
+	{expired, "Keep a record longer than any client or event source retries: Operation.Retention."},
 	{sameFingerprint, "Let the fingerprint of the key cover every field that changes the effect."},
 	{twiceByTransport, "net/http repeats a request with the header Idempotency-Key after a lost connection: send that header only to a provider that honors it."},
 	{keyIgnored, "The provider has repeated an effect under the same key. If it knows no keys, or forgets them so early, declare the step AtMostOnce, or the operation Reconcile."},

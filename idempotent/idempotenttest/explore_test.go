@@ -161,7 +161,7 @@ func forgets(w *idempotenttest.World) {
 	idempotenttest.Handle(w, order{"1", "10"}, func(g *idempotent.Guard) func(context.Context, order) (charge, error) {
 		return idempotent.Wrap(g, idempotent.KeyFrom("charge", func(o order) (string, string) { return "acme", o.ID }),
 			func(ctx context.Context, o order) (charge, error) { return pay(ctx, o.ID) },
-			func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, 5*time.Hour })
+			func(o *idempotent.Operation) { o.Recovery, o.Retention = idempotent.Rerun, 5*time.Hour })
 	}, order{"1", "99"})
 }
 

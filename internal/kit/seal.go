@@ -33,7 +33,7 @@ func NewSealer() *Sealer {
 	return &Sealer{aead: aead}
 }
 
-// Option sets s as Options.Seal.
+// Option sets s as Operation.Seal.
 func (s *Sealer) Option(o *idempotent.Options) { o.Seal = s }
 
 // Seals and Opened return how many calls have succeeded.

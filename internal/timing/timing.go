@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// DefaultReserve is the default of idempotent.Options.DeadlineReserve.
+// DefaultReserve is the default of idempotent.Operation.DeadlineReserve.
 const DefaultReserve = 500 * time.Millisecond
 
 // Time is when a request has to be answered.

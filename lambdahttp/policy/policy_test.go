@@ -42,7 +42,7 @@ func policyOf(t *testing.T, optFns ...func(*lambdahttp.Options)) *lambdahttp.Pol
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
 func optional(o *lambdahttp.Options) {
-	o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+	o.Guard = func(g *idempotent.Operation) { g.AllowMissingKey = true }
 }
 
 // allOptions sets everything that a policy can have besides a profile.
@@ -58,7 +58,7 @@ func allOptions(o *lambdahttp.Options) {
 	o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" }
 	o.ExpiresHeader = true
 	o.DocsURL = "https://api.example.com/docs/keys"
-	o.Guard = func(o *idempotent.Options) {
+	o.Guard = func(o *idempotent.Operation) {
 		o.Recovery, o.AllowMissingKey = idempotent.Rerun, true
 		o.Retention, o.UnresolvedRetention, o.WaitFor = 36*time.Hour, 90*time.Hour+30*time.Minute, 1500*time.Millisecond
 	}
@@ -175,7 +175,7 @@ func TestPolicySays(t *testing.T) {
 	replaying := func(names ...string) option { return func(o *lambdahttp.Options) { o.ReplayHeaders = names } }
 	answering := func(e lambdahttp.ServerErrors, r idempotent.Recovery) option {
 		return func(o *lambdahttp.Options) {
-			o.ServerErrors, o.Guard = e, func(o *idempotent.Options) { o.Recovery = r }
+			o.ServerErrors, o.Guard = e, func(o *idempotent.Operation) { o.Recovery = r }
 		}
 	}
 	named := func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }

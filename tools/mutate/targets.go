@@ -24,12 +24,12 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"lookup.go", "do.go", "predecessor.go", "claim.go", "await.go", "settle.go", // a request
+		"lookup.go", "do.go", "predecessor.go", "claim.go", "wait.go", "settle.go", // a request
 		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
 		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
-		"resolve.go", "reconcile.go", "due.go", "question.go", "progress.go", "resolver.go", "report.go", "requeue.go", "forget.go",
-		"guard.go", "waiting.go", "cache.go", "options.go",
+		"resolve.go", "reconcile.go", "due.go", "reconcile_record.go", "progress.go", "resolver.go", "report.go", "requeue.go", "forget.go",
+		"guard.go", "cache.go", "options.go", "operation.go", "window.go",
 		"key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go"}},

@@ -19,7 +19,7 @@ func keys(o *lambdahttp.Options) {
 	o.Scope = lambdahttp.SingleTenant // there is no authentication; an API with callers sets lambdahttp.Claim("sub") here
 	o.DocsURL = pagePath
 	o.Operation = func(*lambdahttp.Request) string { return Operation }
-	o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile }
+	o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile }
 }
 
 // Profile returns the option for the profile with the given name: ietf, which is

@@ -18,7 +18,7 @@ import (
 // AtOnce returns the handler that pays, and then writes everything else in one
 // transaction.
 func (s *Shop) AtOnce() Handler {
-	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile })
+	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
 }
 
 func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {

@@ -21,7 +21,7 @@ const (
 
 // InSteps returns the handler that continues where an earlier attempt stopped.
 func (s *Shop) InSteps() Handler {
-	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Options) {
+	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Operation) {
 		o.Recovery = idempotent.Resume
 		o.Steps = []string{stepAuthorise, stepOrder, stepReceipt}
 	})

@@ -30,7 +30,7 @@ func New(guard *idempotent.Guard, shop Shop, payments Payments, queue *sqs.Clien
 		o.Operation = Operation
 		o.ID = lambdabatch.Field("/order_id")
 		o.Concurrency = 10
-		o.Guard = func(g *idempotent.Options) {
+		o.Guard = func(g *idempotent.Operation) {
 			g.Recovery, g.Steps = idempotent.Resume, []string{"reserve", "charge", "give-back"}
 		}
 		if queue == nil {

@@ -119,7 +119,7 @@ var Cases = []Case{
 		Rule: "O prefers optional keys; all documents want payments to have one. They are required unless AllowMissingKey is set.",
 		Rows: []Row{{ID: "HTTP-05", Runs: 3, Record: "completed",
 			Options: func(o *lambdahttp.Options) {
-				o.Guard = func(o *idempotent.Options) { o.AllowMissingKey = true }
+				o.Guard = func(o *idempotent.Operation) { o.AllowMissingKey = true }
 			},
 			Sends: []Send{{NoKey: true, Gets: Passed}, {NoKey: true, Gets: Passed}, {}, {Gets: Replay, Of: 2}},
 		}},

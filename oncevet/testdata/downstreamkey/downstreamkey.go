@@ -14,10 +14,10 @@ import (
 )
 
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
-	rerun := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
+	rerun := func(o *idempotent.Operation) { o.Recovery = idempotent.Rerun }
 	idempotent.Wrap(guard, key, again, rerun)
 	idempotent.Wrap(guard, key, againWithKey, rerun)
-	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile })
+	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
 	idempotent.Wrap(guard, key, provider.Pay, rerun) // want `downstreamkey: Client.Do \(provider.go:\d+\) sends a request without idempotent.DownstreamKey`
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-func resume(o *idempotent.Options) {
+func resume(o *idempotent.Operation) {
 	o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "ship"}
 }
 
@@ -29,7 +29,7 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	pay := lambdahttp.JSON[provider.Order, string]{Handle: fromHTTP}
 	pay.APIGatewayV2(guard, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
-		o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Resume }
+		o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Resume }
 	})
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
 }

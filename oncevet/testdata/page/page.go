@@ -79,7 +79,7 @@ func downstreamkeyRight(ctx context.Context, o order) error {
 }
 
 func outsidestep(guard *idempotent.Guard, byID idempotent.KeyFunc[order]) {
-	resume := func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }
+	resume := func(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} }
 	idempotent.Wrap(guard, byID, func(ctx context.Context, o order) (string, error) {
 		return bank.charge(ctx, idempotent.DownstreamKey(ctx), o) // want "outsidestep"
 	}, resume)
@@ -196,10 +196,10 @@ func wholeeventRight(guard *idempotent.Guard, take func(context.Context, order) 
 }
 
 func retention(guard *idempotent.Guard, ship func(context.Context, events.EventBridgeEvent) (string, error)) {
-	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), ship, func(o *idempotent.Options) { // want "retention"
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), ship, func(o *idempotent.Operation) { // want "retention"
 		o.Retention = 24 * time.Hour
 	})
-	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), ship, func(o *idempotent.Options) {
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), ship, func(o *idempotent.Operation) {
 		o.Retention = lambdabatch.EventBridgeRedelivery
 	})
 }

@@ -103,7 +103,7 @@ func ByMessage(_ context.Context, e events.SQSEvent) (idempotent.Key, error) {
 }
 
 // Day sets options.
-func Day(o *idempotent.Options) { o.Retention = 24 * time.Hour }
+func Day(o *idempotent.Operation) { o.Retention = 24 * time.Hour }
 
 // Lossy cannot be decoded.
 type Lossy struct{ total int }

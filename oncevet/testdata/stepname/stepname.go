@@ -15,11 +15,11 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-func resume(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"ship", "mail"} }
+func resume(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"ship", "mail"} }
 
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, undeclared, resume)
-	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Options) { o.Steps = []string{"charge"} }) // want `stepname: step "ship" \(provider.go:\d+\) is not in Options.Steps \(charge\)`
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge"} }) // want `stepname: step "ship" \(provider.go:\d+\) is not in Operation.Steps \(charge\)`
 }
 
 func work(context.Context) (string, error) { return "", nil }
@@ -38,7 +38,7 @@ func undeclared(ctx context.Context, o provider.Order) (string, error) {
 }
 
 func inner(ctx context.Context) error {
-	_, err := idempotent.Step(ctx, "bill", work) // want `stepname: step "bill" \(stepname.go:\d+\) is not in Options.Steps \(ship, mail\)`
+	_, err := idempotent.Step(ctx, "bill", work) // want `stepname: step "bill" \(stepname.go:\d+\) is not in Operation.Steps \(ship, mail\)`
 	return err
 }
 

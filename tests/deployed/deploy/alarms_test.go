@@ -329,11 +329,11 @@ var recordCauses = []cause{
 	played("ReplayFailed", "the type changed", "does not decode into", readsAnotherType),
 	played("ReplayFailed", "the version changed", "version", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
 		idempotent.Do(ctx, g, key, text("done"))
-		idempotent.Do(ctx, g, key, text("done"), func(o *idempotent.Options) { o.ResultVersion = "2" })
+		idempotent.Do(ctx, g, key, text("done"), func(o *idempotent.Operation) { o.ResultVersion = "2" })
 	}),
 	played("ReplayFailed", "another key of the Sealer", "seal", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
-		idempotent.Do(ctx, g, key, text("done"), kit.NewSealer().Option)
-		idempotent.Do(ctx, g, key, text("done"), kit.NewSealer().Option)
+		idempotent.Do(ctx, g, key, text("done"), func(o *idempotent.Operation) { o.Seal = kit.NewSealer() })
+		idempotent.Do(ctx, g, key, text("done"), func(o *idempotent.Operation) { o.Seal = kit.NewSealer() })
 	}),
 	played("ReplayFailed", "the result was not stored", "result", func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
 		idempotent.Do(ctx, g, key, fails(errors.New("no")))

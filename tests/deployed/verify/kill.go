@@ -37,7 +37,7 @@ const (
 
 // kills lets Lambda end runs that ignore their context.
 var kills = of(claim{
-	name: "kill", expected: "a killed run ends before its lease does", source: "idempotent.Options.LeaseMargin", local: true,
+	name: "kill", expected: "a killed run ends before its lease does", source: "idempotent.Operation.LeaseMargin", local: true,
 }, func(ctx context.Context, w *world) ([]life, error) {
 	runs, endings := 5, []string{timedOut, withExtension, panicked}
 	if w.Local { // has no extensions

@@ -91,7 +91,7 @@ var units = of(claim{
 		}
 		id := rand.Text()
 		key := idempotent.Key{Operation: wire.Operation, Scope: idempotent.Global, ID: id, Fingerprint: idempotent.FingerprintBytes([]byte(id))}
-		_, err = idempotent.Do(ctx, guard, key, func(ctx context.Context) (string, error) { return handler(ctx, m) }, func(o *idempotent.Options) {
+		_, err = idempotent.Do(ctx, guard, key, func(ctx context.Context) (string, error) { return handler(ctx, m) }, func(o *idempotent.Operation) {
 			if name == stepRow || name == stepsRow {
 				o.Recovery, o.Steps = idempotent.Resume, []string{"step"}
 			}

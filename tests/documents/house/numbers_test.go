@@ -35,12 +35,12 @@ var limits = map[string]string{
 	"idempotent.maxStepResult":      "bytes of one step's result, as stored",
 	"idempotent.maxSteps":           "bytes of all steps of a record; each counts its name, its result and 128 bytes",
 	"idempotent.maxResult":          "bytes of a result that is stored, before compression",
-	"idempotent.maxResultVersion":   "bytes of `Options.ResultVersion`",
-	"idempotent.leastReserve":       "the least `Options.DeadlineReserve`",
+	"idempotent.maxResultVersion":   "bytes of `Operation.ResultVersion`",
+	"idempotent.leastReserve":       "the least `Operation.DeadlineReserve`",
 	"idempotent.maxRef":             "bytes of a reference (`Execution.SetRef`)",
 	"idempotent.maxCorrection":      "bytes of the actor, and of the reason, of a `Correction`",
 	"idempotent.maxRequestID":       "bytes of a request id that are stored (`Options.RequestID`)",
-	"idempotent.maxStepNames":       "bytes of all names of `Options.Steps` together",
+	"idempotent.maxStepNames":       "bytes of all names of `Operation.Steps` together",
 	"idempotent.maxWaiting":         "requests of a guard that wait for one key (`WaitFor`)",
 	"idempotent.maxFailures":        "calls of a resolver that fail in a row before the run leaves the rest of an operation",
 	"idempotent.leastShare":         "for a record at least, if a run of the reconciler has little time",
@@ -73,12 +73,12 @@ var limits = map[string]string{
 
 // repeated are the places that repeat a number without the name beside it.
 var repeated = []struct{ file, words, name string }{
-	{"README.md", "is stored: %s by default", "idempotent.Options.Retention"},
-	{"docs/http-keys.md", "The default retention is %s after", "idempotent.Options.Retention"},
-	{"docs/batch.md", "whose default of %s is too short", "idempotent.Options.Retention"},
+	{"README.md", "is stored: %s by default", "idempotent.Operation.Retention"},
+	{"docs/http-keys.md", "The default retention is %s after", "idempotent.Operation.Retention"},
+	{"docs/batch.md", "whose default of %s is too short", "idempotent.Operation.Retention"},
 	{"docs/batch.md", "by default %s.", "lambdabatch.sqsOnce"},
-	{"docs/concepts.md", "%s before the deadline", "idempotent.Options.DeadlineReserve"},
-	{"docs/concepts.md", "of Lambda %s ```", "idempotent.Options.LeaseMargin"},
+	{"docs/concepts.md", "%s before the deadline", "idempotent.Operation.DeadlineReserve"},
+	{"docs/concepts.md", "of Lambda %s ```", "idempotent.Operation.LeaseMargin"},
 	{"docs/operate.md", "`--give-up-after` (%s)", "idempotent.ReconcileOptions.GiveUpAfter"},
 	{"docs/concepts.md", "A result above %s is not stored", "idempotent.maxResult"},
 	{"docs/steps.md", "One result may have up to %s", "idempotent.maxStepResult"},
@@ -88,8 +88,8 @@ var repeated = []struct{ file, words, name string }{
 	{"idempotent/reconcile.go", "list ends, when %s entries have", "idempotent.maxExact"},
 	{"idempotent/report.go", "has more than %s entries.", "idempotent.maxExact"},
 	{"docs/reports/scale.md", "If more than %s records wait", "idempotent.maxExact"},
-	{"idempotent/options.go", "At most %s requests of a guard wait", "idempotent.maxWaiting"},
-	{"idempotent/options.go", "at most %s of valid UTF-8", "idempotent.maxResultVersion"},
+	{"idempotent/operation.go", "At most %s requests of a guard wait", "idempotent.maxWaiting"},
+	{"idempotent/operation.go", "at most %s of valid UTF-8", "idempotent.maxResultVersion"},
 	{"idempotent/handler.go", "longer than %s or not valid UTF-8", "idempotent.maxRef"},
 	{"idempotent/forget.go", "longer than %s or not valid UTF-8", "idempotent.maxCorrection"},
 	{"idempotent/key.go", "1 to %s of printable", "idempotent.maxOperation"},
@@ -199,7 +199,7 @@ func plain(says string) string {
 }
 
 // configuring matches the types of options.
-var configuring = regexp.MustCompile(`(Options|Props)$`)
+var configuring = regexp.MustCompile(`(Options|Operation|Props)$`)
 
 // sized matches the options that are numbers of bytes.
 var sized = regexp.MustCompile(`Bytes$|Body$`)

@@ -208,7 +208,7 @@ func (w *fixture) set() {
 			if w.failAny {
 				o.Fail = lambdabatch.FailIfAny
 			}
-			o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, steps }
+			o.Guard = func(g *idempotent.Operation) { g.Recovery, g.Steps = w.declared, steps }
 			o.ID = w.id(o.ID)
 			if o.Fingerprint == nil {
 				o.Fingerprint = func(_ context.Context, m *lambdabatch.Message) (idempotent.Fingerprint, error) {

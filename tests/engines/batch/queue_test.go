@@ -237,7 +237,7 @@ func (f *function) while(order string, d time.Duration) {
 	}
 }
 
-func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
+func rerun(o *idempotent.Operation) { o.Recovery = idempotent.Rerun }
 
 // G6: a message whose order is running elsewhere for ten minutes, or without end, is
 // received twice if the function changes its visibility timeout, and otherwise it

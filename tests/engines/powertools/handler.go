@@ -40,7 +40,7 @@ func newHandler(
 		return nil, err
 	}
 	key := idempotent.KeyFrom("charge", func(o Order) (scope, id string) { return idempotent.Global, o.OrderID })
-	handler := idempotent.Wrap(guard, key, takePayment, func(o *idempotent.Options) { o.Predecessor = asked })
+	handler := idempotent.Wrap(guard, key, takePayment, func(o *idempotent.Operation) { o.Predecessor = asked })
 	return func(ctx context.Context, o Order) (Receipt, error) {
 		return handler(context.WithValue(ctx, orderKey{}, o), o)
 	}, nil

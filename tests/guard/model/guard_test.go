@@ -338,8 +338,8 @@ func (m *member) request() {
 }
 
 // declares returns the options of a request.
-func declares(r model.Request) func(*idempotent.Options) {
-	return func(o *idempotent.Options) {
+func declares(r model.Request) func(*idempotent.Operation) {
+	return func(o *idempotent.Operation) {
 		o.Recovery, o.Retention = idempotent.Recovery(r.Recovery), span(r.Retention)
 	}
 }

@@ -126,7 +126,7 @@ func (p *world) effects() int {
 }
 
 // options sets what the row says of the operation.
-func (p *world) options(o *idempotent.Options) {
+func (p *world) options(o *idempotent.Operation) {
 	r := p.row
 	o.Recovery = map[string]idempotent.Recovery{"Reconcile": idempotent.Reconcile, "Resume": idempotent.Resume, "Rerun": idempotent.Rerun}[r["recovery"]]
 	if o.Recovery == idempotent.Resume {

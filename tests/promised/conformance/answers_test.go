@@ -51,7 +51,7 @@ var runningRequirements = slices.Concat(
 		},
 	}, {
 		name: "wait", text: "A server can let the second request wait for the first one's response", asks: "D2.6(04) R7", on: shops,
-		options: guarded(func(o *idempotent.Options) { o.WaitFor = 20 * time.Second }),
+		options: guarded(func(o *idempotent.Operation) { o.WaitFor = 20 * time.Second }),
 		run: func(c *check) {
 			key := c.newKey()
 			h, pending := c.held(key)
@@ -357,7 +357,7 @@ var outcomeRequirements = []requirement{
 	},
 	{
 		name: "resume", text: "Work of several effects can continue after the last one that was recorded", asks: "P1 P5 Pa Pq", on: shops, steps: true,
-		options: guarded(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "second"} }),
+		options: guarded(func(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "second"} }),
 		run: func(c *check) {
 			key := c.newKey()
 			h := c.newHold()

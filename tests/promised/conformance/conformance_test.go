@@ -79,7 +79,7 @@ const (
 )
 
 // guarded returns the option that changes the guard.
-func guarded(f func(*idempotent.Options)) func(*lambdahttp.Options) {
+func guarded(f func(*idempotent.Operation)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = f }
 }
 

@@ -210,7 +210,7 @@ var payloadRequirements = slices.Concat(
 		},
 	}, {
 		name: "sealed", text: "An API can have its stored responses encrypted", asks: "–", on: shops,
-		options: guarded(func(o *idempotent.Options) { o.Seal = seal }),
+		options: guarded(func(o *idempotent.Operation) { o.Seal = seal }),
 		run: func(c *check) {
 			key := c.newKey()
 			first := c.created(c.charge(key))

@@ -7,7 +7,7 @@
 //
 // Environment: that of dynamostore.Open; ONCE_METRICS_NAMESPACE is the namespace of
 // the metrics; ITEMS_TABLE is a table with the partition key pk; MARGIN is
-// idempotent.Options.LeaseMargin, if set.
+// idempotent.Operation.LeaseMargin, if set.
 package main
 
 import (

@@ -53,7 +53,7 @@ type receipt struct {
 // after returns the same handler with once.
 func after(guard *idempotent.Guard, db dynamostore.Client, table string) func(context.Context, order) (receipt, error) {
 	byOrder := idempotent.KeyFrom("charge", func(o order) (scope, id string) { return idempotent.Global, o.ID })
-	return idempotent.Wrap(guard, byOrder, charge, func(o *idempotent.Options) {
+	return idempotent.Wrap(guard, byOrder, charge, func(o *idempotent.Operation) {
 		o.Predecessor = predecessor(db, table)
 	})
 }

@@ -40,7 +40,7 @@ func newHandler(guard *idempotent.Guard) func(context.Context, events.SQSEvent) 
 		o.Operation = "take-order"
 		o.ID = lambdabatch.Field("/order_id")
 		o.Concurrency = 10
-		o.Guard = func(o *idempotent.Options) {
+		o.Guard = func(o *idempotent.Operation) {
 			o.Recovery, o.Steps = idempotent.Resume, []string{"charge"}
 		}
 	})

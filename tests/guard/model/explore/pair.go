@@ -190,7 +190,7 @@ func abandoned(s *Pair) ([]item, *dynamodb.PutItemInput, time.Time) {
 			}
 			owner.dead = true
 			return "", nil
-		}, func(o *idempotent.Options) {
+		}, func(o *idempotent.Operation) {
 			if operation == "refund" {
 				o.Recovery, o.Steps = idempotent.Resume, []string{"pay"}
 			}

@@ -104,7 +104,7 @@ const (
 
 	longRetention = 3 * retention
 	// The provider recognises a downstream key for this long: the default of
-	// Options.DownstreamRetention.
+	// Operation.DownstreamRetention.
 	downstream = 24 * time.Hour
 )
 

@@ -64,7 +64,7 @@ func newHandler() (charge.HandlerFunc, error) {
 	}
 	h := charge.New(guard, provider, func(o *lambdahttp.Options) {
 		o.Operation = func(*lambdahttp.Request) string { return os.Getenv("OPERATION") }
-		o.Guard = func(o *idempotent.Options) { o.Recovery = recovery }
+		o.Guard = func(o *idempotent.Operation) { o.Recovery = recovery }
 	})
 	// The example's client uses the default transport; the AWS SDK and Lambda's
 	// runtime have created their own by the time of the first event.

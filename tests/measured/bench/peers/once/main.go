@@ -37,13 +37,13 @@ func main() {
 	key := idempotent.KeyFrom("charge", func(r contestant.Request) (scope, id string) { return idempotent.Global, r.ID })
 	contestant.Main(once{
 		do:      idempotent.Wrap(guard, key, contestant.Handle),
-		stepped: idempotent.Wrap(guard, key, steps, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, names[:] }),
+		stepped: idempotent.Wrap(guard, key, steps, func(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, names[:] }),
 		batch: lambdabatch.SQS(guard, func(ctx context.Context, r contestant.Request) error {
 			_, err := contestant.Handle(ctx, r)
 			return err
 		}, func(o *lambdabatch.Options) {
 			o.Operation, o.ID, o.Concurrency = "charge", lambdabatch.Field("/id"), 10
-			o.Guard = func(o *idempotent.Options) { o.Recovery = recovery }
+			o.Guard = func(o *idempotent.Operation) { o.Recovery = recovery }
 		}),
 	})
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
+// maxWaiting is how many requests of one guard wait for one key at the same time.
+// Each poll costs a read, and each waiting request occupies a client's connection.
+const maxWaiting = 100
+
 // Pauses of a request that waits for another one: about waitFirst before the
 // first look, then each 1.5 times as long as the one before, at most waitMax.
 const (
@@ -35,7 +39,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record,
 		return nil, false, nil
 	}
 	if w.until.IsZero() {
-		if w.leave = a.guard.waiting.join(a.id); w.leave == nil {
+		if w.leave = a.guard.join(a.id); w.leave == nil {
 			return nil, false, nil
 		}
 		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
@@ -64,4 +68,26 @@ func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record,
 		return nil, false, err
 	}
 	return r, true, nil
+}
+
+// join lets a request wait for the key of id until it calls leave. It returns nil
+// if enough requests wait for it.
+func (g *Guard) join(id RecordID) (leave func()) {
+	w := &g.waiting
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count[id] == maxWaiting {
+		return nil
+	}
+	if w.count == nil {
+		w.count = map[RecordID]int{}
+	}
+	w.count[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.count[id]--; w.count[id] == 0 {
+			delete(w.count, id)
+		}
+	}
 }
