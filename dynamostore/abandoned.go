@@ -3,10 +3,8 @@
 package dynamostore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"iter"
 	"maps"
@@ -18,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // A record in progress has the sort key of the index, which is when it is due, and
@@ -28,34 +27,18 @@ import (
 
 // The filters of scans for such records.
 const (
-	runningCondition   = "attribute_not_exists(" + IndexPartitionKey + ") AND attribute_exists(" + IndexSortKey + ")"
-	abandonedCondition = "attribute_not_exists(" + IndexPartitionKey + ") AND " + IndexSortKey + " <= :now"
-)
-
-// DynamoDB has no time to live in a table with strong consistency across regions, so
-// the pass also finds the items that it would delete.
-const (
-	expiredCondition = ttlPlaceholder + " < :expired"
-	// deleteRecordCondition is false for a record that was renewed after the scan.
-	deleteRecordCondition = attrVersion + " = :was AND " + expiredCondition
-	// deleteChunkCondition compares no version: the key of a chunk contains it.
-	deleteChunkCondition = "attribute_exists(" + attrPart + ") AND " + expiredCondition
-)
-
-const (
-	// deleteParallel is how many items a call of Abandoned deletes in parallel: as many
-	// as a reconciler claims in parallel, by default.
-	deleteParallel = 10
-	// deleteUnits is how many write units a second deletions take for each segment. A
-	// partition has 1,000.
-	deleteUnits = 250
+	runningCondition   = "attribute_not_exists(" + tabledef.IndexPartitionKey + ") AND attribute_exists(" + tabledef.IndexSortKey + ")"
+	abandonedCondition = "attribute_not_exists(" + tabledef.IndexPartitionKey + ") AND " + tabledef.IndexSortKey + " <= :now"
 )
 
 // Running lists the records in progress that wait for reconciliation and are not
 // in the index, in no order. It reads the whole table like [Store.Scan], at once.
 func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		s.scan(ctx, nil, runningCondition)(func(r driver.Record, err error) bool {
+		if s.opts.NoIndex != nil {
+			return // Due lists them
+		}
+		s.scan(ctx, ScanOptions{}, runningCondition)(func(r driver.Record, err error) bool {
 			return yield(r.Listed(), err)
 		})
 	}
@@ -64,7 +47,7 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // Abandoned reads the table for records in progress that are due by now and not
 // announced, and passes them to handle in pages: runs whose process ended without a
 // warning. A call reads until its context ends, for at most 15 minutes, and at most
-// Options.ScanUnits of read units a second for each of Options.ScanSegments. The next
+// 1,000 read units a second for each of Options.ScanSegments. The next
 // call continues where it ended. See [driver.AbandonedLister].
 //
 // After a pass over the table that found nothing, the next one begins
@@ -93,7 +76,7 @@ func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 // Options.Consistency it needs dynamodb:DeleteItem, too, and all four on
 // Options.ChunkTable.
 func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
-	if s.opts.ScanEvery < 0 {
+	if s.opts.ScanEvery < 0 || s.opts.NoIndex != nil {
 		return driver.Scanned{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
@@ -133,7 +116,7 @@ func (s *Store) readOn(ctx context.Context, now time.Time, handle func([]driver.
 	}
 	p := &pass{
 		store: s, now: now, mark: mark, handle: handle,
-		pace:    pace{units: fullPage, every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))},
+		pace:    pace{units: fullPage, every: time.Second * fullPage / time.Duration(scanUnits*len(mark.starts))},
 		deletes: pace{units: 1, every: time.Second / time.Duration(deleteUnits*len(mark.starts))},
 		slots:   make(chan struct{}, deleteParallel),
 	}
@@ -348,76 +331,6 @@ func (p *pass) selection() selection {
 	return s
 }
 
-// expiry returns the earliest time to live of an item that stays.
-func (p *pass) expiry() types.AttributeValue { return number(p.now.Unix()) }
-
-// isExpired reports whether DynamoDB's time to live would delete the item. The time to
-// live is projected only in a table with strong consistency.
-func (p *pass) isExpired(it item) bool {
-	d := decoder{kind: "item", item: it}
-	ttl := d.number(p.store.layout.ttl, required)
-	return d.err == nil && ttl < p.now.Unix()
-}
-
-// deleteAll deletes expired items. It ends the call if a deletion was throttled, or if
-// the time is too short for the pace.
-func (p *pass) deleteAll(ctx context.Context, expired []item) {
-	var deletions sync.WaitGroup
-	for _, it := range expired {
-		p.slots <- struct{}{}
-		deletions.Go(func() {
-			defer func() { <-p.slots }()
-			if !p.mayDelete() {
-				return
-			}
-			if !p.deletes.wait(ctx) {
-				p.stop()
-				return
-			}
-			p.delete(ctx, it)
-		})
-	}
-	deletions.Wait()
-}
-
-// mayDelete reports whether the call still deletes expired items. The search for
-// abandoned runs goes on without: it must not depend on a permission to delete.
-func (p *pass) mayDelete() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.kept == nil
-}
-
-// delete deletes an expired item, unless it was renewed.
-func (p *pass) delete(ctx context.Context, it item) {
-	l := p.store.layout
-	in := &dynamodb.DeleteItemInput{
-		TableName:                 aws.String(p.store.table),
-		Key:                       l.keyOf(l.nameOf(it)),
-		ConditionExpression:       aws.String(deleteChunkCondition),
-		ExpressionAttributeNames:  map[string]string{ttlPlaceholder: l.ttl},
-		ExpressionAttributeValues: item{":expired": p.expiry()},
-		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
-	}
-	if version := it[attrVersion]; version != nil {
-		in.ConditionExpression = aws.String(deleteRecordCondition)
-		in.ExpressionAttributeValues[":was"] = version
-	}
-	out, err := p.store.deleteItem(ctx, in)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); {
-	case err == nil:
-		p.deletes.spent(out.ConsumedCapacity)
-		p.done.Deleted++
-	case renewed || isConflict(err): // it is not expired any more, or another region keeps writing it
-	case isThrottling(err):
-		p.stop()
-	default:
-		p.kept = cmp.Or(p.kept, p.store.explain("DeleteItem", unlessEnded(ctx, err)))
-	}
-}
-
 // pace spreads the calls for all segments over the time.
 type pace struct {
 	units float64       // of a usual call
@@ -450,197 +363,4 @@ func (p *pace) spent(c *types.ConsumedCapacity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - unitsOf(c)/p.units)))
-}
-
-// bookmark is where a pass over the table is. Its item is in the table, under a
-// key that no record and no chunk can have:
-//
-//	pk       the prefix + #scan
-//	v        format version
-//	wid      write id
-//	began    when the pass began, in milliseconds since 1970
-//	ended    when the last pass ended that is complete
-//	pause    how many milliseconds after that the next pass begins
-//	found    whether the pass has found a record
-//	until    when the reservation of the call that reads ends
-//	next     for each segment the key after which it continues, empty at its start,
-//	         null at its end
-type bookmark struct {
-	was      types.AttributeValue // the write id of the item; nil: it is missing
-	began    time.Time
-	ended    time.Time // zero: no pass has ended
-	pause    time.Duration
-	found    bool
-	reserved time.Time
-	starts   []item // nil: the segment is done
-	wrong    string // why a new pass replaces it; empty: it is right
-}
-
-// ScanKey is the partition key, without Options.Prefix, of the item in which
-// [Store.Abandoned] notes how far it is. No record has it, because record ids begin
-// with an operation.
-const ScanKey = "#scan"
-
-// done reports whether there is no pass that could continue.
-func (m *bookmark) done() bool {
-	for _, start := range m.starts {
-		if start != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// begin begins a pass in that many segments.
-func (m *bookmark) begin(now time.Time, segments int) {
-	m.began, m.found, m.reserved, m.starts = now, false, time.Time{}, make([]item, segments)
-	for i := range m.starts {
-		m.starts[i] = item{}
-	}
-}
-
-// end ends the pass, and sets the pause until the next one.
-func (m *bookmark) end(now time.Time, shortest, longest time.Duration) {
-	m.ended = now
-	switch {
-	case m.found:
-		m.pause = shortest
-	case m.pause == 0:
-		m.pause = longest
-	default:
-		m.pause = min(2*m.pause, longest)
-	}
-}
-
-// maxAhead is how far ahead the clock of the call that wrote a bookmark can be.
-const maxAhead = time.Minute
-
-// problem returns why the bookmark cannot be used at now: it is damaged, or one of its
-// times would stop the scan until then.
-func (m *bookmark) problem(now time.Time) string {
-	switch {
-	case m.wrong != "":
-		return m.wrong
-	case m.began.After(now.Add(maxAhead)):
-		return "its pass began in the future"
-	case m.ended.After(now.Add(maxAhead)):
-		return "its last pass ended in the future"
-	case m.reserved.After(now.Add(longestRead + saveTimeout + maxAhead)):
-		return "it is reserved for longer than a call can read"
-	}
-	return ""
-}
-
-func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
-	return driver.Scanned{Began: m.began, Ended: m.ended, Late: !m.done() && now.Sub(m.began) > every, Replaced: m.wrong}
-}
-
-// bookmark reads the bookmark. One that is damaged is returned with what is wrong,
-// and one of a later format version is an error.
-func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: s.layout.keyOf(ScanKey)})
-	if err != nil {
-		return nil, s.explain("GetItem", err)
-	}
-	m := &bookmark{}
-	if len(out.Item) == 0 {
-		return m, nil
-	}
-	d := decoder{kind: "bookmark of the scan", item: out.Item}
-	if d.format(); d.err != nil && isNumber(out.Item[attrFormat]) {
-		return nil, d.err
-	}
-	d.bytes(attrVersion, required)
-	m.was = out.Item[attrVersion]
-	m.began, m.reserved = d.time(attrBegan, required), d.time(attrReserved, optional)
-	m.ended, m.pause, m.found = d.time(attrEnded, optional), d.duration(attrPause), d.flag(attrFound)
-	list, _ := out.Item[attrStarts].(*types.AttributeValueMemberL)
-	if list == nil {
-		d.fail(attrStarts, "is not a list")
-		list = &types.AttributeValueMemberL{}
-	}
-	for _, value := range list.Value {
-		start, ok := s.layout.start(value)
-		if !ok {
-			d.fail(attrStarts, "has an entry that is no key of the table")
-		}
-		m.starts = append(m.starts, start)
-	}
-	if d.err != nil {
-		m.ended, m.pause, m.wrong = time.Time{}, 0, d.err.Error()
-	}
-	return m, nil
-}
-
-func isNumber(value types.AttributeValue) bool {
-	_, ok := value.(*types.AttributeValueMemberN)
-	return ok
-}
-
-// start returns the key after which a segment continues: empty at its start, nil at
-// its end.
-func (l *layout) start(value types.AttributeValue) (start item, ok bool) {
-	switch v := value.(type) {
-	case *types.AttributeValueMemberNULL:
-		return nil, true
-	case *types.AttributeValueMemberM:
-		for name := range l.keyOf(ScanKey) {
-			if _, isText := v.Value[name].(*types.AttributeValueMemberS); !isText && len(v.Value) > 0 {
-				return nil, false
-			}
-		}
-		return v.Value, len(v.Value) == 0 || len(v.Value) == len(l.keyOf(ScanKey))
-	}
-	return nil, false
-}
-
-// putBookmark writes the bookmark and reports whether no other call had written it
-// since it was read. As with records, a refusal that returns this very write is a
-// success whose first reply was lost.
-func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err error) {
-	id := make([]byte, len(driver.Version{}))
-	rand.Read(id)
-	starts := make([]types.AttributeValue, len(m.starts))
-	for i, start := range m.starts {
-		starts[i] = &types.AttributeValueMemberNULL{Value: true}
-		if start != nil {
-			starts[i] = &types.AttributeValueMemberM{Value: start}
-		}
-	}
-	it := item{
-		attrFormat:  &types.AttributeValueMemberN{Value: formatVersion},
-		attrVersion: &types.AttributeValueMemberB{Value: id},
-		attrStarts:  &types.AttributeValueMemberL{Value: starts},
-	}
-	s.layout.place(it, ScanKey)
-	v := newValues()
-	v.putTime(it, attrBegan, m.began)
-	v.putTime(it, attrEnded, m.ended)
-	v.putDuration(it, attrPause, m.pause)
-	if m.found {
-		it[attrFound] = &types.AttributeValueMemberBOOL{Value: true}
-	}
-	v.putTime(it, attrReserved, m.reserved)
-	v.write()
-	in := &dynamodb.PutItemInput{
-		TableName:                 aws.String(s.table),
-		Item:                      it,
-		ConditionExpression:       aws.String(bookmarkCondition),
-		ExpressionAttributeValues: item{":was": cmp.Or[types.AttributeValue](m.was, &types.AttributeValueMemberB{Value: []byte{}})},
-
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}
-	err = s.persist(ctx, func() error { // a reconciler of another region may write it
-		_, err := s.client.PutItem(ctx, in)
-		return err
-	})
-	if failed, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
-		if standing, _ := failed.Item[attrVersion].(*types.AttributeValueMemberB); standing == nil || !bytes.Equal(standing.Value, id) {
-			return false, nil
-		}
-	} else if err != nil {
-		return false, s.explain("PutItem", err)
-	}
-	m.was = &types.AttributeValueMemberB{Value: id}
-	return true, nil
 }

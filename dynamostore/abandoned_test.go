@@ -23,6 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // leftRunning inserts n records of runs that were abandoned and are due at noon.
@@ -159,11 +160,15 @@ func TestRunning_IsNotInTheIndex(t *testing.T) {
 	unknown := waiting(t, s, 2, asTheyAre)
 	wantIDs(t, "Due", s.Due(t.Context(), time.Time{}), slices.Concat(unknown, announced)...)
 	wantIDs(t, "Running", s.Running(t.Context()), running...)
-	wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context(), time.Time{}), slices.Concat(unknown, announced, running)...)
-	wantIDs(t, "Running without the index", s.WithoutIndex().Running(t.Context()))
+	whole := newStore(t, fake, noIndex)
+	wantIDs(t, "without the index", whole.Due(t.Context(), time.Time{}), slices.Concat(unknown, announced, running)...)
+	wantIDs(t, "Running without the index", whole.Running(t.Context()))
+	if scanned, err := whole.Abandoned(t.Context(), noon, (&passed{}).handle); scanned != (driver.Scanned{}) || err != nil {
+		t.Errorf("Abandoned without the index: %+v, %v; want no scan", scanned, err)
+	}
 	for _, id := range slices.Concat(running, announced) {
 		listed := slices.Contains(announced, id)
-		if _, inIndex := fake.item(string(id))[dynamostore.IndexPartitionKey]; inIndex != listed {
+		if _, inIndex := fake.item(string(id))[tabledef.IndexPartitionKey]; inIndex != listed {
 			t.Errorf("a running record is announced: %t, and in the index: %t", listed, inIndex)
 		}
 		r, err := s.Get(t.Context(), id)
@@ -185,7 +190,7 @@ func TestRunning_IsNotInTheIndex(t *testing.T) {
 	puts := sent[dynamodb.PutItemInput](fake)
 	for i, it := range []item{puts[len(puts)-2].Item, sent[dynamodb.TransactWriteItemsInput](fake)[0].TransactItems[0].Put.Item, puts[len(puts)-1].Item} {
 		running := i < 2 // the claim and the step; then the outcome
-		if it[dynamostore.IndexPartitionKey] != nil || running != (it[dynamostore.IndexSortKey] != nil) {
+		if it[tabledef.IndexPartitionKey] != nil || running != (it[tabledef.IndexSortKey] != nil) {
 			t.Errorf("write %d of the run: %s", i, show(it))
 		}
 	}
@@ -284,7 +289,7 @@ func TestAbandoned_Pauses(t *testing.T) {
 				now = now.Add(row.pauses[i])
 			}
 			last := row.pauses[len(row.pauses)-1]
-			bookmark := fake.item(prefix + dynamostore.ScanKey)
+			bookmark := fake.item(prefix + tabledef.ScanKey)
 			for every, begins := range map[time.Duration]time.Time{time.Second: now.Add(time.Second - last), 100 * time.Hour: now} {
 				fake.store(bookmark)
 				other := newStore(t, fake, row.option, func(o *dynamostore.Options) { o.ScanEvery = every })
@@ -424,16 +429,14 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 func TestAbandoned_PaceOfFullPages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		units, segments int
-		every           time.Duration
+		segments int
+		every    time.Duration
 	}{
-		{0, 1, 128 * time.Millisecond},
-		{1, 4, 32 * time.Second},
-		{64, 2, time.Second},
+		{1, 128 * time.Millisecond}, {2, 64 * time.Millisecond}, {4, 32 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFake()
-			s := newStore(t, billing(fake, &types.ConsumedCapacity{CapacityUnits: aws.Float64(128)}), func(o *dynamostore.Options) { o.ScanUnits, o.ScanSegments = row.units, row.segments })
+			s := newStore(t, billing(fake, &types.ConsumedCapacity{CapacityUnits: aws.Float64(128)}), func(o *dynamostore.Options) { o.ScanSegments = row.segments })
 			leftRunning(t, s, 30)
 			// call makes a call that begins a pass, and returns its pages and its time.
 			now := noon
@@ -718,7 +721,7 @@ func TestAbandoned_PositionReplaced(t *testing.T) {
 			s := newStore(t, fake)
 			ids := leftRunning(t, s, 2)
 			abandoned(t, s, noon, &passed{})
-			fake.change(dynamostore.ScanKey, row.change)
+			fake.change(tabledef.ScanKey, row.change)
 			if row.want == "" {
 				if scanned := abandoned(t, s, last, &passed{}); scanned.Replaced != "" {
 					t.Errorf("replaced: %+v", scanned)
@@ -755,8 +758,10 @@ func TestAbandoned_BookmarkIsApart(t *testing.T) {
 		t.Fatal("there is no bookmark")
 	}
 	for name, list := range map[string]func() ([]idempotent.RecordID, error){
-		"Scan":    func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-		"Due":     func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context(), time.Time{})) },
+		"Scan": func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
+		"Due": func() ([]idempotent.RecordID, error) {
+			return idsOf(newStore(t, fake, noIndex).Due(t.Context(), time.Time{}))
+		},
 		"Running": func() ([]idempotent.RecordID, error) { return idsOf(s.Running(t.Context())) },
 	} {
 		if ids, err := list(); err != nil || len(ids) > 0 {

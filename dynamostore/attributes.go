@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // item is a DynamoDB item.
@@ -17,41 +19,13 @@ func number(n int64) *types.AttributeValueMemberN {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-// The schema of the table, for infrastructure code that creates it. It is fixed,
-// except for the two names that options can change: functions of different versions
-// share one table.
-//
-// Of the names used in expressions only ttl is a reserved word (developer guide,
-// "Reserved words in DynamoDB"), so the others need no placeholders.
-const (
-	// PartitionKey is the default of Options.PartitionKey. Without a SortKey it is
-	// the table's only key attribute. It is a string: Options.Prefix and the record id.
-	PartitionKey = "pk"
-	// TTLAttribute is the default of Options.TTLAttribute, the attribute of the
-	// table's time to live. It is a number: seconds since 1970.
-	TTLAttribute = "ttl"
-	// IndexName is the global secondary index of the records that reconciliation
-	// has to find. It projects the keys and [IndexAttributes].
-	IndexName = "recovery"
-	// IndexPartitionKey is the index's partition key, a string.
-	IndexPartitionKey = "rk"
-	// IndexSortKey is the index's sort key, a number: when the record is due,
-	// in milliseconds since 1970.
-	IndexSortKey = "rat"
-)
-
-// IndexAttributes returns the attributes that the index projects besides its keys:
-// the state of a record, since when it has it, and the end of its lease. With them
-// a reconciler decides which records to read, and knows how long the others wait.
-// They never change without the keys of the index, so they make no write more
-// expensive.
-func IndexAttributes() []string { return []string{attrState, attrSettled, attrLeaseEnd} }
-
-// The other attributes of a record. The first seven are always present; a reader
+// The attributes of a record besides the keys of package tabledef. Of the names used in
+// expressions only ttl is a reserved word (developer guide, "Reserved words in DynamoDB"),
+// so the others need no placeholders. The first seven are always present; a reader
 // fails if one is missing. The others are missing if their value is zero.
 const (
 	attrFormat      = "v"
-	attrState       = "st"
+	attrState       = tabledef.State
 	attrRecovery    = "rec"
 	attrOwner       = "own"
 	attrVersion     = "wid"
@@ -59,10 +33,10 @@ const (
 	attrFingerprint = "fp"
 
 	attrReason            = "why"
-	attrLeaseEnd          = "lease" // required while in progress
+	attrLeaseEnd          = tabledef.LeaseEnd // required while in progress
 	attrExpires           = "exp"
 	attrCreated           = "ct"
-	attrSettled           = "dt"
+	attrSettled           = tabledef.Settled
 	attrResult            = "res"
 	attrEncoding          = "enc"
 	attrResultVersion     = "rv"
@@ -98,7 +72,7 @@ const (
 // attributes that a [layout] names are known only to it.
 func ofRecords(name string) bool {
 	switch name {
-	case IndexPartitionKey, IndexSortKey,
+	case tabledef.IndexPartitionKey, tabledef.IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
 		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince, attrPredecessor,

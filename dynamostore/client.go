@@ -3,13 +3,10 @@
 package dynamostore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,6 +17,8 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // The retries of NewClient: at most six attempts with pauses of 20, 40, 80, 160
@@ -50,114 +49,50 @@ const (
 	shortestTry = 250 * time.Millisecond
 )
 
-// Open returns a store in the table that the environment names: its name or ARN
-// is in ONCE_TABLE, and region, credentials and endpoint are those of the SDK's
-// default configuration. The client is that of [NewClient], and [FromEnvironment]
-// sets options before optFns do. [Named] selects another table. Open returns an error
-// if ONCE_TABLE is not set, if a variable is invalid, or if the SDK cannot read its
-// configuration. It does not call AWS.
+// Open returns a store in the table that the environment describes, as infrastructure code
+// sets it for all functions of a table:
+//
+//	ONCE_TABLE          the table's name or ARN; required
+//	ONCE_CHUNK_TABLE    Options.ChunkTable
+//	ONCE_CONSISTENCY    Options.Consistency: strong
+//	ONCE_SCAN_EVERY     Options.ScanEvery: a duration like 12h, or off
+//	ONCE_SCAN_SEGMENTS  Options.ScanSegments
+//	ONCE_PARTITION_KEY  Options.PartitionKey
+//	ONCE_SORT_KEY       Options.SortKey
+//	ONCE_PREFIX         Options.Prefix
+//	ONCE_TTL_ATTRIBUTE  Options.TTLAttribute
+//
+// With Options.Name the variables end with the name. optFns change what the environment
+// sets. Open returns an error if ONCE_TABLE is not set, if a variable is invalid, or if the
+// SDK cannot read its configuration. It does not call AWS.
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	own := Options{}
 	for _, f := range optFns {
-		f(&own) // for the name, which decides what FromEnvironment reads
+		f(&own)
 	}
-	fromEnvironment := func(o *Options) {
-		o.name = own.name
-		FromEnvironment(os.Getenv)(o)
-	}
-	variable := Variable("ONCE_TABLE", own.name)
-	table := os.Getenv(variable)
-	if table == "" {
-		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", variable)
-	}
-	cfg, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
-	}
-	return New(NewClient(cfg), table, append([]func(*Options){fromEnvironment}, optFns...)...)
-}
-
-// Named returns an option for a process that uses several tables. The variables of
-// the table then end with its name: [Open] with Named("orders") reads
-// ONCE_TABLE_ORDERS, ONCE_CHUNK_TABLE_ORDERS and so on, see [Variable]. A variable
-// without the name has no effect on this table. A name consists of lower-case letters,
-// digits and hyphens. With [New], pass Named before [FromEnvironment].
-//
-//	orders, err := dynamostore.Open(ctx, dynamostore.Named("orders"))
-func Named(name string) func(*Options) {
-	return func(o *Options) {
-		switch {
-		case name == "" || strings.Trim(name, nameChars) != "":
-			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: Named: invalid name %q: want a-z, 0-9 and -", name))
-		case o.read && o.name != name:
-			o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: Named(%q) comes after the variables of another table were read: pass it once, and before FromEnvironment", name))
+	if own.Name != "" {
+		if err := tabledef.CheckName(own.Name); err != nil {
+			return nil, fmt.Errorf("dynamostore: Options.Name: %w", err)
 		}
-		o.name = name
 	}
-}
-
-const nameChars = "abcdefghijklmnopqrstuvwxyz0123456789-"
-
-// Variable returns the environment variable of a table with a name: ONCE_TABLE_ORDERS
-// for ONCE_TABLE and orders. Letters of the name become upper case, and a hyphen
-// becomes an underscore. Without a name it returns variable.
-func Variable(variable, name string) string {
-	if name == "" {
-		return variable
-	}
-	return variable + "_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-}
-
-// FromEnvironment returns an option that sets those options whose variables getenv
-// returns, usually [os.Getenv]. Infrastructure code sets the variables for all
-// functions of a table. Use it with [New]; [Open] does.
-//
-//	store, err := dynamostore.New(client, os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
-//
-//	ONCE_CHUNK_TABLE    ChunkTable
-//	ONCE_CONSISTENCY    Consistency: strong
-//	ONCE_SCAN_EVERY     ScanEvery: a duration like 12h, or off
-//	ONCE_SCAN_SEGMENTS  ScanSegments
-//	ONCE_PARTITION_KEY  PartitionKey
-//	ONCE_SORT_KEY       SortKey
-//	ONCE_PREFIX         Prefix
-//	ONCE_TTL_ATTRIBUTE  TTLAttribute
-//
-// After [Named], the variables end with the name. New returns an error if a value is
-// invalid.
-func FromEnvironment(getenv func(name string) string) func(*Options) {
-	return func(o *Options) {
-		o.read = true
-		read := func(name, want string, parse func(string) error) {
-			name = Variable(name, o.name)
-			if value := getenv(name); value != "" && parse(value) != nil {
-				o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is %q: want %s", name, value, want))
-			}
+	set, err := tabledef.Read(os.Getenv, own.Name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("dynamostore: Open: %w", err)
+	case set.Table == "":
+		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", tabledef.Variable("ONCE_TABLE", own.Name))
+	case own.Client == nil:
+		cfg, err := config.LoadDefaultConfig(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
 		}
-		text := func(name string, option *string) { *option = cmp.Or(getenv(Variable(name, o.name)), *option) }
-		text("ONCE_CHUNK_TABLE", &o.ChunkTable)
-		text("ONCE_PARTITION_KEY", &o.PartitionKey)
-		text("ONCE_SORT_KEY", &o.SortKey)
-		text("ONCE_PREFIX", &o.Prefix)
-		text("ONCE_TTL_ATTRIBUTE", &o.TTLAttribute)
-		read("ONCE_CONSISTENCY", string(Strong), func(v string) error {
-			if o.Consistency = Consistency(v); o.Consistency != Strong {
-				return errors.New("unknown")
-			}
-			return nil
-		})
-		read("ONCE_SCAN_EVERY", "a duration like 12h, or off", func(v string) (err error) {
-			if v == "off" {
-				v = "-1ns"
-			}
-			o.ScanEvery, err = time.ParseDuration(v)
-			return err
-		})
-		read("ONCE_SCAN_SEGMENTS", "a number", func(v string) (err error) {
-			o.ScanSegments, err = strconv.Atoi(v)
-			return err
-		})
+		own.Client = NewClient(cfg)
 	}
+	environment := func(o *Options) {
+		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
+		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
+	}
+	return newStore(own.Client, set.Table, append([]func(*Options){environment}, optFns...))
 }
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:

@@ -273,7 +273,7 @@ func TestOpen(t *testing.T) {
 		keys   []string
 	}{
 		{nil, "payments-once", []string{"PK"}},
-		{[]func(*dynamostore.Options){dynamostore.Named("old-orders")}, "orders-once", []string{"SK", "pk"}},
+		{[]func(*dynamostore.Options){named("old-orders")}, "orders-once", []string{"SK", "pk"}},
 	} {
 		store, err := dynamostore.Open(t.Context(), row.optFns...)
 		if err != nil {
@@ -289,15 +289,9 @@ func TestOpen(t *testing.T) {
 
 // The error of Open names what to set.
 func TestOpenRefuses(t *testing.T) {
-	named := func(names ...string) (all []func(*dynamostore.Options)) {
-		for _, name := range names {
-			all = append(all, dynamostore.Named(name))
-		}
-		return all
-	}
 	for _, row := range []struct {
 		variable, value, want string
-		optFns                []func(*dynamostore.Options)
+		option                func(*dynamostore.Options)
 	}{
 		{"ONCE_TABLE", "", "ONCE_TABLE", nil},
 		{"ONCE_TABLE", "no table", `"no table"`, nil},
@@ -306,26 +300,22 @@ func TestOpenRefuses(t *testing.T) {
 		{"ONCE_TABLE_ORDERS", "", "ONCE_TABLE_ORDERS is not set", named("orders")}, // ONCE_TABLE is
 		{"ONCE_SCAN_EVERY_ORDERS", "often", "ONCE_SCAN_EVERY_ORDERS", named("orders")},
 		{"ONCE_TABLE_ORDERS", "orders-once", `invalid name "Orders"`, named("Orders")},
-		{"ONCE_TABLE", "payments-once", `invalid name ""`, named("")},
-		{"ONCE_TABLE_ORDERS", "orders-once", `Named("refunds") comes after`, named("refunds", "orders")},
 	} {
 		t.Run(row.variable+"="+row.value, func(t *testing.T) {
 			t.Setenv("ONCE_TABLE", "payments-once")
 			t.Setenv("ONCE_TABLE_ORDERS", "orders-once")
 			t.Setenv(row.variable, row.value)
-			if store, err := dynamostore.Open(t.Context(), row.optFns...); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
+			if store, err := dynamostore.Open(t.Context(), func(o *dynamostore.Options) {
+				if row.option != nil {
+					row.option(o)
+				}
+			}); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, %v; want an error with %q", store, err, row.want)
 			}
 		})
 	}
-	env := dynamostore.FromEnvironment(func(string) string { return "" })
-	for want, optFns := range map[string][]func(*dynamostore.Options){
-		`Named("orders") comes after`:      {env, dynamostore.Named("orders")},
-		`Named("orders") has no effect`:    named("orders"),
-		`Named("refunds") comes after the`: {dynamostore.Named("orders"), env, dynamostore.Named("refunds"), env},
-	} {
-		if _, err := dynamostore.New(struct{ dynamostore.Client }{}, "payments-once", optFns...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want %q", err, want)
-		}
-	}
+}
+
+func named(name string) func(*dynamostore.Options) {
+	return func(o *dynamostore.Options) { o.Name = name }
 }

@@ -27,10 +27,10 @@
 //	index "recovery"   only the records that reconciliation has to find
 //
 // [Store.Check] reports problems of a table, at deploy time and in tests.
-// [Store.CreateTable] creates a table for tests and local use. [Open] opens the
-// store that the environment names, [Named] selects one of several, and [NewClient]
-// returns a client with few, quick retries. A table that has other items, too, can have a sort key and other
-// names of its attributes: see [Options].
+// [Store.CreateTable] creates a table for tests and local use. [Open] opens the store that
+// the environment describes, and [NewClient] returns a client with few, quick retries. A
+// table that has other items, too, can have a sort key and other names of its attributes:
+// see [Options].
 //
 // Package [github.com/once-lambda/once/dynamostore/dynamotest] is DynamoDB in
 // memory, for tests of handlers.
@@ -43,17 +43,20 @@ package dynamostore
 
 // Chapters, each of which refers only to those below it:
 //
-//	transact.go    Commit and CommitStep: items and the outcome in one transaction
-//	refusal.go     what a refused transaction says
-//	delete.go      Delete, and chunks that were left behind
-//	abandoned.go   runs that were abandoned, by a scan that continues
-//	list.go        due records, by index or by scan
-//	chunk.go       large results
-//	table.go       CreateTable and Check
-//	client.go      Open, Named, FromEnvironment and NewClient
-//	protocol.go    how NewClient encodes and decodes the messages of each request
-//	store.go       New, Get, Insert, Replace; retries and advice
-//	size.go        the size of an item
-//	item.go        a record as an item, and back
-//	layout.go      where the items are in a table
-//	attributes.go  the names of attributes
+//	transact.go     Commit and CommitStep: items and the outcome in one transaction
+//	refusal.go      what a refused transaction says
+//	delete.go       Delete, and chunks that were left behind
+//	abandoned.go    runs that were abandoned, by a scan that continues
+//	expire.go       expired items of a table without a time to live
+//	bookmark.go     where that scan is
+//	list.go         due records, by index or by scan
+//	chunk.go        large results
+//	table_create.go CreateTable
+//	table_check.go  Check
+//	client.go       Open and NewClient
+//	protocol.go     how NewClient encodes and decodes the messages of each request
+//	store.go        New, Get, Insert, Replace; retries and advice
+//	size.go         the size of an item
+//	item.go         a record as an item, and back
+//	layout.go       where the items are in a table
+//	attributes.go   the names of attributes

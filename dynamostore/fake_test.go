@@ -326,6 +326,9 @@ func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamosto
 	return s
 }
 
+// noIndex makes the lists of a store read the whole table.
+func noIndex(o *dynamostore.Options) { o.NoIndex = &dynamostore.ScanOptions{} }
+
 // at returns a time in the form that records store.
 func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/attributejson"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // formatVersion is the version of the item's format. An attribute that older
@@ -118,11 +119,11 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		it[attrReconcileAttempts] = v.number(int64(r.ReconcileAttempts))
 	}
 	if !r.Due.IsZero() {
-		it[IndexSortKey] = v.number(r.Due.UnixMilli())
+		it[tabledef.IndexSortKey] = v.number(r.Due.UnixMilli())
 		// An item without the other key of the index is not in it, so a record in progress
 		// costs no write there unless it is announced.
 		if r.State != driver.StateInProgress || r.Exhausted || r.Announced {
-			it[IndexPartitionKey] = v.text(indexKey(string(r.ID), r.Exhausted))
+			it[tabledef.IndexPartitionKey] = v.text(indexKey(string(r.ID), r.Exhausted))
 		}
 	}
 	v.write()
@@ -295,8 +296,8 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 		TraceParent:       d.text(attrTraceParent, optional),
 		Steps:             steps,
 		OpenSince:         d.time(attrOpenSince, optional),
-		Due:               d.time(IndexSortKey, optional),
-		Exhausted:         strings.HasPrefix(d.text(IndexPartitionKey, optional), exhaustedPrefix),
+		Due:               d.time(tabledef.IndexSortKey, optional),
+		Exhausted:         strings.HasPrefix(d.text(tabledef.IndexPartitionKey, optional), exhaustedPrefix),
 		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
 
 		PredecessorAnswered: d.flag(attrPredecessor),
@@ -307,7 +308,7 @@ func (l *layout) decode(it item) (*driver.Record, error) {
 	d.fixed(attrVersion, r.Version[:])
 	d.fixed(attrFingerprint, r.Fingerprint[:])
 	r.State = d.state()
-	r.Announced = r.State == driver.StateInProgress && !r.Exhausted && !r.Due.IsZero() && it[IndexPartitionKey] != nil
+	r.Announced = r.State == driver.StateInProgress && !r.Exhausted && !r.Due.IsZero() && it[tabledef.IndexPartitionKey] != nil
 	var err error
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
@@ -331,7 +332,7 @@ func (l *layout) decodeListed(it item) (driver.Listed, error) {
 		ID:       l.id(&d),
 		Since:    d.time(attrSettled, optional),
 		LeaseEnd: d.time(attrLeaseEnd, optional),
-		Due:      d.time(IndexSortKey, required),
+		Due:      d.time(tabledef.IndexSortKey, required),
 	}
 	listed.State = d.state()
 	return listed, d.err

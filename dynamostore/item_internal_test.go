@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // plain is the default layout.
@@ -32,7 +33,7 @@ var plain = func() *layout {
 // fuzzNames are the attributes of fuzzed items: all known ones, those of steps,
 // and two that a later version might write.
 var fuzzNames = []string{
-	PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
+	tabledef.PartitionKey, tabledef.TTLAttribute, tabledef.IndexPartitionKey, tabledef.IndexSortKey,
 	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 	attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
 	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrReconcileAttempts,
@@ -330,42 +331,26 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// The environment sets the options that it names, and New refuses invalid values.
-func TestFromEnvironment(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		variable, value string
-		want            Options
-		err             string
-	}{
-		{"ONCE_CHUNK_TABLE", "once-chunks", Options{ChunkTable: "once-chunks"}, ""},
-		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
-		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
-		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
-		{"ONCE_CONSISTENCY", "strong", Options{Consistency: Strong}, ""},
-		{"ONCE_CONSISTENCY", "eventual", Options{}, `ONCE_CONSISTENCY is "eventual": want strong`},
-		{"ONCE_PARTITION_KEY", "PK", Options{PartitionKey: "PK"}, ""},
-		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
-		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
-		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
-		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 12h, or off`},
-		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
+// Open takes every setting of the environment, and the program's options come last.
+func TestOpenTakesTheEnvironment(t *testing.T) {
+	for variable, value := range map[string]string{
+		"ONCE_TABLE_A": "once-a", "ONCE_CHUNK_TABLE_A": "once-chunks", "ONCE_SCAN_EVERY_A": "off", "ONCE_SCAN_SEGMENTS_A": "4",
+		"ONCE_CONSISTENCY_A": "strong", "ONCE_PARTITION_KEY_A": "PK", "ONCE_SORT_KEY_A": "SK", "ONCE_PREFIX_A": "ONCE#",
+		"ONCE_TTL_ATTRIBUTE_A": "expires",
 	} {
-		t.Run(row.variable+"="+row.value, func(t *testing.T) {
-			t.Parallel()
-			got := Options{ConflictAttempts: 7, ScanUnits: 8} // of the program
-			FromEnvironment(func(name string) string { return map[string]string{row.variable: row.value}[name] })(&got)
-			if row.err != "" {
-				if _, err := New(&dynamodb.Client{}, "once", func(o *Options) { *o = got }); err == nil || !strings.Contains(err.Error(), row.err) {
-					t.Errorf("got error %v, want %q", err, row.err)
-				}
-				return
-			}
-			row.want.ConflictAttempts, row.want.ScanUnits, row.want.read = 7, 8, true
-			if got != row.want {
-				t.Errorf("got %+v", got)
-			}
-		})
+		t.Setenv(variable, value)
+	}
+	client := &dynamodb.Client{}
+	s, err := Open(t.Context(), func(o *Options) { o.Name, o.Client, o.ScanSegments = "a", client, o.ScanSegments+3 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Options{
+		Name: "a", Client: client, ChunkTable: "once-chunks", Consistency: Strong, ScanEvery: -1, ScanSegments: 7,
+		PartitionKey: "PK", SortKey: "SK", Prefix: "ONCE#", TTLAttribute: "expires",
+	}
+	if s.opts != want || s.table != "once-a" || s.client != Client(client) {
+		t.Errorf("table %s with the options %+v", s.table, s.opts)
 	}
 }
 
@@ -376,11 +361,10 @@ func TestOptions_Scan(t *testing.T) {
 		set, want Options
 		err       string
 	}{
-		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 24 * time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
-		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{}, Options{ScanEvery: 24 * time.Hour, ScanSegments: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanEvery: time.Hour, ScanSegments: 1000}, Options{ScanEvery: time.Hour, ScanSegments: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
 		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
 		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},
-		{Options{ScanUnits: -1}, Options{}, "ScanUnits is -1"},
 	} {
 		got := row.set
 		err := got.setDefaults()

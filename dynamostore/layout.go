@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // layout is where the items of a store are in its table. A table that a store
@@ -34,7 +36,7 @@ const (
 	// deletes expired items "within a few days" and returns them until then (developer
 	// guide, "Using time to live"), so the condition compares the expiry. A record
 	// without exp never expires: the comparison is false.
-	insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
+	insertCondition = "attribute_not_exists(" + tabledef.PartitionKey + ") OR " + attrExpires + " <= :now"
 	// bookmarkCondition is true if no other call has written the bookmark.
 	bookmarkCondition = "attribute_not_exists(" + attrVersion + ") OR " + attrVersion + " = :was"
 )
@@ -66,10 +68,10 @@ func newLayout(l layout) (*layout, error) {
 		return nil, err
 	}
 	l.key = l.partitionKey
-	if l.key != PartitionKey { // it may be a reserved word
+	if l.key != tabledef.PartitionKey { // it may be a reserved word
 		l.key, l.keyNames = keyPlaceholder, map[string]string{keyPlaceholder: l.partitionKey}
 	}
-	named := strings.NewReplacer("("+PartitionKey+")", "("+l.key+")")
+	named := strings.NewReplacer("("+tabledef.PartitionKey+")", "("+l.key+")")
 	l.mayInsert = named.Replace(insertCondition)
 	return &l, nil
 }

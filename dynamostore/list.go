@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 const (
@@ -34,14 +35,20 @@ const (
 // consistent.
 //
 // The role needs dynamodb:Query on the index. For a table without the index see
-// [Store.WithoutIndex].
+// Options.NoIndex.
 func (s *Store) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
+	if s.opts.NoIndex != nil {
+		return s.sorted(ctx, func(r *driver.Record) bool { return !r.Exhausted && r.Due.After(after) })
+	}
 	return s.merged(ctx, duePrefix, after)
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first. It costs as much as [Store.Due].
 func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	if s.opts.NoIndex != nil {
+		return s.sorted(ctx, func(r *driver.Record) bool { return r.Exhausted })
+	}
 	return s.merged(ctx, exhaustedPrefix, time.Time{})
 }
 
@@ -127,7 +134,7 @@ func (h *shard) next() (e listed, ok bool) {
 }
 
 // laterCondition selects the entries of a partition that are due after a time.
-const laterCondition = listCondition + " AND " + IndexSortKey + " > :after"
+const laterCondition = listCondition + " AND " + tabledef.IndexSortKey + " > :after"
 
 // pagesOf sends the pages of one partition of the index that are due after t.
 // It reads one page ahead, in one of the slots, and ends with ctx. An error is its
@@ -137,7 +144,7 @@ func (s *Store) pagesOf(ctx context.Context, partition string, t time.Time, slot
 	filter, _, values := s.layout.filter("", item{":shard": text(partition), ":after": number(t.UnixMilli())})
 	in := &dynamodb.QueryInput{
 		TableName:                 aws.String(s.table),
-		IndexName:                 aws.String(IndexName),
+		IndexName:                 aws.String(tabledef.IndexName),
 		KeyConditionExpression:    aws.String(laterCondition),
 		FilterExpression:          filter,
 		ProjectionExpression:      aws.String(s.layout.listedAttributes()),
@@ -164,7 +171,7 @@ func (s *Store) pagesOf(ctx context.Context, partition string, t time.Time, slot
 // listedAttributes returns a projection: the attributes of the index that a list
 // shows.
 func (l *layout) listedAttributes() string {
-	return strings.Join(append([]string{l.key, IndexSortKey}, IndexAttributes()...), ", ")
+	return strings.Join(append([]string{l.key, tabledef.IndexSortKey}, tabledef.IndexAttributes()...), ", ")
 }
 
 // queryPage reads a page, and sets the start of the next one in in.
@@ -187,7 +194,7 @@ func (s *Store) queryPage(ctx context.Context, in *dynamodb.QueryInput, slots ch
 	return p, nil
 }
 
-// ScanOptions are the options of [Store.Scan] and [Store.WithoutIndex]. The zero
+// ScanOptions are the options of [Store.Scan] and Options.NoIndex. The zero
 // value of each field is its documented default.
 type ScanOptions struct {
 	// Segments is how many parts of the table are read in parallel. Default: 4.
@@ -208,7 +215,7 @@ type ScanProgress struct {
 // The filters of scans: the items that are records, and those in any list.
 const (
 	recordCondition = "attribute_exists(" + attrState + ")"
-	listedCondition = "attribute_exists(" + IndexSortKey + ")"
+	listedCondition = "attribute_exists(" + tabledef.IndexSortKey + ")"
 )
 
 // Scan lists every record of the table, including expired ones, in no order. It
@@ -218,52 +225,18 @@ const (
 // An entry with an error and an ID is a record that cannot be read; the list
 // continues. An error without an ID ends the list.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
-	return s.scan(ctx, optFns, recordCondition)
-}
-
-// WithoutIndex returns the store for a table without the index. Its lists read the
-// whole table.
-func (s *Store) WithoutIndex(optFns ...func(*ScanOptions)) *ScanningStore {
-	return &ScanningStore{Store: s, optFns: optFns}
-}
-
-// ScanningStore is a [Store] whose lists read the whole table and cost as much as
-// [Store.Scan]. They begin when the whole table has been read.
-// [Store.WithoutIndex] returns one.
-type ScanningStore struct {
-	*Store
-	optFns []func(*ScanOptions)
-}
-
-var _ driver.AbandonedLister = (*ScanningStore)(nil)
-
-// Due lists the records that wait for reconciliation and are due after a time, the
-// earliest due first: those in progress too. The zero time lists all.
-func (s *ScanningStore) Due(ctx context.Context, after time.Time) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, func(r *driver.Record) bool { return !r.Exhausted && r.Due.After(after) })
-}
-
-// Exhausted lists the records that reconciliation has given up, the earliest
-// first.
-func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, func(r *driver.Record) bool { return r.Exhausted })
-}
-
-// Running lists nothing, because Due lists the records in progress.
-func (s *ScanningStore) Running(context.Context) iter.Seq2[driver.Listed, error] {
-	return func(func(driver.Listed, error) bool) {}
-}
-
-// Abandoned does nothing, because Due lists the records in progress.
-func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.Listed) bool) (driver.Scanned, error) {
-	return driver.Scanned{}, nil
+	o := ScanOptions{}
+	for _, f := range optFns {
+		f(&o)
+	}
+	return s.scan(ctx, o, recordCondition)
 }
 
 // sorted yields the entries that match in the order of their times.
-func (s *ScanningStore) sorted(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
+func (s *Store) sorted(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		var all page
-		for r, err := range s.scan(ctx, s.optFns, listedCondition) {
+		for r, err := range s.scan(ctx, *s.opts.NoIndex, listedCondition) {
 			if err != nil && r.ID == "" {
 				yield(driver.Listed{}, err)
 				return
@@ -282,11 +255,7 @@ func (s *ScanningStore) sorted(ctx context.Context, match func(*driver.Record) b
 }
 
 // scan yields the records that meet a condition, which DynamoDB evaluates.
-func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), condition string) iter.Seq2[driver.Record, error] {
-	o := ScanOptions{}
-	for _, f := range optFns {
-		f(&o)
-	}
+func (s *Store) scan(ctx context.Context, o ScanOptions, condition string) iter.Seq2[driver.Record, error] {
 	if o.Segments == 0 {
 		o.Segments = defaultSegments
 	}

@@ -133,9 +133,9 @@ func TestLists_UnreadableEntry(t *testing.T) {
 			r.Due, r.Exhausted = noon.Add(time.Duration(i)*time.Hour), exhausted
 		})
 		fake.change(string(ids[0]), func(it item) { it["st"] = &types.AttributeValueMemberS{Value: "Z"} })
-		lists := map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(t.Context(), time.Time{}), "Due without the index": s.WithoutIndex().Due(t.Context(), time.Time{})}
+		lists := map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(t.Context(), time.Time{}), "Due without the index": newStore(t, fake, noIndex).Due(t.Context(), time.Time{})}
 		if exhausted {
-			lists = map[string]iter.Seq2[driver.Listed, error]{"Exhausted": s.Exhausted(t.Context()), "Exhausted without the index": s.WithoutIndex().Exhausted(t.Context())}
+			lists = map[string]iter.Seq2[driver.Listed, error]{"Exhausted": s.Exhausted(t.Context()), "Exhausted without the index": newStore(t, fake, noIndex).Exhausted(t.Context())}
 		}
 		for name, list := range lists {
 			var readable, unreadable []idempotent.RecordID
@@ -223,14 +223,18 @@ func TestScan(t *testing.T) {
 			o.Segments = segments
 			o.Progress = func(p dynamostore.ScanProgress) { told = append(told, p) }
 		}
+		whole := newStore(t, fake, func(o *dynamostore.Options) {
+			noIndex(o)
+			options(o.NoIndex)
+		})
 		for name, check := range map[string]func(string){
 			"Scan": func(what string) {
 				wantIDs(t, what, s.Scan(t.Context(), options), slices.Concat(due, later, given, settled)...)
 			},
 			"Due": func(what string) {
-				wantIDs(t, what, s.WithoutIndex(options).Due(t.Context(), time.Time{}), slices.Concat(due, later)...)
+				wantIDs(t, what, whole.Due(t.Context(), time.Time{}), slices.Concat(due, later)...)
 			},
-			"Exhausted": func(what string) { wantIDs(t, what, s.WithoutIndex(options).Exhausted(t.Context()), given...) },
+			"Exhausted": func(what string) { wantIDs(t, what, whole.Exhausted(t.Context()), given...) },
 		} {
 			told = nil
 			check(fmt.Sprintf("%s in %d segments", name, segments))
@@ -258,7 +262,9 @@ func TestLists_Errors(t *testing.T) {
 		for operation, read := range map[string]func() ([]idempotent.RecordID, error){
 			"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context(), time.Time{})) },
 			"Scan":  func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-			"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context(), time.Time{})) },
+			"Scan ": func() ([]idempotent.RecordID, error) {
+				return idsOf(newStore(t, fake, noIndex).Due(t.Context(), time.Time{}))
+			},
 		} {
 			operation = strings.TrimSpace(operation)
 			fake.refuse = refusing(operation, validation("no"))
@@ -303,7 +309,7 @@ func TestLists_LaterPageFails(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	failed := map[string]int{} // by partition
-	s := newStore(t, dynamotest.Intercept(newFake(), func(ctx context.Context, c *dynamotest.Call) {
+	client := dynamotest.Intercept(newFake(), func(ctx context.Context, c *dynamotest.Call) {
 		switch in := c.In.(type) {
 		case *dynamodb.QueryInput:
 			if in.ExclusiveStartKey != nil {
@@ -320,16 +326,17 @@ func TestLists_LaterPageFails(t *testing.T) {
 			}
 		}
 		c.Do(ctx)
-	}))
+	})
+	s := newStore(t, client)
 	const records = 64*maxPage + 1 // a shard has a second page
 	waiting(t, s, records, asTheyAre)
-	oneSegment := func(o *dynamostore.ScanOptions) { o.Segments = 1 }
+	oneSegment := func(o *dynamostore.Options) { o.NoIndex = &dynamostore.ScanOptions{Segments: 1} }
 	for name, row := range map[string]struct {
 		list   iter.Seq2[driver.Listed, error]
 		before int // at most so many entries
 	}{
 		"Due":                   {s.Due(t.Context(), time.Time{}), records - 1},
-		"Due without the index": {s.WithoutIndex(oneSegment).Due(t.Context(), time.Time{}), 0},
+		"Due without the index": {newStore(t, client, oneSegment).Due(t.Context(), time.Time{}), 0},
 	} {
 		entries, failures := 0, 0
 		for _, err := range row.list {

@@ -61,11 +61,10 @@ func TestShared(t *testing.T) {
 		idempotenttest.RunStore(t, sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey))
 	})
 	t.Run("WithoutIndex", func(t *testing.T) {
-		f := sharedFixture(sharedTable(t, 100), engine.SharedLayout, engine.SharedKey)
-		open := f.Open
-		f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
-		f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
-		idempotenttest.RunStore(t, f)
+		idempotenttest.RunStore(t, sharedFixture(sharedTable(t, 100), func(o *dynamostore.Options) {
+			engine.SharedLayout(o)
+			noIndex(o)
+		}, engine.SharedKey))
 	})
 	t.Run("ReservedWords", func(t *testing.T) {
 		reserved := func(o *dynamostore.Options) {
@@ -240,7 +239,8 @@ func TestNew_Options(t *testing.T) {
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{PartitionKey: strings.Repeat("x", 256)}, "PartitionKey has 256 bytes; DynamoDB accepts 255"},
 		{dynamostore.Options{Consistency: "eventual"}, `invalid Options.Consistency "eventual": want "strong"`},
-		{dynamostore.Options{ConflictAttempts: -1}, "ConflictAttempts"},
+		{dynamostore.Options{Name: "orders"}, "Options.Name and Client are for Open"},
+		{dynamostore.Options{Client: dynamotest.New()}, "Options.Name and Client are for Open"},
 	} {
 		s, err := dynamostore.New(dynamotest.New(), tableName, func(o *dynamostore.Options) { *o = row.options })
 		if row.err == "" && (err != nil || s == nil) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {

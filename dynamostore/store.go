@@ -18,6 +18,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // Client has the methods of a [dynamodb.Client] that a [Store] calls. A fake for
@@ -32,7 +33,7 @@ type Client interface {
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 	// For Store.Due and Store.Exhausted.
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	// For Store.Abandoned, Store.Running, Store.Scan, Store.WithoutIndex, Store.Delete
+	// For Store.Abandoned, Store.Running, Store.Scan, Options.NoIndex, Store.Delete
 	// and Store.PurgeChunks.
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
@@ -66,13 +67,15 @@ type Store struct {
 // Options are the options of [New]. The zero value of each field is its documented
 // default.
 type Options struct {
-	// ConflictAttempts limits how often one call is tried while DynamoDB refuses
-	// it because of another writer's transaction or region, or processes nothing
-	// of a batch of chunks. The context's deadline limits it too. Twenty attempts
-	// take about six seconds, plus the client's own retries. A conflict that lasts
-	// longer is unlikely to end soon, and the handler needs the rest of the time.
-	// Default: 20.
-	ConflictAttempts int
+	// Name selects one of several tables of a process for [Open], whose variables then end
+	// with it: with "orders", Open reads ONCE_TABLE_ORDERS, ONCE_CHUNK_TABLE_ORDERS and so
+	// on, and no variable without the name. It consists of lower-case letters, digits and
+	// hyphens. [New] refuses it. Default: the variables have no suffix.
+	Name string
+
+	// Client is what [Open] calls DynamoDB with. [New] takes it as an argument. Default:
+	// that of [NewClient] with the SDK's default configuration.
+	Client Client
 
 	// ChunkTable is the name or ARN of a table for results above 4 KB, so that a scan
 	// of the store's table does not read them. It has the same key and time to live,
@@ -98,9 +101,11 @@ type Options struct {
 	// 1,000. Default: 1.
 	ScanSegments int
 
-	// ScanUnits is how many read units a second Abandoned takes for each segment. A
-	// partition has 3,000. Default: 1,000, which read 8 MB a second.
-	ScanUnits int
+	// NoIndex, if set, is for a table whose index is missing. The lists read the whole
+	// table with these options and cost as much as [Store.Scan], and they begin when all
+	// of it has been read. Due then lists the records in progress too, so Running and
+	// Abandoned list nothing. Default: the lists read the index.
+	NoIndex *ScanOptions
 
 	// PartitionKey, SortKey and TTLAttribute are the names of the table's attributes:
 	// its keys, which are strings, and its time to live. Prefix begins the partition
@@ -115,10 +120,6 @@ type Options struct {
 	// layout. Defaults: pk, none, ttl, and no prefix.
 	PartitionKey, SortKey, TTLAttribute string
 	Prefix                              string
-
-	invalid error  // of FromEnvironment and Named
-	name    string // of Named
-	read    bool   // FromEnvironment has read the variables of that name
 }
 
 // Consistency is the consistency of a table across regions.
@@ -126,37 +127,34 @@ type Consistency string
 
 // Strong means that a condition is evaluated on the latest version of an item in every
 // region of the table.
-const Strong Consistency = "strong"
+const Strong Consistency = tabledef.Strong
 
 const (
-	defaultConflictAttempts = 20
-	defaultScanEvery        = 24 * time.Hour
-	defaultScanUnits        = 1000
+	defaultScanEvery = 24 * time.Hour
+	// conflictAttempts limits how often one call is tried while DynamoDB refuses it because
+	// of another writer's transaction or region, or processes nothing of a batch of chunks.
+	// The context's deadline limits it too. Twenty attempts take about six seconds, plus
+	// the client's own retries. A conflict that lasts longer is unlikely to end soon, and
+	// the handler needs the rest of the time.
+	conflictAttempts = 20
+	// scanUnits is how many read units a second a pass takes for each segment: 8 MB. A
+	// partition has 3,000.
+	scanUnits = 1000
 )
 
 // setDefaults checks the options and sets the defaults.
 func (o *Options) setDefaults() error {
 	switch {
-	case o.invalid != nil:
-		return o.invalid
-	case o.name != "" && !o.read:
-		return fmt.Errorf("dynamostore: Named(%q) has no effect: pass it to Open, or before FromEnvironment to New", o.name)
-	case o.ConflictAttempts < 0:
-		return fmt.Errorf("dynamostore: Options.ConflictAttempts is %d; it must be at least 1 (or zero for the default)", o.ConflictAttempts)
 	case o.ScanSegments < 0 || o.ScanSegments > 1000:
 		return fmt.Errorf("dynamostore: Options.ScanSegments is %d; it must be 1 to 1,000 (or zero for the default)", o.ScanSegments)
-	case o.ScanUnits < 0:
-		return fmt.Errorf("dynamostore: Options.ScanUnits is %d; it must be at least 1 (or zero for the default)", o.ScanUnits)
 	case o.Consistency != "" && o.Consistency != Strong:
 		return fmt.Errorf("dynamostore: invalid Options.Consistency %q: want %q, or nothing for a table in one region", o.Consistency, Strong)
 	case o.ScanEvery == 0:
 		o.ScanEvery = defaultScanEvery
 	}
-	o.ConflictAttempts = cmp.Or(o.ConflictAttempts, defaultConflictAttempts)
 	o.ScanSegments = cmp.Or(o.ScanSegments, 1)
-	o.ScanUnits = cmp.Or(o.ScanUnits, defaultScanUnits)
-	o.PartitionKey = cmp.Or(o.PartitionKey, PartitionKey)
-	o.TTLAttribute = cmp.Or(o.TTLAttribute, TTLAttribute)
+	o.PartitionKey = cmp.Or(o.PartitionKey, tabledef.PartitionKey)
+	o.TTLAttribute = cmp.Or(o.TTLAttribute, tabledef.TTLAttribute)
 	if o.ChunkTable != "" {
 		return validateTable(o.ChunkTable)
 	}
@@ -172,6 +170,14 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 	if client == nil {
 		return nil, errors.New("dynamostore: New: missing client: make one with NewClient")
 	}
+	s, err := newStore(client, table, optFns)
+	if err == nil && (s.opts.Name != "" || s.opts.Client != nil) {
+		return nil, errors.New("dynamostore: New: Options.Name and Client are for Open: New reads no environment and has a client")
+	}
+	return s, err
+}
+
+func newStore(client Client, table string, optFns []func(*Options)) (*Store, error) {
 	if err := validateTable(table); err != nil {
 		return nil, err
 	}
@@ -372,17 +378,17 @@ func advise(operation string, err error) error {
 	case code == "ValidationException" && isItemSize(api.ErrorMessage()):
 		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
 	case code == "ValidationException" && operation == "Query":
-		return fmt.Errorf("%w; check that the table has the index %q with Store.Check, or work without it with Store.WithoutIndex", err, IndexName)
+		return fmt.Errorf("%w; check that the table has the index %q with Store.Check, or work without it with Options.NoIndex", err, tabledef.IndexName)
 	case code == "ValidationException" && operation == "UpdateTable":
 		return fmt.Errorf("%w; the table is now in one region: delete it, and create it with regions that AWS combines for strong consistency", err)
 	case code == "ValidationException":
 		return fmt.Errorf("%w; check the table's keys with Store.Check", err)
 	case code == "ResourceNotFoundException" && operation == "Query":
-		return fmt.Errorf("%w; the table or its index %q does not exist in this account, region and endpoint: check both with Store.Check", err, IndexName)
+		return fmt.Errorf("%w; the table or its index %q does not exist in this account, region and endpoint: check both with Store.Check", err, tabledef.IndexName)
 	case code == "ResourceNotFoundException":
 		return fmt.Errorf("%w; the table does not exist in this account, region and endpoint: correct them, or create it (Store.CreateTable, or your infrastructure code)", err)
 	case code == "AccessDeniedException" && operation == "Query":
-		return fmt.Errorf("%w; allow dynamodb:Query on the table's index %q", err, IndexName)
+		return fmt.Errorf("%w; allow dynamodb:Query on the table's index %q", err, tabledef.IndexName)
 	case code == "AccessDeniedException":
 		return fmt.Errorf("%w; allow dynamodb:%s on the table", err, operation)
 	}
@@ -445,7 +451,7 @@ func (s *Store) pause(ctx context.Context, attempt int, happened string, err err
 func (s *Store) waits(ctx context.Context, attempt int) (again bool, err error) {
 	delay := conflictDelay(attempt)
 	deadline, ok := ctx.Deadline()
-	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
+	if attempt >= conflictAttempts || ok && time.Until(deadline) <= delay {
 		return false, nil
 	}
 	if err := sleep(ctx, delay); err != nil {

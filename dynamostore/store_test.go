@@ -260,7 +260,7 @@ func TestTooLarge_SaidByDynamoDB(t *testing.T) {
 // The advice fits what DynamoDB refused, in which operation.
 func TestErrors_Advice(t *testing.T) {
 	t.Parallel()
-	index, keys, grant := "Store.WithoutIndex", "check the table's keys", "allow dynamodb:"
+	index, keys, grant := "Options.NoIndex", "check the table's keys", "allow dynamodb:"
 	for _, tt := range []struct {
 		code, message string
 		put, query    string // the advice; empty: none
@@ -412,7 +412,6 @@ func testConflict(t *testing.T, conflict error) {
 	})
 
 	for name, row := range map[string]struct {
-		attempts    int           // of the option; 0: its default
 		budget      time.Duration // until the deadline; 0: none
 		cancel      time.Duration // 0: never
 		least, most int           // attempts
@@ -422,8 +421,6 @@ func testConflict(t *testing.T, conflict error) {
 		"too long for the deadline": {budget: 2 * time.Second, least: 6, most: 19, from: 1500 * time.Millisecond, to: 2*time.Second - 1},
 		"too long for the attempts": {least: 20, most: 20, to: 7200 * time.Millisecond},
 		"before a distant deadline": {budget: 15 * time.Minute, least: 20, most: 20, to: 7200 * time.Millisecond},
-		"one attempt":               {attempts: 1, least: 1, most: 1},
-		"three attempts":            {attempts: 3, least: 3, most: 3, to: time.Second},
 		"cancelled during a pause":  {cancel: 100 * time.Millisecond, least: 2, most: 19, from: 100 * time.Millisecond, to: 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -431,7 +428,7 @@ func testConflict(t *testing.T, conflict error) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
 				fake.refuse = always(conflict)
-				s := newStore(t, fake, func(o *dynamostore.Options) { o.ConflictAttempts = row.attempts })
+				s := newStore(t, fake)
 				ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 				defer cancel()
 				if row.budget > 0 {
@@ -499,8 +496,8 @@ func TestConflictThenOwnWrite(t *testing.T) {
 // The suites with a DynamoDB in memory, which evaluates the conditions as they are
 // sent. They run with real engines in tests/engines/integration.
 
-func fixture(fake *fakeDynamoDB) idempotenttest.Fixture {
-	open := func(t testing.TB) driver.Store { return newStore(t, fake) }
+func fixture(fake *fakeDynamoDB, optFns ...func(*dynamostore.Options)) idempotenttest.Fixture {
+	open := func(t testing.TB) driver.Store { return newStore(t, fake, optFns...) }
 	return idempotenttest.Fixture{
 		Open:   open,
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
@@ -520,11 +517,7 @@ func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture(newFake(
 // Without the index the lists come from a scan.
 func TestConformance_WithoutIndex(t *testing.T) {
 	t.Parallel()
-	f := fixture(newFake())
-	open := f.Open
-	f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
-	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
-	idempotenttest.RunStore(t, f)
+	idempotenttest.RunStore(t, fixture(newFake(), noIndex))
 }
 
 func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture(newFake())) }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // The largest transaction has exactly 4 MB, including its record. A record that is
@@ -35,15 +36,15 @@ func TestTransactInput_Size(t *testing.T) {
 		t.Fatal(err)
 	}
 	for over, fits := range map[int]bool{0: true, 1: false} {
-		room := maxTransactSize - itemSize(record) - len(PartitionKey) + over
-		items := []types.TransactWriteItem{{Delete: &types.Delete{Key: item{PartitionKey: text(strings.Repeat("x", room))}}}}
+		room := maxTransactSize - itemSize(record) - len(tabledef.PartitionKey) + over
+		items := []types.TransactWriteItem{{Delete: &types.Delete{Key: item{tabledef.PartitionKey: text(strings.Repeat("x", room))}}}}
 		if _, err := s.transactInput(&r, driver.Version{}, items); fits != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("%d bytes too many: %v", over, err)
 		}
 	}
 	for over, fits := range map[int]bool{0: true, 1: false} { // of one item
-		room := maxItem - len(PartitionKey) + over
-		items := []types.TransactWriteItem{{Put: &types.Put{Item: item{PartitionKey: text(strings.Repeat("x", room))}}}}
+		room := maxItem - len(tabledef.PartitionKey) + over
+		items := []types.TransactWriteItem{{Put: &types.Put{Item: item{tabledef.PartitionKey: text(strings.Repeat("x", room))}}}}
 		if _, err := s.transactInput(&r, driver.Version{}, items); fits != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("an item of %d bytes too many: %v", over, err)
 		}
@@ -442,7 +443,6 @@ func TestTransact_ContextEndsWithThePause(t *testing.T) {
 			return &types.TransactionConflictException{}
 		}}
 		s := &Store{table: "once", layout: plain, client: c}
-		s.opts.ConflictAttempts = 20
 		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
 		_, err := s.transaction(nil)(ctx, r, driver.Version{})
 		const want = "dynamostore: nothing was written: the transaction failed after 2 tries: context canceled"

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // GrantHandler allows a grantee, such as a function, an alias or a role, to store
@@ -23,9 +23,8 @@ import (
 // them, for a handler with a separate table.
 //
 // If the grantee is a function that this app creates, or its alias or version,
-// GrantHandler sets ONCE_TABLE of the function, and the variables of
-// dynamostore.FromEnvironment that describe the table; dynamostore.Open reads all
-// of them. A second table of a function needs a name, see [IdempotencyTable.Named].
+// GrantHandler sets ONCE_TABLE of the function, and the other variables that
+// dynamostore.Open reads. A second table of a function needs a name, see [IdempotencyTable.Named].
 // For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the names
 // of the tables, or to their ARNs if they are in another account, and the others
 // as well.
@@ -109,7 +108,7 @@ func (t *IdempotencyTable) GrantOperator(grantee awsiam.IGrantable) awsiam.Grant
 }
 
 func (t *IdempotencyTable) arn() string   { return *t.Table.TableArn() }
-func (t *IdempotencyTable) index() string { return t.arn() + "/index/" + dynamostore.IndexName }
+func (t *IdempotencyTable) index() string { return t.arn() + "/index/" + tabledef.IndexName }
 
 // chunks is the table of large results, for its grants: this one unless
 // KeepLargeResultsIn was called.
@@ -147,12 +146,12 @@ func (t *IdempotencyTable) connect(grantee awsiam.IGrantable) {
 	setVariables(t.Construct, fn, append(t.settings(), variable{t.variable("ONCE_TABLE"), t.address(fn)}, chunks)...)
 }
 
-// variable returns the name of a variable of this table, see dynamostore.Variable.
+// variable returns the name of a variable of this table, as dynamostore.Open reads it.
 func (t *IdempotencyTable) variable(name string) string {
 	if t == nil {
 		return name
 	}
-	return dynamostore.Variable(name, t.name)
+	return tabledef.Variable(name, t.name)
 }
 
 // settings returns the variables that describe the table.
@@ -162,10 +161,10 @@ func (t *IdempotencyTable) settings() []variable {
 		consistency = "strong"
 	}
 	return []variable{
-		unless(dynamostore.PartitionKey, t.variable("ONCE_PARTITION_KEY"), *t.layout.PartitionKey),
+		unless(tabledef.PartitionKey, t.variable("ONCE_PARTITION_KEY"), *t.layout.PartitionKey),
 		unless("", t.variable("ONCE_SORT_KEY"), *t.layout.SortKey),
 		unless("", t.variable("ONCE_PREFIX"), *t.layout.Prefix),
-		unless(dynamostore.TTLAttribute, t.variable("ONCE_TTL_ATTRIBUTE"), *t.layout.TimeToLiveAttribute),
+		unless(tabledef.TTLAttribute, t.variable("ONCE_TTL_ATTRIBUTE"), *t.layout.TimeToLiveAttribute),
 		unless("", t.variable("ONCE_CONSISTENCY"), consistency),
 	}
 }
@@ -254,7 +253,7 @@ func (t *IdempotencyTable) keysOf(operations ...*string) (records, chunks []stri
 // scanKey returns a pattern for the key of the item in which the store notes how far
 // its scan is.
 func (t *IdempotencyTable) scanKey() string {
-	return literal.Replace(*t.layout.Prefix) + dynamostore.ScanKey
+	return literal.Replace(*t.layout.Prefix) + tabledef.ScanKey
 }
 
 // literal escapes the characters that have a meaning in policies (IAM user guide,

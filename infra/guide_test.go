@@ -27,9 +27,9 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/infra"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 var update = flag.Bool("update", false, "write what is generated")
@@ -161,11 +161,11 @@ func besideOthers(stack awscdk.Stack, charge awslambda.IFunction) *infra.Idempot
 // table of the app.
 func withIndex(shop awsdynamodb.TableV2) {
 	shop.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexPropsV2{
-		IndexName:        jsii.String(dynamostore.IndexName),
-		PartitionKey:     &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexPartitionKey), Type: awsdynamodb.AttributeType_STRING},
-		SortKey:          &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexSortKey), Type: awsdynamodb.AttributeType_NUMBER},
+		IndexName:        jsii.String("recovery"),
+		PartitionKey:     &awsdynamodb.Attribute{Name: jsii.String("rk"), Type: awsdynamodb.AttributeType_STRING},
+		SortKey:          &awsdynamodb.Attribute{Name: jsii.String("rat"), Type: awsdynamodb.AttributeType_NUMBER},
 		ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-		NonKeyAttributes: jsii.Strings(dynamostore.IndexAttributes()...),
+		NonKeyAttributes: jsii.Strings("st", "dt", "lease"),
 	})
 }
 
@@ -324,8 +324,8 @@ func TestPermissionsInTheGuide(t *testing.T) {
 		who := grantee.name
 		for _, s := range statements(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"]) {
 			on := "the table"
-			if strings.Contains(s.Resource[0], "/index/"+dynamostore.IndexName) {
-				on = "its index, `…/index/" + dynamostore.IndexName + "`"
+			if strings.Contains(s.Resource[0], "/index/"+tabledef.IndexName) {
+				on = "its index, `…/index/" + tabledef.IndexName + "`"
 			}
 			fmt.Fprintf(&table, "| %s | %s | `%s` | %s |\n", who, on, strings.Join(s.Action, "`, `"), keysIn(s))
 			who = ""
@@ -342,7 +342,7 @@ func keysIn(s statement) string {
 		switch {
 		case strings.HasSuffix(pattern, "#*"):
 			kind = "chunks"
-		case pattern == dynamostore.ScanKey:
+		case pattern == tabledef.ScanKey:
 			kind = "the scan's position"
 		}
 		kinds = append(kinds, kind)

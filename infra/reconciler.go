@@ -37,7 +37,7 @@ type ReconcilerProps struct {
 
 	// Scan is how often and how fast the table is read for runs whose process ended
 	// without a warning, which the index does not show. The function must use
-	// dynamostore.Open or dynamostore.FromEnvironment. Default: see [ScanProps].
+	// dynamostore.Open. Default: see [ScanProps].
 	Scan *ScanProps
 
 	// Queues are the settings of the two queues. Default: see [ReconcilerQueues].

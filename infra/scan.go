@@ -14,7 +14,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // ScanProps are how a reconciler finds runs whose process ended without a warning,
@@ -50,7 +50,7 @@ type ScanProps struct {
 
 const (
 	// scanUnits is how many read units a segment takes in a second, see
-	// dynamostore.Options.ScanUnits.
+	// dynamostore.Store.Abandoned.
 	scanUnits = 1000
 	// defaultScanEvery is the default of dynamostore.Options.ScanEvery, and
 	// pauseAfterFind the pause after a scan that found something.
@@ -139,7 +139,7 @@ func (s *scan) besideOthers() bool { return *s.table.layout.Prefix != "" }
 // judgeAll judges the table when its indexes and every source of its functions are known.
 func (s *scan) judgeAll() {
 	if s.table.lacksIndex() {
-		refuse(s.on, "the table has no index "+dynamostore.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-company.md")
+		refuse(s.on, "the table has no index "+tabledef.IndexName+", in which a reconciler finds due records: add it, see docs/deploy-company.md")
 	}
 	if s.scheduled {
 		s.judge()

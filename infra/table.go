@@ -16,6 +16,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // IdempotencyTable is the table of package dynamostore, with time to live and the
@@ -164,22 +165,20 @@ func (t *IdempotencyTable) setLayout(layout *TableLayout) {
 		refuse(t.Construct, "TableLayout: "+err.Error())
 		own = TableLayout{SortKey: jsii.String(""), Prefix: jsii.String("")}
 	}
-	own.PartitionKey = jsii.String(cmp.Or(or(own.PartitionKey, ""), dynamostore.PartitionKey))
-	own.TimeToLiveAttribute = jsii.String(cmp.Or(or(own.TimeToLiveAttribute, ""), dynamostore.TTLAttribute))
+	own.PartitionKey = jsii.String(cmp.Or(or(own.PartitionKey, ""), tabledef.PartitionKey))
+	own.TimeToLiveAttribute = jsii.String(cmp.Or(or(own.TimeToLiveAttribute, ""), tabledef.TTLAttribute))
 	t.layout = own
 }
 
 // Named gives the table a name, for a function that uses several tables: all its
 // variables end with it, such as ONCE_TABLE_ORDERS for "orders", and so do those that a
 // [Reconciler] and [IdempotencyAlarms] of this table set. The function opens the table
-// with dynamostore.Named. A name consists of lower-case letters, digits and hyphens.
+// with dynamostore.Options.Name. A name consists of lower-case letters, digits and hyphens.
 // Call Named before the grants. It returns the table. Default: no name.
 func (t *IdempotencyTable) Named(name *string) *IdempotencyTable {
 	t.mustNotBeGranted("Named")
-	_, err := dynamostore.New(struct{ dynamostore.Client }{}, "not-called",
-		dynamostore.Named(or(name, "")), dynamostore.FromEnvironment(func(string) string { return "" }))
-	if err != nil {
-		refuse(t.Construct, err.Error())
+	if err := tabledef.CheckName(or(name, "")); err != nil {
+		refuse(t.Construct, "Named: "+err.Error())
 		return t
 	}
 	t.name = *name
@@ -241,7 +240,7 @@ func (t *IdempotencyTable) MetricForIndex(metricName *string, options *awscloudw
 	if options != nil {
 		own = *options
 	}
-	own.DimensionsMap = &map[string]*string{"TableName": t.Table.TableName(), "GlobalSecondaryIndexName": jsii.String(dynamostore.IndexName)}
+	own.DimensionsMap = &map[string]*string{"TableName": t.Table.TableName(), "GlobalSecondaryIndexName": jsii.String(tabledef.IndexName)}
 	return t.Table.Metric(metricName, &own)
 }
 
@@ -276,12 +275,12 @@ func (t *IdempotencyTable) refuseOtherKeys(props *awsdynamodb.TablePropsV2) {
 		}
 		return key{or(a.Name, ""), kinds[a.Type]}
 	}
-	ttl := dynamostore.TTLAttribute
+	ttl := tabledef.TTLAttribute
 	if t.strong {
 		ttl = ""
 	}
 	t.judge("the table", shape{
-		partitionKey: keyOf(props.PartitionKey, dynamostore.PartitionKey),
+		partitionKey: keyOf(props.PartitionKey, tabledef.PartitionKey),
 		sortKey:      keyOf(props.SortKey, ""),
 		ttl:          or(props.TimeToLiveAttribute, ttl),
 		strong:       t.strong,
@@ -382,7 +381,7 @@ func (t *IdempotencyTable) judge(name string, found shape) {
 func (t *IdempotencyTable) lacksIndex() bool {
 	of := resourceOf(t.Table)
 	return of != nil && !slices.ContainsFunc(resolved(of, of.GlobalSecondaryIndexes()), func(index map[string]string) bool {
-		return index["indexName"] == dynamostore.IndexName
+		return index["indexName"] == tabledef.IndexName
 	})
 }
 
@@ -391,17 +390,17 @@ func (t *IdempotencyTable) lacksIndex() bool {
 func withRecovery(indexes *[]*awsdynamodb.GlobalSecondaryIndexPropsV2) *[]*awsdynamodb.GlobalSecondaryIndexPropsV2 {
 	recovery := awsdynamodb.GlobalSecondaryIndexPropsV2{}
 	others := slices.DeleteFunc(slices.Clone(or(indexes, nil)), func(index *awsdynamodb.GlobalSecondaryIndexPropsV2) bool {
-		found := or(index.IndexName, "") == dynamostore.IndexName
+		found := or(index.IndexName, "") == tabledef.IndexName
 		if found {
 			recovery = *index
 		}
 		return found
 	})
-	recovery.IndexName = jsii.String(dynamostore.IndexName)
-	recovery.PartitionKey = attribute(dynamostore.IndexPartitionKey, awsdynamodb.AttributeType_STRING)
-	recovery.SortKey = attribute(dynamostore.IndexSortKey, awsdynamodb.AttributeType_NUMBER)
+	recovery.IndexName = jsii.String(tabledef.IndexName)
+	recovery.PartitionKey = attribute(tabledef.IndexPartitionKey, awsdynamodb.AttributeType_STRING)
+	recovery.SortKey = attribute(tabledef.IndexSortKey, awsdynamodb.AttributeType_NUMBER)
 	recovery.PartitionKeys, recovery.SortKeys = nil, nil
-	recovery.ProjectionType, recovery.NonKeyAttributes = awsdynamodb.ProjectionType_INCLUDE, jsii.Strings(dynamostore.IndexAttributes()...)
+	recovery.ProjectionType, recovery.NonKeyAttributes = awsdynamodb.ProjectionType_INCLUDE, jsii.Strings(tabledef.IndexAttributes()...)
 	all := append([]*awsdynamodb.GlobalSecondaryIndexPropsV2{&recovery}, others...)
 	return &all
 }

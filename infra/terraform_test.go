@@ -20,8 +20,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // applied is what OpenTofu made of infra/terraform/testdata/watched: the tables,
@@ -441,7 +441,7 @@ func byID(objects []any, member string) []any {
 
 // inOrder returns the attributes of a set in the order of the CDK's list.
 func inOrder(attributes []any) []any {
-	order := dynamostore.IndexAttributes()
+	order := tabledef.IndexAttributes()
 	return slices.SortedFunc(slices.Values(attributes), func(a, b any) int {
 		return slices.Index(order, a.(string)) - slices.Index(order, b.(string))
 	})

@@ -22,9 +22,9 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 const (
@@ -128,8 +128,8 @@ func TestTablesThatExist(t *testing.T) {
 				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}, TimeToLiveAttribute: jsii.String("ttl"),
 			})
 			table.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexProps{
-				IndexName:    jsii.String(dynamostore.IndexName),
-				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexPartitionKey), Type: awsdynamodb.AttributeType_STRING},
+				IndexName:    jsii.String(tabledef.IndexName),
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String(tabledef.IndexPartitionKey), Type: awsdynamodb.AttributeType_STRING},
 			})
 			return table
 		}, "<TableCD117FA1.Arn>", `{"Ref":"TableCD117FA1"}`, nil},
@@ -147,7 +147,7 @@ func TestTablesThatExist(t *testing.T) {
 			policy := policyOf(t, stack)
 			keys := map[string][]string{"dynamodb:LeadingKeys": {string(aKey("charge").RecordID())}}
 			wantAllowed(t, policy, request{"dynamodb:PutItem", row.arn, keys}, true)
-			wantAllowed(t, policy, request{"dynamodb:Query", row.arn + "/index/" + dynamostore.IndexName, nil}, true)
+			wantAllowed(t, policy, request{"dynamodb:Query", row.arn + "/index/" + tabledef.IndexName, nil}, true)
 			via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
 			wantAllowed(t, policy, request{"kms:Decrypt", key, via}, strings.Contains(row.name, "key"))
 			variables := variablesOf(t, stack)

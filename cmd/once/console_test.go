@@ -35,6 +35,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -507,7 +508,7 @@ func (m *million) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dyna
 
 // Query returns a page of a shard.
 func (m *million) Query(_ context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if aws.ToString(in.IndexName) != dynamostore.IndexName || in.Limit == nil {
+	if aws.ToString(in.IndexName) != tabledef.IndexName || in.Limit == nil {
 		return nil, fmt.Errorf("not a bounded query of the index: %+v", in)
 	}
 	m.mu.Lock()
@@ -526,9 +527,9 @@ func (m *million) Query(_ context.Context, in *dynamodb.QueryInput, _ ...func(*d
 		for n := from; n < to; n++ {
 			at := &types.AttributeValueMemberN{Value: fmt.Sprint(night.Add(-100*time.Hour).UnixMilli() + int64(n))}
 			out.Items = append(out.Items, map[string]types.AttributeValue{
-				dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: fmt.Sprintf("charge#%s%041d", shard[2:], n)},
-				dynamostore.IndexSortKey: at, dynamostore.IndexAttributes()[1]: at,
-				dynamostore.IndexAttributes()[0]: &types.AttributeValueMemberS{Value: driver.StateUnknown.Code()},
+				tabledef.PartitionKey: &types.AttributeValueMemberS{Value: fmt.Sprintf("charge#%s%041d", shard[2:], n)},
+				tabledef.IndexSortKey: at, tabledef.IndexAttributes()[1]: at,
+				tabledef.IndexAttributes()[0]: &types.AttributeValueMemberS{Value: driver.StateUnknown.Code()},
 			})
 		}
 		if to < m.perShard {

@@ -35,6 +35,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // The scripts in testdata/script show what the commands do. They are the examples of
@@ -646,7 +647,7 @@ func (db *database) create(name string, keys []string) error {
 func (db *database) later(id, change string) error {
 	in := &dynamodb.UpdateItemInput{
 		TableName:        aws.String(tableName),
-		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: id}},
+		Key:              map[string]types.AttributeValue{tabledef.PartitionKey: &types.AttributeValueMemberS{Value: id}},
 		UpdateExpression: &change,
 	}
 	if strings.Contains(change, ":later") {

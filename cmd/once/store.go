@@ -29,6 +29,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -64,7 +65,7 @@ type opened struct {
 }
 
 // variable returns the environment variable of the store that --store names.
-func (f storeFlags) variable(name string) string { return dynamostore.Variable(name, f.Name) }
+func (f storeFlags) variable(name string) string { return tabledef.Variable(name, f.Name) }
 
 // choose returns the selected table or file: from the flags, or else from the
 // environment.
@@ -281,18 +282,24 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		return nil, err
 	}
 	client := e.dynamo(cfg)
-	settings := func(o *dynamostore.Options) {
-		if e.store.Name != "" {
-			dynamostore.Named(e.store.Name)(o)
-		}
-		dynamostore.FromEnvironment(e.setting)(o)
-	}
-	s, err := dynamostore.New(client, table, settings, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
+	set, err := tabledef.Read(e.setting, e.store.Name)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	scheduled, _ := dynamostore.New(client, table, settings) // as valid as the other
+	settings := func(o *dynamostore.Options) {
+		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, dynamostore.Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
+		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
+	}
+	wholeScans := func(o *dynamostore.Options) { o.ScanEvery = -1 } // at once
+	s, err := dynamostore.New(client, table, settings, wholeScans)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	scheduled, _ := dynamostore.New(client, table, settings) // as valid as the other, and the next
 	meter := e.meter("reading the table for a list", 0)
+	whole, _ := dynamostore.New(client, table, settings, wholeScans, func(o *dynamostore.Options) {
+		o.NoIndex = &dynamostore.ScanOptions{Progress: meter.read}
+	})
 	scan := func(segments int) func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, segments })
@@ -314,7 +321,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.DryRun = operations, dryRun })
 		},
 	}
-	o.whole = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })
+	o.whole = whole
 	o.close = func() error { meter.end(); return nil }
 	if e.store.NoIndex {
 		o.records = o.whole
@@ -395,7 +402,7 @@ func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, 
 	if err != nil {
 		return nil
 	}
-	keys := []string{cmp.Or(e.setting(e.store.variable("ONCE_PARTITION_KEY")), dynamostore.PartitionKey)}
+	keys := []string{cmp.Or(e.setting(e.store.variable("ONCE_PARTITION_KEY")), tabledef.PartitionKey)}
 	if sort := e.setting(e.store.variable("ONCE_SORT_KEY")); sort != "" {
 		keys = append(keys, sort)
 	}
@@ -403,7 +410,7 @@ func (e *env) alienTable(ctx context.Context, client dynamostore.Client, table, 
 		return aws.ToString(k.AttributeName) == name
 	})
 	isIndex := func(i types.GlobalSecondaryIndexDescription) bool {
-		return aws.ToString(i.IndexName) == dynamostore.IndexName
+		return aws.ToString(i.IndexName) == tabledef.IndexName
 	}
 	if isKey && (e.store.NoIndex || slices.ContainsFunc(out.Table.GlobalSecondaryIndexes, isIndex)) {
 		return nil

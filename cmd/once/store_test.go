@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 func TestStore_Choice(t *testing.T) {
@@ -63,7 +63,7 @@ func TestSetting(t *testing.T) {
 		w := &environment{getenv: func(asked string) string { return "of " + asked }}
 		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag", Consistency: "flag"}
 		for _, store := range []string{"", "orders"} {
-			asked := dynamostore.Variable(name, store)
+			asked := tabledef.Variable(name, store)
 			if flags.Name = store; (&env{environment: w, store: flags}).setting(asked) != "flag" {
 				t.Errorf("%s is not that of its flag", asked)
 			}

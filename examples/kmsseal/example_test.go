@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,9 +21,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// newGuard returns a guard over table that seals its results.
-func newGuard(cfg aws.Config, table string) (*idempotent.Guard, error) {
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), table, dynamostore.FromEnvironment(os.Getenv))
+// newGuard returns a guard over the table of the environment that seals its results.
+func newGuard(ctx context.Context, cfg aws.Config) (*idempotent.Guard, error) {
+	store, err := dynamostore.Open(ctx, func(o *dynamostore.Options) { o.Client = dynamostore.NewClient(cfg) })
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +36,7 @@ func newGuard(cfg aws.Config, table string) (*idempotent.Guard, error) {
 
 // A guard is made without a call to AWS. It seals a result before it stores it.
 func TestNewGuard(t *testing.T) {
-	t.Parallel()
+	t.Setenv("ONCE_TABLE", "once")
 	var calls []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -51,7 +50,7 @@ func TestNewGuard(t *testing.T) {
 	identity := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "key"}, nil
 	})
-	g, err := newGuard(aws.Config{Region: "us-east-1", BaseEndpoint: &server.URL, Credentials: identity}, "once")
+	g, err := newGuard(t.Context(), aws.Config{Region: "us-east-1", BaseEndpoint: &server.URL, Credentials: identity})
 	if err != nil || len(calls) != 0 {
 		t.Fatalf("got %v, after the calls %q", err, calls)
 	}

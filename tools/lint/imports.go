@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"internal/logs":             {},
 	"internal/page":             {},
 	"internal/sfv":              {},
+	"internal/tabledef":         {},
 	"internal/timing":           {},
 	"internal/view":             {"idempotent", "idempotent/driver", "lambdahttp"},
 	"idempotent/driver":         {},
@@ -63,15 +64,15 @@ var allowed = map[string][]string{
 	// A stand-in for tests.
 	"lambdadurable/internal/durable": {},
 
-	"dynamostore":            {"idempotent", "idempotent/driver", "internal/attributejson", awsSDK, smithy},
+	"dynamostore":            {"idempotent", "idempotent/driver", "internal/attributejson", "internal/tabledef", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", "idempotent/idempotenttest", awsSDK, smithy},
 	"dynamostore/powertools": {"idempotent", "idempotent/driver", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
-		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/view", "lambdahttp",
+		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/tabledef", "internal/view", "lambdahttp",
 		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 	},
-	"infra": {"dynamostore", "idempotent/event", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
+	"infra": {"dynamostore", "idempotent/event", "internal/tabledef", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
 }
 
 // free are the trees that no package for users imports: they may import what they

@@ -206,14 +206,14 @@ var endless = map[string]string{
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, without end",
 
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a permanent conflict is retried without end",
-	"dynamostore.Store.waits: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a permanent conflict is retried without end",
-	"dynamostore.Store.waits: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= s.opts.ConflictAttempts ||": "a permanent conflict is retried without end",
+	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a permanent conflict is retried without end",
+	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= conflictAttempts ||": "a permanent conflict is retried without end",
 
 	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is negated":                                                           "the last page is requested again and again",
 	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is never true":                                                        "the last page is requested again and again",
 	"dynamostore.Store.scanSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":                                             "the first page is requested again and again",
 	"dynamostore.pass.read: p.mark.starts[i] != nil && p.pace.wait(ctx) loses p.mark.starts[i] != nil &&":                                "the segment begins again after its end",
-	"dynamostore.Store.readOn: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts)) becomes time.Second * fullPage": "tests without a bubble wait for two minutes at each page",
+	"dynamostore.Store.readOn: time.Second * fullPage / time.Duration(scanUnits*len(mark.starts)) becomes time.Second * fullPage": "tests without a bubble wait for two minutes at each page",
 	"dynamostore.pass.page: in.ExclusiveStartKey is not set to start":                                                                    "the first page is read again and again",
 	"dynamostore.pass.page: p.mark.starts[segment] is not set to out.LastEvaluatedKey":                                                   "the same page is read again and again",
 	"dynamostore.Store.merged: !ok is never true":                                                                                        "it yields empty entries after the end",

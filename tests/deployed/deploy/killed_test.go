@@ -19,10 +19,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // How a run of the stubborn function ends, and the error that its caller gets.
@@ -239,7 +239,7 @@ func waitedForAWeek(t *testing.T, id idempotent.RecordID) {
 		TableName: &stack.records, Key: recordKey(id),
 		UpdateExpression:         aws.String("SET #since = :old, #due = :now"),
 		ConditionExpression:      aws.String("#state = :unknown AND #since > :old"),
-		ExpressionAttributeNames: map[string]string{"#since": "dt", "#due": dynamostore.IndexSortKey, "#state": "st"},
+		ExpressionAttributeNames: map[string]string{"#since": "dt", "#due": tabledef.IndexSortKey, "#state": "st"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":old": number(now.Add(-8 * 24 * time.Hour).UnixMilli()), ":now": number(now.UnixMilli()), ":unknown": &types.AttributeValueMemberS{Value: "U"},
 		},

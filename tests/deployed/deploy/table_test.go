@@ -13,10 +13,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // The table can be used as a store, and is paid by request. Package infra compares its
@@ -54,7 +54,7 @@ func TestExpiredRecordsAreRemoved(t *testing.T) {
 		TableName: &stack.records, Key: id,
 		UpdateExpression:         aws.String("SET #ttl = :ttl, #exp = :exp"),
 		ConditionExpression:      aws.String("attribute_exists(pk) AND attribute_exists(#ttl)"),
-		ExpressionAttributeNames: map[string]string{"#ttl": dynamostore.TTLAttribute, "#exp": "exp"},
+		ExpressionAttributeNames: map[string]string{"#ttl": tabledef.TTLAttribute, "#exp": "exp"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":ttl": number(over.Unix()), ":exp": number(over.Add(-time.Hour).UnixMilli()),
 		},
@@ -81,7 +81,7 @@ func TestExpiredRecordsAreRemoved(t *testing.T) {
 }
 
 func recordKey(id idempotent.RecordID) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: string(id)}}
+	return map[string]types.AttributeValue{tabledef.PartitionKey: &types.AttributeValueMemberS{Value: string(id)}}
 }
 
 func number(n int64) types.AttributeValue {

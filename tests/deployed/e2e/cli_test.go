@@ -28,6 +28,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -76,7 +77,7 @@ func TestCommandLineOnLocalStack(t *testing.T) {
 	o.wants(0, []string{"is discarded"}, "forget", string(large), "--token", r.Token(), "--yes", "--reason", "why")
 	out, err := client.Scan(t.Context(), &dynamodb.ScanInput{
 		TableName: &table, Select: types.SelectCount, FilterExpression: aws.String("attribute_exists(#part) AND attribute_exists(#ttl)"),
-		ExpressionAttributeNames: map[string]string{"#part": "part", "#ttl": dynamostore.TTLAttribute},
+		ExpressionAttributeNames: map[string]string{"#part": "part", "#ttl": tabledef.TTLAttribute},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/tests/deployed/verify/wire"
 )
 
@@ -181,8 +182,8 @@ func (w *world) createTables(ctx context.Context) error {
 		name := aws.String(w.tableOf(consistency))
 		if _, err := w.dynamodb.CreateTable(ctx, &dynamodb.CreateTableInput{
 			TableName: name, BillingMode: types.BillingModePayPerRequest,
-			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.PartitionKey), KeyType: types.KeyTypeHash}},
-			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.PartitionKey), AttributeType: types.ScalarAttributeTypeS}},
+			KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(tabledef.PartitionKey), KeyType: types.KeyTypeHash}},
+			AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(tabledef.PartitionKey), AttributeType: types.ScalarAttributeTypeS}},
 			StreamSpecification:  &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages},
 			Tags:                 []types.Tag{{Key: aws.String(tag), Value: &w.ID}},
 		}); err != nil {

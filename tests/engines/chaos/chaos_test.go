@@ -98,6 +98,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 var (
@@ -211,7 +212,7 @@ func newStorm(t *testing.T, plan func(seed uint64) idempotenttest.Plan, loss flo
 	must(t, err)
 	v.fixture = fixture{store: store, guarded: store, orders: s.settings.Orders, ledger: books, provider: s.provider.URL}
 	must(t, v.store.CreateTable(t.Context()))
-	must(t, engine.CreateTable(t.Context(), v.client, v.orders, dynamostore.PartitionKey))
+	must(t, engine.CreateTable(t.Context(), v.client, v.orders, tabledef.PartitionKey))
 	return s, v
 }
 

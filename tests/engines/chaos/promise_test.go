@@ -25,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -278,7 +279,7 @@ func (w *fixture) update(ctx context.Context, q request) (r result, err error) {
 	}
 	order := types.TransactWriteItem{Update: &types.Update{
 		TableName:        aws.String(w.orders),
-		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
+		Key:              map[string]types.AttributeValue{tabledef.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
 		UpdateExpression: aws.String("SET proofs = list_append(if_not_exists(proofs, :empty), :proof)"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":proof": list(&types.AttributeValueMemberS{Value: r.Proof}), ":empty": list(),

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // reaper deletes expired items, as DynamoDB does by their time to live: in any order, and
@@ -33,7 +33,7 @@ func (p *reaper) reap(ctx context.Context) error {
 	now := strconv.FormatInt(time.Now().Add(grace).Unix(), 10)
 	pages := dynamodb.NewScanPaginator(p.client, &dynamodb.ScanInput{
 		TableName: aws.String(p.storm.settings.Table), FilterExpression: aws.String("#ttl < :now"),
-		ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},
+		ExpressionAttributeNames:  map[string]string{"#ttl": tabledef.TTLAttribute},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":now": &types.AttributeValueMemberN{Value: now}},
 	})
 	for pages.HasMorePages() {
@@ -44,9 +44,9 @@ func (p *reaper) reap(ctx context.Context) error {
 		for _, it := range page.Items {
 			_, err := p.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 				TableName:           aws.String(p.storm.settings.Table),
-				Key:                 map[string]types.AttributeValue{dynamostore.PartitionKey: it[dynamostore.PartitionKey]},
-				ConditionExpression: aws.String("#ttl = :ttl"), ExpressionAttributeNames: map[string]string{"#ttl": dynamostore.TTLAttribute},
-				ExpressionAttributeValues: map[string]types.AttributeValue{":ttl": it[dynamostore.TTLAttribute]},
+				Key:                 map[string]types.AttributeValue{tabledef.PartitionKey: it[tabledef.PartitionKey]},
+				ConditionExpression: aws.String("#ttl = :ttl"), ExpressionAttributeNames: map[string]string{"#ttl": tabledef.TTLAttribute},
+				ExpressionAttributeValues: map[string]types.AttributeValue{":ttl": it[tabledef.TTLAttribute]},
 			})
 			if err != nil {
 				return err

@@ -23,6 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // recovery does what clients, a schedule and an operator do after the storm. It
@@ -260,7 +261,7 @@ func (v *recovery) leftover(ctx context.Context) (violations []string, records, 
 	found := map[string]time.Time{} // when DynamoDB may delete a chunk
 	err = v.scan(ctx, v.store.Table(), func(it map[string]types.AttributeValue) {
 		if _, isChunk := it["part"]; isChunk {
-			found[stringOf(it[dynamostore.PartitionKey])] = secondsOf(it[dynamostore.TTLAttribute])
+			found[stringOf(it[tabledef.PartitionKey])] = secondsOf(it[tabledef.TTLAttribute])
 		}
 	})
 	return append(violations, judgeChunks(byID, found, time.Now())...), len(byID), len(found), err
@@ -309,7 +310,7 @@ func (v *recovery) updates(ctx context.Context) (map[string][]string, error) {
 			return
 		}
 		for _, proof := range list.Value {
-			record := stringOf(it[dynamostore.PartitionKey])
+			record := stringOf(it[tabledef.PartitionKey])
 			proofs[record] = append(proofs[record], stringOf(proof))
 		}
 	})

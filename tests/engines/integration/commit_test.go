@@ -260,7 +260,7 @@ func TestCommitStorm(t *testing.T) {
 			{Code: aws.String("None")}, {Code: aws.String("TransactionConflict")},
 		}}
 	})
-	store, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 200 })
+	store, err := dynamostore.New(client, local.table)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -655,7 +656,7 @@ func (m *meter) call(ctx context.Context, c *dynamotest.Call) {
 // that write.
 func (m *meter) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
 	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
-	name, other := dynamostore.PartitionKey, "x"
+	name, other := tabledef.PartitionKey, "x"
 	if standing[name] == nil {
 		name, other = "PK", engine.Domain
 	}

@@ -87,14 +87,14 @@ func (db *database) client(optFns ...func(*dynamodb.Options)) *dynamodb.Client {
 	return dynamostore.NewClient(db.cfg, optFns...)
 }
 
-func (db *database) store(t testing.TB) *dynamostore.Store {
+func (db *database) store(t testing.TB, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
 	t.Helper()
-	return db.storeOver(t, db.client())
+	return db.storeOver(t, db.client(), optFns...)
 }
 
-func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamostore.Store {
+func (db *database) storeOver(t testing.TB, client dynamostore.Client, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.New(client, db.table, db.layout)
+	s, err := dynamostore.New(client, db.table, append([]func(*dynamostore.Options){db.layout}, optFns...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,7 +248,7 @@ func TestRefusalAfterAnAppliedTry(t *testing.T) {
 			client := dynamodb.NewFromConfig(local.cfg, func(o *dynamodb.Options) {
 				o.HTTPClient, o.RetryMaxAttempts = &http.Client{Transport: wire}, 10
 			})
-			s, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 4 })
+			s, err := dynamostore.New(client, local.table)
 			if err != nil {
 				t.Fatal(err)
 			}

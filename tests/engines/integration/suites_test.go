@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/kms"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/kmsseal"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -35,10 +36,12 @@ func TestStoreWithoutIndex(t *testing.T) {
 	t.Parallel()
 	db := local.created(t)
 	f := db.fixture()
-	f.Open = func(t testing.TB) driver.Store { return db.store(t).WithoutIndex() }
+	f.Open = func(t testing.TB) driver.Store { return db.store(t, noIndex) }
 	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
 	idempotenttest.RunStore(t, f)
 }
+
+func noIndex(o *dynamostore.Options) { o.NoIndex = &dynamostore.ScanOptions{} }
 
 // On a table with a sort key, other names and other items, which stay as they are.
 func TestSharedTable(t *testing.T) {

@@ -151,8 +151,8 @@ func TestDue(t *testing.T) {
 	}
 	var progress dynamostore.ScanProgress
 	pages, n := 0, 0
-	scanning := s.WithoutIndex(func(o *dynamostore.ScanOptions) {
-		o.Progress = func(p dynamostore.ScanProgress) { progress = p; pages++ }
+	scanning := db.store(t, func(o *dynamostore.Options) {
+		o.NoIndex = &dynamostore.ScanOptions{Progress: func(p dynamostore.ScanProgress) { progress = p; pages++ }}
 	})
 	for e, err := range scanning.Due(t.Context(), time.Time{}) {
 		if err != nil {
@@ -173,11 +173,11 @@ func TestDueWithoutIndex(t *testing.T) {
 	db.createKeyed(t, "pk")
 	s := db.store(t)
 	for _, err := range s.Due(t.Context(), time.Time{}) {
-		if err == nil || !strings.Contains(fmt.Sprint(err), "WithoutIndex") {
+		if err == nil || !strings.Contains(fmt.Sprint(err), "NoIndex") {
 			t.Errorf("got error %v, want one that says what to do", err)
 		}
 	}
-	for _, err := range s.WithoutIndex().Due(t.Context(), time.Time{}) {
+	for _, err := range db.store(t, noIndex).Due(t.Context(), time.Time{}) {
 		t.Errorf("the list of an empty table has an entry: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 var (
@@ -132,7 +133,7 @@ func create(t *testing.T, client dynamostore.Client, name string) {
 	}
 	for _, table := range []string{name + "-orders", name + "-chunks"} {
 		if err == nil {
-			err = engine.CreateTable(t.Context(), client, table, dynamostore.PartitionKey)
+			err = engine.CreateTable(t.Context(), client, table, tabledef.PartitionKey)
 		}
 	}
 	if err != nil {

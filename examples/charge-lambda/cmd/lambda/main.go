@@ -5,8 +5,8 @@
 //
 // Environment:
 //
-//	ONCE_TABLE              the DynamoDB table of the records; the variables of
-//	                        dynamostore.FromEnvironment describe it
+//	ONCE_TABLE              the DynamoDB table of the records; other variables of
+//	                        dynamostore.Open describe it
 //	ONCE_METRICS_NAMESPACE  the namespace of the metrics in CloudWatch
 //	PROVIDER_URL            the payment provider's address
 //	PROFILE                 the profile of the Idempotency-Key header: ietf, stripe or uuid

@@ -50,7 +50,7 @@ func openTable(ctx context.Context, c *config) (driver.Store, error) {
 	if cfg.Region == "" {
 		return nil, fmt.Errorf("ONCE_TABLE is set but no AWS region is; set AWS_REGION, for example to us-east-1")
 	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), c.table, dynamostore.FromEnvironment(os.Getenv))
+	store, err := dynamostore.Open(ctx, func(o *dynamostore.Options) { o.Client = dynamostore.NewClient(cfg) })
 	if err != nil {
 		return nil, err
 	}

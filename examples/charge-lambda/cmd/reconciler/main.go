@@ -3,8 +3,8 @@
 // Command reconciler is a Lambda function on a schedule. It settles charges with
 // an unknown outcome by asking the payment provider.
 //
-// Environment: ONCE_TABLE is the DynamoDB table of the records, and the variables
-// of dynamostore.FromEnvironment describe it. ONCE_METRICS_NAMESPACE is the
+// Environment: ONCE_TABLE is the DynamoDB table of the records, and other variables
+// of dynamostore.Open describe it. ONCE_METRICS_NAMESPACE is the
 // namespace of the metrics in CloudWatch, PROVIDER_URL the payment provider's
 // address, and ONCE_EXHAUSTED_QUEUE_URL the queue for the exhausted records.
 package main
@@ -57,7 +57,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
 	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), getenv("ONCE_TABLE"), dynamostore.FromEnvironment(getenv))
+	store, err := dynamostore.Open(ctx, func(o *dynamostore.Options) { o.Client = dynamostore.NewClient(cfg) })
 	if err != nil {
 		return nil, err
 	}

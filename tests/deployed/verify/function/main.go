@@ -42,6 +42,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/telemetry/emf"
 	"github.com/once-lambda/once/tests/deployed/verify/wire"
@@ -91,7 +92,7 @@ func newFunction(ctx context.Context) (*function, error) {
 			return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("watch", f.watch), middleware.Before)
 		})
 	})
-	if f.store, err = dynamostore.New(f.client, f.table, dynamostore.FromEnvironment(os.Getenv)); err != nil {
+	if f.store, err = dynamostore.Open(ctx, func(o *dynamostore.Options) { o.Client = f.client }); err != nil {
 		return nil, err
 	}
 	if f.metrics, err = emf.New(os.Stdout, os.Getenv("ONCE_METRICS_NAMESPACE")); err != nil {
@@ -336,7 +337,7 @@ func (f *function) clock(ctx context.Context) (early, late time.Duration, err er
 // a condition that fails, so that they change nothing; only a chunk is written.
 func (f *function) probe(ctx context.Context, r wire.Request) map[string]string {
 	all := map[string]string{}
-	never, index := aws.String("attribute_exists(pk)"), aws.String(dynamostore.IndexName)
+	never, index := aws.String("attribute_exists(pk)"), aws.String(tabledef.IndexName)
 	for name, operation := range map[string]string{"own": wire.Operation, "foreign": wire.Refused} {
 		id := keyOf(operation, rand.Text()).RecordID()
 		key := item(string(id))

@@ -26,6 +26,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/attributejson"
 	"github.com/once-lambda/once/internal/invariant"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 const (
@@ -345,7 +346,7 @@ func (w *pairWorld) describe(s step) string {
 
 // change changes an attribute of the position.
 func (w *pairWorld) change(attribute string, n int64) {
-	it := maps.Clone(w.items[dynamostore.ScanKey])
+	it := maps.Clone(w.items[tabledef.ScanKey])
 	it[attribute] = &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 	w.put(it)
 	w.excused = true
@@ -417,7 +418,7 @@ func (w *pairWorld) wrote(a *pairActor, key string, before, after item, record *
 
 // running reports whether the item is of a record in progress that the index has.
 func running(it item) bool {
-	return it["st"] != nil && it[dynamostore.IndexPartitionKey] != nil && itemState(it) == driver.StateInProgress
+	return it["st"] != nil && it[tabledef.IndexPartitionKey] != nil && itemState(it) == driver.StateInProgress
 }
 
 // evidenceIn returns what evidence says in a record: its outcome, or its steps.
@@ -471,7 +472,7 @@ func (w *pairWorld) get(id idempotent.RecordID) *driver.Record {
 // listed returns the records in the index, the earliest due first.
 func (w *pairWorld) listed() (found []driver.Listed) {
 	for key, it := range w.items {
-		if it[dynamostore.IndexPartitionKey] != nil {
+		if it[tabledef.IndexPartitionKey] != nil {
 			found = append(found, w.get(idempotent.RecordID(key)).Listed())
 		}
 	}
@@ -555,7 +556,7 @@ func (a *pairActor) suspend(call string) what {
 	if a.next = call; call == list {
 		a.heard = "" // what a reconciler does after its scan does not depend on it
 	}
-	if !strings.HasPrefix(call, "read ") || strings.HasSuffix(call, dynamostore.ScanKey) {
+	if !strings.HasPrefix(call, "read ") || strings.HasSuffix(call, tabledef.ScanKey) {
 		a.heard += a.since.String() // it has read the clock
 	}
 	a.fiber.rest()
@@ -642,7 +643,7 @@ func (c wire) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(
 		return nil, errLost
 	}
 	d := a.suspend("write " + key)
-	isPosition := key == dynamostore.ScanKey
+	isPosition := key == tabledef.ScanKey
 	if isPosition {
 		a.reading = false
 	}

@@ -24,7 +24,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
@@ -46,11 +45,7 @@ func newHandler() (charge.HandlerFunc, error) {
 	if !ok {
 		return nil, fmt.Errorf("invalid RECOVERY %q", os.Getenv("RECOVERY"))
 	}
-	cfg, err := awsconfig.LoadDefaultConfig(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
+	store, err := dynamostore.Open(context.Background())
 	if err != nil {
 		return nil, err
 	}

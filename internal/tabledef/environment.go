@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tabledef
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Variable returns the environment variable of the table with that name: ONCE_TABLE_ORDERS
+// for ONCE_TABLE and orders. Letters of the name become upper case, and a hyphen becomes an
+// underscore. Without a name it returns variable.
+func Variable(variable, name string) string {
+	if name == "" {
+		return variable
+	}
+	return variable + "_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// CheckName returns an error if name cannot be that of a table.
+func CheckName(name string) error {
+	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return fmt.Errorf("invalid name %q: want a-z, 0-9 and -", name)
+	}
+	return nil
+}
+
+// Settings is what the environment says of a table. A zero value means that its variable is
+// not set.
+type Settings struct {
+	Table, ChunkTable                           string
+	PartitionKey, SortKey, Prefix, TTLAttribute string
+	Consistency                                 string
+	ScanEvery                                   time.Duration // negative: off
+	ScanSegments                                int
+}
+
+// Strong is the only value of ONCE_CONSISTENCY.
+const Strong = "strong"
+
+// Read returns the settings of the table with that name, or of the only one if name is
+// empty, and an error for each variable with an invalid value. getenv is usually [os.Getenv].
+func Read(getenv func(string) string, name string) (s Settings, err error) {
+	for variable, setting := range map[string]*string{
+		"ONCE_TABLE": &s.Table, "ONCE_CHUNK_TABLE": &s.ChunkTable, "ONCE_PARTITION_KEY": &s.PartitionKey, "ONCE_SORT_KEY": &s.SortKey,
+		"ONCE_PREFIX": &s.Prefix, "ONCE_TTL_ATTRIBUTE": &s.TTLAttribute, "ONCE_CONSISTENCY": &s.Consistency,
+	} {
+		*setting = getenv(Variable(variable, name))
+	}
+	invalid := func(variable, value, want string) {
+		err = errors.Join(err, fmt.Errorf("%s is %q: want %s", Variable(variable, name), value, want))
+	}
+	if s.Consistency != "" && s.Consistency != Strong {
+		invalid("ONCE_CONSISTENCY", s.Consistency, Strong)
+	}
+	switch every := getenv(Variable("ONCE_SCAN_EVERY", name)); every {
+	case "":
+	case "off":
+		s.ScanEvery = -1
+	default:
+		var failed error
+		if s.ScanEvery, failed = time.ParseDuration(every); failed != nil {
+			invalid("ONCE_SCAN_EVERY", every, "a duration like 12h, or off")
+		}
+	}
+	if segments := getenv(Variable("ONCE_SCAN_SEGMENTS", name)); segments != "" {
+		var failed error
+		if s.ScanSegments, failed = strconv.Atoi(segments); failed != nil {
+			invalid("ONCE_SCAN_SEGMENTS", segments, "a number")
+		}
+	}
+	return s, err
+}
