@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/invariant"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -130,7 +131,7 @@ func TestAnsweredBeforeTheDeadline(t *testing.T) {
 					})
 					if row.held != nil {
 						r := *row.held
-						r.ID, r.Version, r.Fingerprint = key.RecordID(), driver.Version{1}, idempotenttest.StoredFingerprint(key)
+						r.ID, r.Version, r.Fingerprint = key.RecordID(), driver.Version{1}, invariant.StoredFingerprint(key)
 						if _, err := shelf.Insert(t.Context(), r, time.Unix(0, 0)); err != nil {
 							t.Fatal(err)
 						}

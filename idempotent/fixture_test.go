@@ -20,6 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 // fixture is what a test works with: a store, a clock, a key, and a guard whose calls to
@@ -128,7 +129,7 @@ func after(change func(*driver.Record)) func(*call) {
 // meets is a hook: the call meets the record r of the key, which the store need not have.
 func meets(r driver.Record) func(*call) {
 	return func(c *call) {
-		r.ID, r.Fingerprint = c.key.RecordID(), idempotenttest.StoredFingerprint(c.key)
+		r.ID, r.Fingerprint = c.key.RecordID(), invariant.StoredFingerprint(c.key)
 		c.Current = r.Clone()
 	}
 }
@@ -189,7 +190,7 @@ func (f *fixture) holds(r driver.Record) {
 	f.t.Helper()
 	r.ID, r.Version = f.key.RecordID(), driver.Version{1}
 	if r.Fingerprint == (idempotent.Fingerprint{}) {
-		r.Fingerprint = idempotenttest.StoredFingerprint(f.key)
+		r.Fingerprint = invariant.StoredFingerprint(f.key)
 	}
 	if met, err := f.Insert(f.t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
 		f.t.Fatal(met, err)

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/invariant"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -219,7 +219,7 @@ func TestStoredFingerprintGolden(t *testing.T) {
 		if stored := f.record().Fingerprint; hex.EncodeToString(stored[:]) != row.want {
 			t.Errorf("%s: got %x, want %s", name, stored, row.want)
 		}
-		if got := idempotenttest.StoredFingerprint(row.key); hex.EncodeToString(got[:]) != row.want {
+		if got := invariant.StoredFingerprint(row.key); hex.EncodeToString(got[:]) != row.want {
 			t.Errorf("%s: the tests expect %x, want %s", name, got, row.want)
 		}
 	}

@@ -67,4 +67,3 @@ package idempotenttest
 //	intercept.go              Intercept: a function in place of each call to a store
 //	recorder.go               Recorder: an observer
 //	clock.go                  Clock
-//	fingerprint.go            StoredFingerprint: what a guard stores

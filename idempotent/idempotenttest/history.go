@@ -485,7 +485,7 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	if life < 0 {
 		return
 	}
-	same := lives[life][0].record.Fingerprint == StoredFingerprint(a.key)
+	same := lives[life][0].record.Fingerprint == invariant.StoredFingerprint(a.key)
 	if !same && (a.run != nil || a.outcome.Replayed) {
 		h.breaks("INV-6: another request under the key was executed, or got the outcome: %s", brief([]byte(outcome)))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/invariant"
 )
 
 // judge reports every history that breaks an invariant, by the name of that
@@ -248,7 +249,7 @@ func (t *tale) complete(r *driver.Record) {
 
 // next returns the current record, or a new one, with another version.
 func (t *tale) next(change func(*driver.Record)) driver.Record {
-	r := driver.Record{ID: t.key.RecordID(), Fingerprint: StoredFingerprint(t.key), Created: t.at}
+	r := driver.Record{ID: t.key.RecordID(), Fingerprint: invariant.StoredFingerprint(t.key), Created: t.at}
 	if t.stand != nil {
 		r = *t.stand
 	}

@@ -3,7 +3,6 @@
 package idempotenttest
 
 import (
-	"encoding/hex"
 	"slices"
 	"strings"
 	"testing"
@@ -138,14 +137,5 @@ func TestEveryRequirementIsNeeded(t *testing.T) {
 		case ok && joint:
 			t.Errorf("%s is listed as failing only with others (%s), but fails alone for: %s", r.name, because, by)
 		}
-	}
-}
-
-// The second test case of RFC 4231.
-func TestHMAC(t *testing.T) {
-	t.Parallel()
-	const want = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
-	if got := hex.EncodeToString([]byte(hmac("Jefe", "what do ya want for nothing?"))); got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariant has the invariants of the design about one write to a record. The
-// suites of idempotenttest check the writes of a history with them, and the explorer
-// each write of each schedule. It shares no code with the guard.
+// Package invariant has the invariants of the design about one write to a record, and the
+// fingerprint in it. The suites of idempotenttest check the writes of a history with them,
+// and the explorer each write of each schedule. It shares no code with the guard.
 package invariant
 
 import (

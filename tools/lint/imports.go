@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"internal/attributejson":    {awsSDK},
 	"internal/canonical":        {},
 	"internal/errtype":          {},
-	"internal/invariant":        {"idempotent/driver"},
+	"internal/invariant":        {"idempotent", "idempotent/driver"},
 	"internal/jsonpointer":      {"internal/canonical"},
 	"internal/jsontypes":        {"internal/jsonpointer"},
 	"internal/kit":              {"idempotent", "idempotent/driver"},

@@ -15,7 +15,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/invariant"
 )
@@ -32,9 +31,9 @@ var (
 	elsewhereID = elsewhere.RecordID()
 
 	// The fingerprints as stored.
-	ours   = idempotenttest.StoredFingerprint(key)
-	theirs = idempotenttest.StoredFingerprint(reused)
-	beyond = idempotenttest.StoredFingerprint(elsewhere)
+	ours   = invariant.StoredFingerprint(key)
+	theirs = invariant.StoredFingerprint(reused)
+	beyond = invariant.StoredFingerprint(elsewhere)
 )
 
 func keyOf(scope, content string) idempotent.Key {
