@@ -81,10 +81,8 @@ func fixture() idempotenttest.Fixture {
 func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture()) }
 
 // G13: a store in one file keeps the guarantees of a guard.
-func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture()) }
-
-func TestFailureModesUnderFaults(t *testing.T) {
-	idempotenttest.RunFailureModesUnderFaults(t, fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 5 })
+func TestFailureModes(t *testing.T) {
+	idempotenttest.RunFailureModes(t, fixture(), func(o *idempotenttest.FailureModesOptions) { o.Seeds = 5 })
 }
 
 var at = time.Date(2026, 3, 4, 5, 6, 7, 8e6, time.UTC)

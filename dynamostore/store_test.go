@@ -532,8 +532,7 @@ func TestRegions(t *testing.T) {
 	f.Open = func(t testing.TB) driver.Store { return newStore(t, table.Client(0), strong) }
 	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return newStore(t, table.Client(1), strong) }
 	t.Run("Store", func(t *testing.T) { idempotenttest.RunStore(t, f) })
-	t.Run("FailureModes", func(t *testing.T) { idempotenttest.RunFailureModes(t, f) })
-	t.Run("UnderFaults", func(t *testing.T) {
-		idempotenttest.RunFailureModesUnderFaults(t, f, func(o *idempotenttest.FaultOptions) { o.Seeds = 2 })
+	t.Run("FailureModes", func(t *testing.T) {
+		idempotenttest.RunFailureModes(t, f, func(o *idempotenttest.FailureModesOptions) { o.Seeds = 2 })
 	})
 }

@@ -46,20 +46,21 @@ type fixture struct {
 	runs  []string                               // the orders that ran, in turn
 	plan  map[string]func(context.Context) error // by order; nil: it succeeds
 	lines bytes.Buffer                           // the log
-	fault func(idempotenttest.Call) idempotenttest.Fault
+	fails func(driver.Op) bool                   // calls of the store; nil: no call
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{t: t, plan: map[string]func(context.Context) error{}}
-	faults := idempotenttest.Faults{Plan: func(c idempotenttest.Call) idempotenttest.Fault {
-		if w.fault == nil {
-			return idempotenttest.NoFault
-		}
-		return w.fault(c)
-	}}
 	w.store = memstore.New()
-	guard, err := idempotent.New(faults.Store(w.store), func(o *idempotent.Options) {
+	unreliable := idempotenttest.Intercept(w.store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if w.fails != nil && w.fails(c.Op) {
+			c.Err = errors.New("the store does not answer")
+			return
+		}
+		c.Do(ctx)
+	})
+	guard, err := idempotent.New(unreliable, func(o *idempotent.Options) {
 		o.Now, o.Observer, o.Logger = w.clock.Now, &w.seen, slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
 	})
 	if err != nil {

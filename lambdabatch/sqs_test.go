@@ -19,7 +19,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
@@ -474,7 +473,7 @@ func TestHandOver_Refusals(t *testing.T) {
 				invocation := w.invocation()
 				switch name {
 				case "store error":
-					w.fault = func(idempotenttest.Call) idempotenttest.Fault { return idempotenttest.Throttled }
+					w.fails = func(driver.Op) bool { return true }
 				case "no time":
 					invocation = w.clock.Invocation(t.Context(), 0)
 				}
@@ -484,7 +483,7 @@ func TestHandOver_Refusals(t *testing.T) {
 				}
 				response, err := h(invocation, event)
 				wantIDs(t, failed(t, response, err), again...)
-				w.fault = nil
+				w.fails = nil
 				return nil
 			})
 			wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), messages("o-8")))
@@ -559,12 +558,12 @@ func TestAcknowledgedByTheRecord(t *testing.T) {
 			w := newFixture(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options())
 			w.on("o-1", returns(outcome))
-			w.fault = idempotenttest.On(driver.OpReplace, idempotenttest.LostRequest)
+			w.fails = func(op driver.Op) bool { return op == driver.OpReplace }
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
 			w.wantState("o-1", "in_progress")
-			w.fault = idempotenttest.On(driver.OpInsert, idempotenttest.LostRequest)
+			w.fails = func(op driver.Op) bool { return op == driver.OpInsert }
 			wantIDs(t, w.send(h, messages("o-1")), "m1")
-			w.fault = nil
+			w.fails = nil
 			w.clock.Advance(2 * timeout)
 			wantIDs(t, w.send(h, messages("o-1")))
 			w.wantRuns("o-1", "o-1")

@@ -12,6 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // brokenGuards are faults in a guard.
@@ -166,7 +167,7 @@ func writes(write func(*driver.Record)) *mutation {
 func refuses(refuse func(*driver.Record) bool) *mutation {
 	return always(func(ctx context.Context, c *StoreCall) {
 		if (c.Op == driver.OpInsert || c.Op == driver.OpReplace) && refuse(&c.Record) {
-			c.Err = ErrInjected
+			c.Err = faults.ErrInjected
 			return
 		}
 		c.Do(ctx)

@@ -12,27 +12,17 @@
 // that stores all events.
 //
 // [Intercept] passes each call to a store through a function, which can stop a
-// process before a call or after it.
-//
-// [Faults] make calls fail: calls to a store ([Faults.Store]), or HTTP requests
-// of the AWS SDK ([Faults.Transport]). A [Plan] selects the calls: the n-th of a
-// kind ([On]), or random ones ([Seeded]). Faults counts what it injected.
-//
-//	lost request ✗──────▶ store        no effect, and the caller gets an error
-//	lost reply    ──────▶ store ──✗    the call has its effect, and the caller gets an error
-//	repeated      ══════▶ store ──▶    the call is sent twice, and the caller gets the second reply
-//	refused       ──▶ Throttled, TransactionConflict, …, or any other name
-//	slow          ── · · ▶ store · · ▶ the call has its effect late, or its reply comes late
+// process before a call or after it, refuse a call, or lose its reply.
 //
 // # Test your store
 //
 // A store has three methods, and each is one atomic step. A [Fixture] opens the
-// store for three suites, from the simplest to the strictest:
+// store for two suites, from the simplest to the strictest:
 //
-//	RunStore                     the contract of driver.Store (and ChunkStore), a subtest per rule
-//	RunFailureModes              a guard over the store, through crashes, races, clock skews and
-//	                             lost replies (FM01, FM02, …), a subtest per row
-//	RunFailureModesUnderFaults   every row again, under hundreds of seeded schedules of faults
+//	RunStore          the contract of driver.Store (and ChunkStore), a subtest per rule
+//	RunFailureModes   a guard over the store, through crashes, races, clock skews and lost
+//	                  replies (FM01, FM02, …), a subtest per row; on request also under
+//	                  hundreds of seeded schedules of faults
 //
 // A failure of RunStore states which rule was broken. Each rule is itself tested
 // against dozens of stores that break exactly one rule. In the rows, the test
@@ -49,8 +39,8 @@ package idempotenttest
 //	store_chunks.go           its rules for large results
 //	store_lists.go            its rules for lists of due records
 //	requirement.go            what a rule is
-//	underfaults.go            RunFailureModesUnderFaults: every row under faults
 //	failuremodes.go           RunFailureModes: all rows
+//	underfaults.go            a row under faults
 //	failuremodes_claim.go     claims, waiting, and time
 //	failuremodes_outcome.go   outcomes and results
 //	failuremodes_evidence.go  steps and evidence
@@ -63,7 +53,6 @@ package idempotenttest
 //	explore_points.go         points: calls at which a process can be crashed
 //	explore_judge.go          promises, rules and stories
 //	explore_world.go          World: what survives a process
-//	faults.go                 Faults: lost, repeated, refused and slow calls
 //	intercept.go              Intercept: a function in place of each call to a store
 //	recorder.go               Recorder: an observer
 //	clock.go                  Clock

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // pointsOfStore returns the store, whose calls are points of the process that makes them.
@@ -164,34 +165,34 @@ func (w *World) meet(pt *pending) (h harm) {
 	if h = w.await(pt); pt.err != nil {
 		return h
 	}
-	pt.err = w.fate(pt, h).meet(pt.do)
+	pt.err = w.fate(pt, h).Meet(pt.do)
 	w.signal()
 	return h
 }
 
 // fate returns what a harm does to a call.
-func (w *World) fate(pt *pending, h harm) fate {
+func (w *World) fate(pt *pending, h harm) faults.Fate {
 	switch h {
 	case killedBefore, inFlight:
-		return fate{err: errKilled}
+		return faults.Fate{Err: errKilled}
 	case killedAfter:
-		return fate{arrives: 1, err: errKilled}
+		return faults.Fate{Arrives: 1, Err: errKilled}
 	case refusedCall:
-		return fate{err: errRefused}
+		return faults.Fate{Err: errRefused}
 	case lostRequest:
-		return fate{err: errReply}
+		return faults.Fate{Err: errReply}
 	case lostReply:
-		return fate{arrives: 1, err: errReply}
+		return faults.Fate{Arrives: 1, Err: errReply}
 	case lateReply:
-		return fate{arrives: 1, after: func() error { return w.park(pt) }}
+		return faults.Fate{Arrives: 1, After: func() error { return w.park(pt) }}
 	case sentTwice:
-		return fate{arrives: 2}
+		return faults.Fate{Arrives: 2}
 	case unavailable:
-		return fate{}
+		return faults.Fate{}
 	case hangs:
-		return fate{before: pt.hang}
+		return faults.Fate{Before: pt.hang}
 	}
-	return fate{arrives: 1}
+	return faults.Fate{Arrives: 1}
 }
 
 // hang waits until the context of a call ends, or its process.

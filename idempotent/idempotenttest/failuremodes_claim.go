@@ -12,6 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // Claims: lost replies, races for a key, other requests under a key, and
@@ -19,7 +20,7 @@ import (
 var claimScenarios = []scenario{
 	{"FM01_InsertReplyLost", func(l *lab) {
 		a := l.worker()
-		a.inject(On(driver.OpInsert, Repeated))
+		a.inject(faults.On(driver.OpInsert, faults.Repeated))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Replayed || !out.Stored {
@@ -31,23 +32,23 @@ var claimScenarios = []scenario{
 	{"FM01_TakeoverReplyLost", func(l *lab) {
 		l.retryable()
 		b := l.worker()
-		b.inject(On(driver.OpReplace, Repeated))
+		b.inject(faults.On(driver.OpReplace, faults.Repeated))
 		b.wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
 	{"FM02_InsertGivenUp_Released", func(l *lab) {
 		a := l.worker()
-		a.inject(On(driver.OpInsert, LostReply))
+		a.inject(faults.On(driver.OpInsert, faults.LostReply))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
-		l.mustBe(err, ErrInjected)
+		l.mustBe(err, faults.ErrInjected)
 		l.wantState(driver.StateRetryable)
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
 	{"FM02_InsertGivenUp_NotReleased", func(l *lab) {
 		a := l.worker()
-		a.inject(On(driver.OpInsert, LostReply), On(driver.OpReplace, LostRequest))
+		a.inject(faults.On(driver.OpInsert, faults.LostReply), faults.On(driver.OpReplace, faults.LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
 		l.worker().wantRefused(new(idempotent.InProgressError))
@@ -60,7 +61,7 @@ var claimScenarios = []scenario{
 			o.RequestID = func(context.Context) string { return "one-request-id" }
 		}
 		a := l.worker(sameID)
-		a.inject(On(driver.OpInsert, LostReply), On(driver.OpReplace, LostRequest))
+		a.inject(faults.On(driver.OpInsert, faults.LostReply), faults.On(driver.OpReplace, faults.LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
 		// The retry has the same request id, but must not adopt the record
@@ -119,7 +120,7 @@ var claimScenarios = []scenario{
 		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
 			select {
 			case <-killed:
-				c.Err = ErrInjected
+				c.Err = faults.ErrInjected
 			default: // of the handler, which writes nothing itself
 				c.Do(context.WithoutCancel(ctx)) // however long the engine takes
 				close(killed)
@@ -382,7 +383,7 @@ var waitScenarios = []scenario{
 	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(patient)
-			b.inject(On(driver.OpGet, LostRequest))
+			b.inject(faults.On(driver.OpGet, faults.LostRequest))
 			_, err := b.do(l.never())
 			return "", err
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // Evidence: reconcilers and webhooks, against each other and the owner.
@@ -81,7 +82,7 @@ var evidenceScenarios = []scenario{
 		b := l.worker()
 		l.exits(b, func(context.Context) {
 			l.effects.Add(1)
-			b.inject(On(driver.OpReplace, LostRequest))
+			b.inject(faults.On(driver.OpReplace, faults.LostRequest))
 		})
 		l.endLease()
 		l.worker().wantRefused(new(idempotent.UnresolvedError))

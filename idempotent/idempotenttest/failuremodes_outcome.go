@@ -12,6 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // Outcomes: when the store fails, the process dies, the record is gone or the
@@ -19,7 +20,7 @@ import (
 var outcomeScenarios = []scenario{
 	{"FM08_CompletionReplyLost", func(l *lab) {
 		a := l.worker()
-		a.inject(On(driver.OpReplace, Repeated))
+		a.inject(faults.On(driver.OpReplace, faults.Repeated))
 		writes := 0
 		a.hooks[driver.OpReplace] = func(ctx context.Context, c *StoreCall) {
 			writes++
@@ -35,7 +36,7 @@ var outcomeScenarios = []scenario{
 	}},
 	{"FM09_CompletionRejected", func(l *lab) {
 		a := l.worker()
-		a.inject(On(driver.OpReplace, Throttled))
+		a.inject(faults.On(driver.OpReplace, faults.Throttled))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Stored {
@@ -128,11 +129,11 @@ var outcomeScenarios = []scenario{
 	}},
 	{"FM56_StoreDownAfterTheClaim", func(l *lab) {
 		a := l.worker()
-		a.inject(func(c Call) Fault {
+		a.inject(func(c faults.Call) faults.Fault {
 			if c.N > 1 {
-				return LostRequest
+				return faults.LostRequest
 			}
-			return NoFault
+			return faults.NoFault
 		})
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
@@ -281,7 +282,7 @@ var resultScenarios = []scenario{
 				c.Do(ctx)
 			}
 		} else {
-			a.inject(On(driver.OpPutChunks, LostRequest))
+			a.inject(faults.On(driver.OpPutChunks, faults.LostRequest))
 		}
 		want := noise(400 << 10)
 		out, err := a.do(func(context.Context) (string, error) {
@@ -299,7 +300,7 @@ var resultScenarios = []scenario{
 	}},
 	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
 		a := l.worker(raw)
-		a.inject(On(driver.OpReplace, LostRequest))
+		a.inject(faults.On(driver.OpReplace, faults.LostRequest))
 		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
 		l.must(err)
 		l.worker().wantRefused(new(idempotent.InProgressError))
@@ -335,7 +336,7 @@ var resultScenarios = []scenario{
 			b.wantRefused(new(idempotent.ReplayUnavailableError))
 		}
 		delete(b.hooks, driver.OpGetChunks)
-		b.inject(On(driver.OpGetChunks, LostReply))
+		b.inject(faults.On(driver.OpGetChunks, faults.LostReply))
 		b.wantRefused(new(idempotent.StoreError)) // a retry may succeed
 		b.inject()
 		b.wantReplay(want)

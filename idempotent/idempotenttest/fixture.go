@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -44,10 +45,11 @@ type Fixture struct {
 	// lists. Default: no delay.
 	ListLag time.Duration
 
-	// Wire returns a store over the same data as Open's, whose requests go
-	// through faults.Transport. Set it for stores that use their own client of
-	// a service. See [RunFailureModesUnderFaults].
-	Wire func(t testing.TB, faults *Faults) driver.Store
+	// Wire returns a store over the same data as Open's, whose HTTP requests go
+	// through faulty. It passes them on to [http.DefaultTransport], or makes them
+	// fail as DynamoDB does. Set it for stores that use their own client of a
+	// service. See [FailureModesOptions].
+	Wire func(t testing.TB, faulty http.RoundTripper) driver.Store
 
 	// mutation breaks the guards over the store. Only the tests of the suites
 	// set it.

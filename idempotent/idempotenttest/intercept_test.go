@@ -5,11 +5,13 @@ package idempotenttest
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 func passes(ctx context.Context, c *StoreCall) { c.Do(ctx) }
@@ -67,6 +69,38 @@ func TestInterceptKeepsTheKindOfStore(t *testing.T) {
 		}
 		if unwrapped(over) != s {
 			t.Errorf("%T: Unwrap does not return it", s)
+		}
+	}
+}
+
+// Every method gets its faults under its own name.
+func TestFaultsOfEveryMethod(t *testing.T) {
+	t.Parallel()
+	ctx, r := t.Context(), fullRecord()
+	for op, call := range map[driver.Op]func(chunkStore) error{
+		driver.OpInsert:    func(s chunkStore) error { _, err := s.Insert(ctx, r, now()); return err },
+		driver.OpReplace:   func(s chunkStore) error { _, err := s.Replace(ctx, r, r.Version); return err },
+		driver.OpGet:       func(s chunkStore) error { _, err := s.Get(ctx, r.ID); return err },
+		driver.OpPutChunks: func(s chunkStore) error { _, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); return err },
+		driver.OpGetChunks: func(s chunkStore) error { _, err := s.GetChunks(ctx, r.ID, r.Version, 1); return err },
+	} {
+		below, f := &faults.Injector{}, &faults.Injector{Plan: faults.On(op, faults.LostReply, 2)}
+		shelf := newChunkShelf()
+		if _, err := shelf.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); err != nil {
+			t.Fatal(err)
+		}
+		s := faulty(faulty(shelf, below), f).(chunkStore)
+		if err := call(s); errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s: the first call met the fault of the second", op)
+		}
+		if err := call(s); !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s: got error %v, want ErrInjected", op, err)
+		}
+		if got := below.Calls(op); got != 2 {
+			t.Errorf("%s arrived %d times, want 2", op, got)
+		}
+		if got, want := f.Injected(), (map[faults.Injection]int{{Op: op, Fault: faults.LostReply}: 1}); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", op, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // Invocation times of the scenarios: a deadline of 10 s and a margin of 2 s, so
@@ -56,7 +57,7 @@ var errNoReply = errors.New("no reply from the provider")
 // worker is one process: a guard with its own connection to the store.
 type worker struct {
 	*lab
-	faults *Faults
+	faults *faults.Injector
 	hooks  map[driver.Op]func(context.Context, *StoreCall) // between the guard and the faults
 	calls  atomic.Int32                                    // of the guard to its store
 	chunks bool                                            // whether the store is a driver.ChunkStore
@@ -67,8 +68,8 @@ type worker struct {
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	l.Helper()
-	w := &worker{lab: l, faults: &Faults{}, hooks: make(map[driver.Op]func(context.Context, *StoreCall))}
-	store := Intercept(w.faults.Store(Intercept(l.line, w.remember)), w.hook)
+	w := &worker{lab: l, faults: &faults.Injector{}, hooks: make(map[driver.Op]func(context.Context, *StoreCall))}
+	store := Intercept(faulty(Intercept(l.line, w.remember), w.faults), w.hook)
 	_, w.chunks = store.(driver.ChunkStore)
 	base := func(o *idempotent.Options) {
 		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
@@ -91,7 +92,7 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 }
 
 // inject sets the plans for faults between the worker and the store.
-func (w *worker) inject(plans ...Plan) { w.faults.Plan = firstOf(plans...) }
+func (w *worker) inject(plans ...faults.Plan) { w.faults.Plan = faults.FirstOf(plans...) }
 
 func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 
@@ -293,7 +294,7 @@ func (w *worker) forget(token string) error {
 func (l *lab) crashAfterEffect() {
 	l.Helper()
 	a := l.worker()
-	a.inject(On(driver.OpReplace, LostRequest))
+	a.inject(faults.On(driver.OpReplace, faults.LostRequest))
 	_, err := a.do(l.charge("ch_a"))
 	l.must(err)
 }
@@ -303,7 +304,7 @@ func (l *lab) crashAfterEffect() {
 func (l *lab) crash(during func(context.Context)) {
 	l.Helper()
 	a := l.worker()
-	a.inject(On(driver.OpReplace, LostRequest))
+	a.inject(faults.On(driver.OpReplace, faults.LostRequest))
 	l.exits(a, during)
 }
 
@@ -379,7 +380,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 }
 
 // hook passes a call of the guard to the scenario's hook, if there is one: for cases
-// that [Faults] does not cover. It also records in the history which claims were
+// that package faults does not cover. It also records in the history which claims were
 // acknowledged to the guard.
 func (w *worker) hook(ctx context.Context, c *StoreCall) {
 	w.calls.Add(1)
@@ -419,9 +420,19 @@ func (w *worker) remember(ctx context.Context, c *StoreCall) {
 	w.weather.feel(c.Err)
 }
 
+// faulty returns s with the faults of f in its calls.
+func faulty(s driver.Store, f *faults.Injector) driver.Store {
+	return Intercept(s, func(ctx context.Context, c *StoreCall) {
+		c.Err = f.Do(ctx, c.Op, func() error {
+			c.Do(ctx)
+			return c.Err
+		})
+	})
+}
+
 // weather holds the faults of a lab's calls, until they are over.
 type weather struct {
-	*Faults
+	*faults.Injector
 	wire bool // the faults are below a client of the store
 	over atomic.Bool
 
@@ -431,15 +442,15 @@ type weather struct {
 }
 
 // newWeather returns the weather of a plan. A slow call advances the clock.
-func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
-	w := &weather{Faults: &Faults{}}
-	w.Plan = func(c Call) Fault {
+func newWeather(plan faults.Plan, clock *Clock, seed uint64) *weather {
+	w := &weather{Injector: &faults.Injector{}}
+	w.Plan = func(c faults.Call) faults.Fault {
 		if plan == nil || w.over.Load() {
-			return NoFault
+			return faults.NoFault
 		}
 		return plan(c)
 	}
-	w.Slow = func(_ context.Context, c Call) {
+	w.Slow = func(_ context.Context, c faults.Call) {
 		w.felt.Store(true)
 		clock.Advance(delay(seed, c))
 	}
@@ -448,7 +459,7 @@ func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
 
 // delay returns how long a slow call takes: a negligible time, or longer than
 // what is left to the handler, the deadline or the lease.
-func delay(seed uint64, c Call) time.Duration {
+func delay(seed uint64, c faults.Call) time.Duration {
 	delays := []time.Duration{100 * time.Millisecond, timeout / 3, timeout - 100*time.Millisecond, timeout + time.Second, lease + time.Second}
 	return delays[rand.New(rand.NewPCG(seed, uint64(c.N))).IntN(len(delays))]
 }
@@ -457,7 +468,7 @@ func delay(seed uint64, c Call) time.Duration {
 // the fault; otherwise only the injected error counts.
 func (w *weather) feel(err error) {
 	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
-	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
+	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, faults.ErrInjected)) {
 		w.felt.Store(true)
 	}
 }

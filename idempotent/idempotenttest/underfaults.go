@@ -3,17 +3,14 @@
 package idempotenttest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,102 +18,31 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/faults"
 )
-
-// RunFailureModesUnderFaults runs every row of [RunFailureModes] many times with
-// faults in the calls to the store: requests or replies are lost, repeated,
-// refused or slow. Each run has a seed, which decides the fault of each call: at
-// least one call gets a fault, and others may. If the fixture has a Wire, each
-// row runs once with faults between the guard and the store, and once with faults
-// between the client and its service.
-//
-// Under faults, the suite checks:
-//
-//   - A fault that the guard does not feel changes nothing: if the store or its
-//     client recovers from it, or if a call is only repeated, the row behaves as
-//     without faults.
-//   - The invariants of the design hold, whatever the guard feels. A handler is
-//     entered only under an acknowledged claim, and one at a time. Every request
-//     that gets an outcome as stored gets the stored one, and that outcome does
-//     not change. An unknown outcome stays unknown until evidence or its owner
-//     resolves it. A handler's answer reaches its caller. Every other request is
-//     refused with a known error.
-//   - The provider sees at most one effect for each life of a record, except in
-//     the rows under Rerun and those whose evidence is false.
-//   - When the faults are over, the key recovers: at the latest after the lease
-//     has ended and evidence was given, there is a stored outcome, and it is
-//     replayed.
-//
-// The suite also fails if it tested nothing: if faults were planned and did not
-// happen. A failure shows its seed and the command that runs this seed alone. The
-// failure then repeats exactly, unless requests of the row race each other.
-func RunFailureModesUnderFaults(t *testing.T, f Fixture, optFns ...func(*FaultOptions)) {
-	t.Helper()
-	o, err := faultOptions(os.Getenv(seedVariable), optFns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Run("Store", func(t *testing.T) { runUnderFaults(t, f, o, storeFaults) })
-	if f.Wire != nil {
-		t.Run("Wire", func(t *testing.T) { runUnderFaults(t, f, o, wireFaults) })
-	}
-}
-
-// FaultOptions are options of [RunFailureModesUnderFaults]. The zero value of each
-// field is its documented default.
-type FaultOptions struct {
-	// Seeds is the number of runs of each row, each under another schedule of
-	// faults. A row that moves megabytes, waits in real time or has many racers
-	// runs less often. Default: 100.
-	Seeds int
-
-	// First is the seed of the first run. Each later run has the next seed.
-	// Default: 0.
-	First uint64
-}
-
-// seedVariable is the environment variable that runs one seed alone.
-const seedVariable = "IDEMPOTENTTEST_SEED"
-
-// faultOptions returns the options after optFns, or those for the seed that is to
-// run alone.
-func faultOptions(alone string, optFns []func(*FaultOptions)) (FaultOptions, error) {
-	var o FaultOptions
-	for _, fn := range optFns {
-		fn(&o)
-	}
-	o.Seeds = cmp.Or(o.Seeds, 100)
-	if alone == "" {
-		return o, nil
-	}
-	seed, err := strconv.ParseUint(alone, 10, 64)
-	if err != nil {
-		return o, fmt.Errorf("invalid %s: %w", seedVariable, err)
-	}
-	return FaultOptions{First: seed, Seeds: 1}, nil
-}
 
 // faultKind is a place where faults are injected, and their kinds.
 type faultKind struct {
+	name   string
 	wire   bool
-	faults []Fault
+	faults []faults.Fault
 	// line adds the faults to the calls of a lab.
-	line func(t testing.TB, f Fixture, s driver.Store, faults *Faults) driver.Store
+	line func(testing.TB, Fixture, driver.Store, *faults.Injector) driver.Store
 }
 
 var (
 	storeFaults = faultKind{
-		faults: []Fault{LostRequest, LostReply, Repeated, Throttled, SlowRequest, SlowReply},
-		line: func(_ testing.TB, _ Fixture, s driver.Store, faults *Faults) driver.Store {
-			return faults.Store(s)
-		},
+		name:   "Store",
+		faults: []faults.Fault{faults.LostRequest, faults.LostReply, faults.Repeated, faults.Throttled, faults.SlowRequest, faults.SlowReply},
+		line:   func(_ testing.TB, _ Fixture, s driver.Store, in *faults.Injector) driver.Store { return faulty(s, in) },
 	}
 	wireFaults = faultKind{
+		name: "Wire",
 		wire: true,
-		faults: []Fault{LostRequest, LostReply, Repeated, Throttled, ThroughputExceeded, InternalError,
-			TransactionConflict, ReplicatedWriteConflict, SlowRequest, SlowReply},
-		line: func(t testing.TB, f Fixture, _ driver.Store, faults *Faults) driver.Store {
-			return f.Wire(t, faults)
+		faults: []faults.Fault{faults.LostRequest, faults.LostReply, faults.Repeated, faults.Throttled, faults.ThroughputExceeded, faults.InternalError,
+			faults.TransactionConflict, faults.ReplicatedWriteConflict, faults.SlowRequest, faults.SlowReply},
+		line: func(t testing.TB, f Fixture, _ driver.Store, in *faults.Injector) driver.Store {
+			return f.Wire(t, in.Transport(nil))
 		},
 	}
 )
@@ -127,16 +53,16 @@ const chance = 0.1
 
 // schedule returns the faults of a seed for a row that makes the given number of
 // calls. Each row has its own schedules, so a few seeds give many schedules.
-func (k faultKind) schedule(row string, seed uint64, calls int) Plan {
+func (k faultKind) schedule(row string, seed uint64, calls int) faults.Plan {
 	h := fnv.New64a()
 	h.Write([]byte(row))
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))
-	certain := On("", k.faults[r.IntN(len(k.faults))], 1+r.IntN(calls))
-	var odds []Odds
+	certain := faults.On("", k.faults[r.IntN(len(k.faults))], 1+r.IntN(calls))
+	var odds []faults.Odds
 	for _, fault := range k.faults {
-		odds = append(odds, Odds{Fault: fault, P: chance / float64(len(k.faults))})
+		odds = append(odds, faults.Odds{Fault: fault, P: chance / float64(len(k.faults))})
 	}
-	return firstOf(certain, Seeded(r.Uint64(), odds...))
+	return faults.FirstOf(certain, faults.Seeded(r.Uint64(), odds...))
 }
 
 // enough is the number of runs after which each fault must have happened, and a
@@ -146,67 +72,42 @@ const enough = 200
 // atOnce is the number of simultaneous runs of a row: some runs wait.
 const atOnce = 8
 
-func runUnderFaults(t *testing.T, f Fixture, o FaultOptions, k faultKind) {
-	t.Helper()
-	total := newTally()
-	t.Cleanup(func() { // after all rows
-		t.Log("all rows:", total)
-		if total.runs >= enough {
-			total.check(t, k.faults)
-		}
-	})
-	for _, s := range scenarios {
-		if promiseOf(s.name).calm {
-			continue
-		}
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			row := s.underFaults(t, f, o, k)
-			if row.runs == 0 {
-				t.Log("the row makes no call, so no fault is possible")
-				return
-			}
-			t.Log(row)
-			total.add(row)
-		})
-	}
-}
-
 // underFaults runs a row under the schedules of its seeds.
-func (s scenario) underFaults(t *testing.T, f Fixture, o FaultOptions, k faultKind) *tally {
+func (s scenario) underFaults(t *testing.T, f Fixture, seeds []uint64, k faultKind) *tally {
 	t.Helper()
 	p := promiseOf(s.name)
 	row := newTally()
 	// Count the calls without faults.
 	calm := s.trial(t, f, k, nil, 0)
 	calm.report(t, "without faults")
-	if t.Failed() {
+	if t.Failed() || calm.calls == 0 { // no calls, so no faults
 		return row
 	}
-	if calm.calls == 0 {
-		return row // no calls, so no faults
-	}
-	seeds := make(chan uint64)
+	queue := make(chan uint64)
 	var wg sync.WaitGroup
 	for range atOnce {
 		wg.Go(func() {
-			for seed := range seeds {
+			for seed := range queue {
 				trial := s.trial(t, f, k, k.schedule(s.name, seed, calm.calls), seed)
 				trial.report(t, fmt.Sprintf("under the faults of seed %d (alone: %s)", seed, repeat(t.Name(), seed)))
 				row.count(trial)
 			}
 		})
 	}
-	for i := range max(1, o.Seeds/p.cost) {
-		seeds <- o.First + uint64(i)
+	for _, seed := range seeds[:max(1, len(seeds)/p.cost)] {
+		queue <- seed
 	}
-	close(seeds)
+	close(queue)
 	wg.Wait()
+	t.Log(row)
 	if row.struck == 0 && row.runs >= enough/10 {
 		t.Errorf("faults were planned in %d runs, but no run met one", row.runs)
 	}
 	return row
 }
+
+// seedVariable is the environment variable that runs one seed alone.
+const seedVariable = "IDEMPOTENTTEST_SEED"
 
 // repeat returns the command line that runs one test under one seed.
 func repeat(name string, seed uint64) string {
@@ -326,14 +227,14 @@ type trial struct {
 }
 
 // trial runs a scenario once, ends the faults, and judges the history.
-func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan Plan, seed uint64) *trial {
+func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan faults.Plan, seed uint64) *trial {
 	tr := &trial{TB: t}
 	tr.strict.Store(true)
 	if !tr.do(func() {
 		tr.lab = newLab(tr, f)
 		tr.weather = newWeather(plan, tr.clock, seed)
 		tr.weather.wire = k.wire
-		tr.line = k.line(tr, f, tr.store, tr.weather.Faults)
+		tr.line = k.line(tr, f, tr.store, tr.weather.Injector)
 	}) {
 		return tr
 	}
@@ -459,14 +360,14 @@ type tally struct {
 	felt     int // in which the guard noticed a fault
 	scripted int // in which everything was as without faults
 	calls    int
-	faults   map[Fault]int
+	faults   map[faults.Fault]int
 	entered  int // requests whose handler was called
 	replayed int // requests that got a stored outcome
 	refused  int // requests that got neither
 	met      int // refused, because another request was running
 }
 
-func newTally() *tally { return &tally{faults: make(map[Fault]int)} }
+func newTally() *tally { return &tally{faults: make(map[faults.Fault]int)} }
 
 // count adds a run.
 func (n *tally) count(t *trial) {
@@ -522,7 +423,7 @@ func (n *tally) String() string {
 }
 
 // check fails the test if the runs did not cover enough cases.
-func (n *tally) check(t testing.TB, faults []Fault) {
+func (n *tally) check(t testing.TB, faults []faults.Fault) {
 	t.Helper()
 	for _, fault := range faults {
 		if n.faults[fault] == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -22,7 +23,7 @@ func TestFailureModesUnderFaults(t *testing.T) {
 	t.Parallel()
 	for name, seeds := range map[string]int{"memstore": kit.Short(150, 15), "chunkShelf": kit.Short(30, 3)} {
 		t.Run(name, func(t *testing.T) {
-			RunFailureModesUnderFaults(t, sound[name], func(o *FaultOptions) { o.Seeds = seeds })
+			RunFailureModes(t, sound[name], func(o *FailureModesOptions) { o.Seeds = seeds })
 		})
 	}
 }
@@ -31,21 +32,25 @@ func TestFailureModesUnderFaults(t *testing.T) {
 // faults.
 func TestFailureModesOverAFaultyWire(t *testing.T) {
 	t.Parallel()
-	total, f := newTally(), wired()
+	k := wireFaults
+	k.line = func(_ testing.TB, _ Fixture, s driver.Store, in *faults.Injector) driver.Store {
+		return Intercept(faulty(s, in), persistent)
+	}
+	total, seeds := newTally(), []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}[:kit.Short(10, 1)]
 	t.Cleanup(func() {
 		t.Logf("all rows: %s", total)
-		total.check(t, wireFaults.faults)
+		total.check(t, k.faults)
 		if 10*total.scripted < 8*total.runs {
 			t.Errorf("of %d runs only %d went on as without faults", total.runs, total.scripted)
 		}
 	})
 	for _, s := range scenarios {
 		if p := promiseOf(s.name); p.calm || p.cost >= large {
-			continue // this fixture has no Wire
+			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			total.add(s.underFaults(t, f, FaultOptions{Seeds: kit.Short(10, 1)}, wireFaults))
+			total.add(s.underFaults(t, sound["chunkShelf"], seeds, k))
 		})
 	}
 }
@@ -61,7 +66,7 @@ func scenarioNamed(t *testing.T, name string) scenario {
 
 // sanguine is a client that assumes that every insert succeeded.
 func sanguine(ctx context.Context, c *StoreCall) {
-	if c.Do(ctx); c.Op == driver.OpInsert && errors.Is(c.Err, ErrInjected) {
+	if c.Do(ctx); c.Op == driver.OpInsert && errors.Is(c.Err, faults.ErrInjected) {
 		c.Current, c.Err = nil, nil
 	}
 }
@@ -88,8 +93,8 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()
 			k := storeFaults
-			k.line = func(_ testing.TB, _ Fixture, s driver.Store, f *Faults) driver.Store {
-				return Intercept(f.Store(s), broken.line)
+			k.line = func(_ testing.TB, _ Fixture, s driver.Store, in *faults.Injector) driver.Store {
+				return Intercept(faulty(s, in), broken.line)
 			}
 			f := Fixture{Open: func(testing.TB) driver.Store { return memstore.New() }}
 			row := scenarioNamed(t, broken.row)
@@ -133,32 +138,32 @@ func TestSeedsAreRepeated(t *testing.T) {
 	}
 }
 
-func TestFaultOptions(t *testing.T) {
+func TestSeedsOf(t *testing.T) {
 	t.Parallel()
-	later := []func(*FaultOptions){func(o *FaultOptions) { o.First = 5 }}
 	for _, row := range []struct {
-		alone  string
-		optFns []func(*FaultOptions)
-		want   FaultOptions
+		alone string
+		asked int
+		want  []uint64
 	}{
-		{"", nil, FaultOptions{Seeds: 100}},
-		{"", []func(*FaultOptions){func(o *FaultOptions) { o.Seeds = 0 }}, FaultOptions{Seeds: 100}},
-		{"", later, FaultOptions{Seeds: 100, First: 5}},
-		{"17", later, FaultOptions{Seeds: 1, First: 17}},
+		{"", 0, nil},
+		{"", 3, []uint64{0, 1, 2}},
+		{"17", 3, []uint64{17}},
+		{"17", 0, nil}, // another test is to run that seed
 	} {
-		if got, err := faultOptions(row.alone, row.optFns); err != nil || got != row.want {
-			t.Errorf("%q: got %+v and error %v, want %+v", row.alone, got, err, row.want)
+		got, err := seedsOf(row.alone, []func(*FailureModesOptions){func(o *FailureModesOptions) { o.Seeds = row.asked }})
+		if err != nil || !slices.Equal(got, row.want) {
+			t.Errorf("%q: %d seeds are %v, with error %v, want %v", row.alone, row.asked, got, err, row.want)
 		}
 	}
-	if _, err := faultOptions("none", nil); err == nil || !strings.Contains(err.Error(), seedVariable) {
+	if _, err := seedsOf("none", []func(*FailureModesOptions){func(o *FailureModesOptions) { o.Seeds = 1 }}); err == nil || !strings.Contains(err.Error(), seedVariable) {
 		t.Errorf("got error %v, want one that names %s", err, seedVariable)
 	}
 }
 
 func TestRepeat(t *testing.T) {
 	t.Parallel()
-	want := "IDEMPOTENTTEST_SEED=17 go test -run '^TestX$/^Store$/^FM01_InsertReplyLost$'"
-	if got := repeat("TestX/Store/FM01_InsertReplyLost", 17); got != want {
+	want := "IDEMPOTENTTEST_SEED=17 go test -run '^TestX$/^FM01_InsertReplyLost$/^Store$'"
+	if got := repeat("TestX/FM01_InsertReplyLost/Store", 17); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -171,20 +176,11 @@ func TestPromisesAreOfRows(t *testing.T) {
 	}
 }
 
-// wired is the fixture of a store whose client sends a failed call again, up to
-// six times. Its service is a store in memory.
-func wired() Fixture {
-	s := newChunkShelf()
-	return Fixture{
-		Open: func(testing.TB) driver.Store { return s },
-		Wire: func(_ testing.TB, f *Faults) driver.Store { return Intercept(f.Store(s), persistent) },
-	}
-}
-
-// persistent sends a call again that failed with a fault.
+// persistent is a client that sends a call again that failed with a fault, up to six
+// times.
 func persistent(ctx context.Context, c *StoreCall) {
 	for range 6 {
-		if c.Do(ctx); !errors.Is(c.Err, ErrInjected) {
+		if c.Do(ctx); !errors.Is(c.Err, faults.ErrInjected) {
 			break
 		}
 	}
@@ -234,7 +230,7 @@ func (c *complaints) Errorf(format string, args ...any) {
 func TestVacuousRunsFail(t *testing.T) {
 	t.Parallel()
 	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900, met: 900,
-		faults: map[Fault]int{LostReply: 10}}
+		faults: map[faults.Fault]int{faults.LostReply: 10}}
 	for name, row := range map[string]struct {
 		spoil func(*tally)
 		want  string
@@ -254,7 +250,7 @@ func TestVacuousRunsFail(t *testing.T) {
 		n, c := newTally(), &complaints{TB: t}
 		n.add(&full)
 		row.spoil(n)
-		n.check(c, []Fault{LostReply})
+		n.check(c, []faults.Fault{faults.LostReply})
 		if got := strings.Join(c.of, "; "); row.want == "" && got != "" || !strings.Contains(got, row.want) {
 			t.Errorf("%s: got %q, want %q", name, got, row.want)
 		}

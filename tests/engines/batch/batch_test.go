@@ -23,7 +23,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
@@ -218,8 +218,8 @@ func (w *fixture) trouble(batch []*sent) (faulty bool) {
 		faulty = faulty || p.ending == slow || p.unreadable != nil
 	}
 	if faulty = faulty || w.random.IntN(3) == 0; faulty {
-		w.faults.Plan = idempotenttest.Seeded(w.random.Uint64(),
-			idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.1}, idempotenttest.Odds{Fault: idempotenttest.LostReply, P: 0.1})
+		w.faults.Plan = faults.Seeded(w.random.Uint64(),
+			faults.Odds{Fault: faults.LostRequest, P: 0.1}, faults.Odds{Fault: faults.LostReply, P: 0.1})
 	}
 	switch w.random.IntN(12) {
 	case 0:
@@ -315,7 +315,7 @@ func (w *fixture) visible(trouble bool) []*sent {
 	}
 }
 
-func faultsOf(f *idempotenttest.Faults) (n int) {
+func faultsOf(f *faults.Injector) (n int) {
 	for _, times := range f.Injected() {
 		n += times
 	}

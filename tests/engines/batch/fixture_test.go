@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdabatch"
 )
@@ -86,7 +87,7 @@ type fixture struct {
 	clock     idempotenttest.Clock
 	store     driver.Store
 	auditor   *idempotent.Guard // of the store without faults
-	faults    idempotenttest.Faults
+	faults    faults.Injector
 	handle    handler
 	older     handler // of code that does not declare the step "notice"
 	all       []*sent
@@ -223,7 +224,12 @@ func (w *fixture) set() {
 			}
 		}
 	}
-	guard := w.guard(w.faults.Store(idempotenttest.Intercept(w.store, w.mortal)))
+	guard := w.guard(idempotenttest.Intercept(w.store, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		c.Err = w.faults.Do(ctx, c.Op, func() error {
+			w.mortal(ctx, c)
+			return c.Err
+		})
+	}))
 	w.handle = w.source.build(guard, w.work("effect", "notice"), option("effect", "notice"))
 	w.older = w.source.build(guard, w.work("effect"), option("effect"))
 	w.queue = &queue{clock: &w.clock, fifo: w.source.ordered, retention: 14 * day, visibility: []time.Duration{timeout, 6 * timeout}[w.random.IntN(2)]}

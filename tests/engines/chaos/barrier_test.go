@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -141,7 +142,7 @@ func kills() (all []kill) {
 func TestKillAtEveryBarrier(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, v := newStorm(t, func(uint64) idempotenttest.Plan { return idempotenttest.On("", idempotenttest.NoFault) }, 0, false)
+	s, v := newStorm(t, func(uint64) faults.Plan { return faults.On("", faults.NoFault) }, 0, false)
 	var mu sync.Mutex
 	var works []*work
 	var killers sync.WaitGroup

@@ -95,7 +95,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/internal/tabledef"
@@ -183,7 +183,7 @@ func TestChaosNotices(t *testing.T) {
 
 // newStorm returns a storm that has not begun, with its engine and provider, and what
 // recovers from it.
-func newStorm(t *testing.T, plan func(seed uint64) idempotenttest.Plan, loss float64, lawless bool) (*storm, *recovery) {
+func newStorm(t *testing.T, plan func(seed uint64) faults.Plan, loss float64, lawless bool) (*storm, *recovery) {
 	t.Helper()
 	s := &storm{t: t, seed: *seed, book: newBook(), sandboxes: map[string]*sandbox{}}
 	if s.seed == 0 {
@@ -227,7 +227,7 @@ func must(t *testing.T, err error) {
 // than a test may wait. Then it recovers from it, and returns the violations.
 func survive(t *testing.T, length time.Duration, lawless bool, enough func(*storm) bool) (*storm, []string) {
 	ctx := t.Context()
-	s, v := newStorm(t, func(seed uint64) idempotenttest.Plan { return idempotenttest.Seeded(seed, weather...) }, 0.03, lawless)
+	s, v := newStorm(t, func(seed uint64) faults.Plan { return faults.Seeded(seed, weather...) }, 0.03, lawless)
 	s.reaper = &reaper{storm: s, client: v.client}
 	var err error
 	s.operator, err = newOperator(t, s)
@@ -355,7 +355,7 @@ func (s *storm) count(fact string) int {
 	case factRequests:
 		return s.book.requests()
 	default:
-		return s.seen.Count(fact) + s.proxy.struck(idempotenttest.Fault(fact))
+		return s.seen.Count(fact) + s.proxy.struck(faults.Fault(fact))
 	}
 }
 

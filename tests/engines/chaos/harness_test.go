@@ -20,7 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // upstream is a server that records what arrives.
@@ -79,29 +79,29 @@ func TestProxy_Faults(t *testing.T) {
 	t.Parallel()
 	const hold = 30 * time.Millisecond
 	for _, row := range []struct {
-		fault    idempotenttest.Fault
+		fault    faults.Fault
 		arrives  int    // how often the request arrives in the end
 		answered string // the end of the reply, whose last character counts the arrivals; empty: none
 		slow     bool
 	}{
-		{fault: idempotenttest.NoFault, arrives: 1, answered: "1"},
-		{fault: idempotenttest.LostRequest, arrives: 0},
-		{fault: idempotenttest.LostReply, arrives: 1},
+		{fault: faults.NoFault, arrives: 1, answered: "1"},
+		{fault: faults.LostRequest, arrives: 0},
+		{fault: faults.LostReply, arrives: 1},
 		{fault: cutReply, arrives: 1},
 		{fault: silentReply, arrives: 1},
-		{fault: idempotenttest.SlowRequest, arrives: 1, answered: "1", slow: true},
-		{fault: idempotenttest.SlowReply, arrives: 1, answered: "1", slow: true},
-		{fault: idempotenttest.Repeated, arrives: 2, answered: "2"},
+		{fault: faults.SlowRequest, arrives: 1, answered: "1", slow: true},
+		{fault: faults.SlowReply, arrives: 1, answered: "1", slow: true},
+		{fault: faults.Repeated, arrives: 2, answered: "2"},
 		{fault: lateRepeat, arrives: 2, answered: "1"},
-		{fault: idempotenttest.Throttled, answered: `"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"injected"}`},
-		{fault: idempotenttest.InternalError, answered: `#InternalServerError","message":"injected"}`},
+		{fault: faults.Throttled, answered: `"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"injected"}`},
+		{fault: faults.InternalError, answered: `#InternalServerError","message":"injected"}`},
 		{fault: failedReply, arrives: 1, answered: `#InternalServerError","message":"injected"}`},
 		{fault: staleIndex, arrives: 1, answered: "1"}, // no query
 	} {
 		t.Run(string("fault "+row.fault), func(t *testing.T) {
 			t.Parallel()
 			u := newUpstream(t)
-			p := newProxy(u.URL, idempotenttest.On("PutItem", row.fault), func() time.Duration { return hold })
+			p := newProxy(u.URL, faults.On("PutItem", row.fault), func() time.Duration { return hold })
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			if row.fault == silentReply {
@@ -129,7 +129,7 @@ func TestProxy_Faults(t *testing.T) {
 			if n := len(u.arrived()); n != row.arrives {
 				t.Errorf("%d requests arrived, want %d", n, row.arrives)
 			}
-			if row.fault != idempotenttest.NoFault && row.fault != staleIndex && p.faults[row.fault] != 1 {
+			if row.fault != faults.NoFault && row.fault != staleIndex && p.faults[row.fault] != 1 {
 				t.Errorf("counted %v", p.faults)
 			}
 		})
@@ -141,11 +141,11 @@ func TestProxy_StaleIndex(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	calls := 0
-	p := newProxy(u.URL, func(idempotenttest.Call) idempotenttest.Fault {
+	p := newProxy(u.URL, func(faults.Call) faults.Fault {
 		if calls++; calls == 2 || calls == 3 {
 			return staleIndex
 		}
-		return idempotenttest.NoFault
+		return faults.NoFault
 	}, nil)
 	const one, other = `{"IndexName":"i",":due":{"N":"%d"},":shard":{"S":"1"}}`, `{"IndexName":"i",":due":{"N":"%d"},":shard":{"S":"2"}}`
 	for i, c := range []struct{ query, want string }{{one, "1"}, {one, "1"}, {other, "2"}, {one, "3"}} {
@@ -162,7 +162,7 @@ func TestProxy_StaleIndex(t *testing.T) {
 // A refused transaction names a reason for each of its items.
 func TestProxy_TransactionConflict(t *testing.T) {
 	t.Parallel()
-	p := newProxy(newUpstream(t).URL, idempotenttest.On("TransactWriteItems", idempotenttest.TransactionConflict), nil)
+	p := newProxy(newUpstream(t).URL, faults.On("TransactWriteItems", faults.TransactionConflict), nil)
 	got, err := postBody(t.Context(), p, "TransactWriteItems", `{"TransactItems":[{},{}]}`)
 	const want = `{"CancellationReasons":[{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"},{"Code":"None"}],"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"injected"}`
 	if err != nil || got != want {
@@ -176,7 +176,7 @@ func TestProxy_RequestOutlivesItsClient(t *testing.T) {
 	u := newUpstream(t)
 	ctx, die := context.WithCancel(t.Context())
 	dead := make(chan struct{})
-	p := newProxy(u.URL, idempotenttest.On("PutItem", idempotenttest.SlowRequest), func() time.Duration {
+	p := newProxy(u.URL, faults.On("PutItem", faults.SlowRequest), func() time.Duration {
 		die()
 		<-dead
 		return 0
@@ -198,7 +198,7 @@ func TestProxy_TransactionIsAnsweredOnceCommitted(t *testing.T) {
 	for _, refuse := range []string{"", "ListTables"} {
 		u := newUpstream(t)
 		u.refuse = refuse
-		p := newProxy(u.URL, idempotenttest.On("", idempotenttest.NoFault), func() time.Duration { return 0 })
+		p := newProxy(u.URL, faults.On("", faults.NoFault), func() time.Duration { return 0 })
 		got, err := post(t.Context(), p, "TransactWriteItems")
 		if (err == nil) != (refuse == "") {
 			t.Errorf("refusing %q: the client got %q, %v", refuse, got, err)

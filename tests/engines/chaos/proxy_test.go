@@ -17,43 +17,43 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 )
 
-// The faults of the wire besides those of package idempotenttest.
+// The faults of the wire besides those of package faults.
 const (
 	// silentReply: the request has its effect, but no reply ever comes.
-	silentReply idempotenttest.Fault = "silent reply"
+	silentReply faults.Fault = "silent reply"
 	// cutReply: half of the reply comes, and then the connection is reset.
-	cutReply idempotenttest.Fault = "cut reply"
+	cutReply faults.Fault = "cut reply"
 	// lateRepeat: the request is answered, and arrives a second time much
 	// later.
-	lateRepeat idempotenttest.Fault = "late repeat"
+	lateRepeat faults.Fault = "late repeat"
 	// failedReply: the request has its effect, and the answer is an internal error.
-	failedReply idempotenttest.Fault = "internal error after the effect"
+	failedReply faults.Fault = "internal error after the effect"
 	// staleIndex: a query of the index gets the reply to the last such query.
-	staleIndex idempotenttest.Fault = "stale index"
+	staleIndex faults.Fault = "stale index"
 	// engineGone is counted for a request that the engine did not answer.
-	engineGone idempotenttest.Fault = "engine gone"
+	engineGone faults.Fault = "engine gone"
 )
 
 // weather is the probability of each fault on the wire.
-var weather = []idempotenttest.Odds{
-	{Fault: idempotenttest.LostRequest, P: 0.010},
-	{Fault: idempotenttest.LostReply, P: 0.020},
+var weather = []faults.Odds{
+	{Fault: faults.LostRequest, P: 0.010},
+	{Fault: faults.LostReply, P: 0.020},
 	{Fault: cutReply, P: 0.007},
 	{Fault: silentReply, P: 0.003},
-	{Fault: idempotenttest.SlowRequest, P: 0.012},
-	{Fault: idempotenttest.SlowReply, P: 0.010},
-	{Fault: idempotenttest.Repeated, P: 0.010},
+	{Fault: faults.SlowRequest, P: 0.012},
+	{Fault: faults.SlowReply, P: 0.010},
+	{Fault: faults.Repeated, P: 0.010},
 	{Fault: lateRepeat, P: 0.010},
-	{Fault: idempotenttest.ThroughputExceeded, P: 0.006},
-	{Fault: idempotenttest.Throttled, P: 0.006},
-	{Fault: idempotenttest.InternalError, P: 0.006},
+	{Fault: faults.ThroughputExceeded, P: 0.006},
+	{Fault: faults.Throttled, P: 0.006},
+	{Fault: faults.InternalError, P: 0.006},
 	{Fault: failedReply, P: 0.006},
-	{Op: opTransact, Fault: idempotenttest.TransactionConflict, P: 0.030},
-	{Op: opPutItem, Fault: idempotenttest.TransactionConflict, P: 0.006},
-	{Op: opPutItem, Fault: idempotenttest.ReplicatedWriteConflict, P: 0.006},
+	{Op: opTransact, Fault: faults.TransactionConflict, P: 0.030},
+	{Op: opPutItem, Fault: faults.TransactionConflict, P: 0.006},
+	{Op: opPutItem, Fault: faults.ReplicatedWriteConflict, P: 0.006},
 	{Op: opQuery, Fault: staleIndex, P: 0.100},
 }
 
@@ -70,7 +70,7 @@ const (
 type proxy struct {
 	*httptest.Server
 	target string
-	plan   idempotenttest.Plan
+	plan   faults.Plan
 	hold   func() time.Duration // how long a slow request, reply or repeat takes
 	client http.Client
 
@@ -78,13 +78,13 @@ type proxy struct {
 
 	mu     sync.Mutex
 	calls  int
-	faults map[idempotenttest.Fault]int
+	faults map[faults.Fault]int
 	listed map[string]*reply // the last reply to each query of the index
 }
 
-func newProxy(target string, plan idempotenttest.Plan, hold func() time.Duration) *proxy {
+func newProxy(target string, plan faults.Plan, hold func() time.Duration) *proxy {
 	p := &proxy{
-		target: target, plan: plan, hold: hold, faults: map[idempotenttest.Fault]int{}, listed: map[string]*reply{},
+		target: target, plan: plan, hold: hold, faults: map[faults.Fault]int{}, listed: map[string]*reply{},
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 20 * time.Second},
 	}
 	p.Server = httptest.NewServer(p)
@@ -106,16 +106,16 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := indexQuery(op, body)
 	fault, older := p.draw(op, query)
 	switch fault {
-	case idempotenttest.LostRequest:
+	case faults.LostRequest:
 		reset(w)
 		return
-	case idempotenttest.ThroughputExceeded, idempotenttest.Throttled, idempotenttest.InternalError, idempotenttest.TransactionConflict, idempotenttest.ReplicatedWriteConflict:
+	case faults.ThroughputExceeded, faults.Throttled, faults.InternalError, faults.TransactionConflict, faults.ReplicatedWriteConflict:
 		refusal(r, body, fault).write(w)
 		return
 	case staleIndex:
 		older.write(w)
 		return
-	case idempotenttest.SlowRequest:
+	case faults.SlowRequest:
 		_ = pause(context.Background(), p.hold())
 	case lateRepeat:
 		p.flying.Add(1)
@@ -126,7 +126,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				p.forward(r, body)
 			}()
 		}()
-	case idempotenttest.Repeated:
+	case faults.Repeated:
 		p.forward(r, body)
 	default: // it strikes the reply
 	}
@@ -137,16 +137,16 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch fault {
-	case idempotenttest.LostReply:
+	case faults.LostReply:
 		reset(w)
 		return
 	case silentReply:
 		<-r.Context().Done()
 		return
 	case failedReply:
-		refusal(r, body, idempotenttest.InternalError).write(w)
+		refusal(r, body, faults.InternalError).write(w)
 		return
-	case idempotenttest.SlowReply:
+	case faults.SlowReply:
 		_ = pause(context.Background(), p.hold())
 	default: // it struck the request
 	}
@@ -163,7 +163,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // struck returns how often a fault has struck.
-func (p *proxy) struck(fault idempotenttest.Fault) int {
+func (p *proxy) struck(fault faults.Fault) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.faults[fault]
@@ -192,14 +192,8 @@ func (p *proxy) remember(query string, r *reply) {
 }
 
 // refusal returns the answer with which DynamoDB refuses a request.
-func refusal(r *http.Request, body []byte, fault idempotenttest.Fault) *reply {
-	refusing := idempotenttest.Faults{Plan: func(idempotenttest.Call) idempotenttest.Fault { return fault }}
-	refused := r.Clone(r.Context())
-	refused.Body = io.NopCloser(bytes.NewReader(body))
-	answer, err := refusing.Transport(nil).RoundTrip(refused)
-	if err != nil {
-		panic(err) // it calls no service
-	}
+func refusal(r *http.Request, body []byte, fault faults.Fault) *reply {
+	answer := faults.Exception(r, body, fault)
 	text, _ := io.ReadAll(answer.Body) // it is in memory
 	return &reply{answer.StatusCode, answer.Header, text}
 }
@@ -255,21 +249,21 @@ func (p *proxy) send(method, path string, header http.Header, body []byte) *repl
 
 // draw decides the fault of a request. An index is stale only if it was queried before:
 // then draw also returns the older reply.
-func (p *proxy) draw(op driver.Op, query string) (fault idempotenttest.Fault, older *reply) {
+func (p *proxy) draw(op driver.Op, query string) (fault faults.Fault, older *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	fault, older = p.plan(idempotenttest.Call{Op: op, N: p.calls}), p.listed[query]
+	fault, older = p.plan(faults.Call{Op: op, N: p.calls}), p.listed[query]
 	if fault == staleIndex && older == nil {
-		fault = idempotenttest.NoFault
+		fault = faults.NoFault
 	}
-	if fault != idempotenttest.NoFault {
+	if fault != faults.NoFault {
 		p.faults[fault]++
 	}
 	return fault, older
 }
 
-func (p *proxy) count(fault idempotenttest.Fault) {
+func (p *proxy) count(fault faults.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults[fault]++

@@ -28,6 +28,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/internal/tabledef"
@@ -103,7 +104,7 @@ func (c *customer) die() {
 		if calls++; calls == 1 {
 			call.Do(ctx)
 		} else {
-			call.Err = idempotenttest.ErrInjected
+			call.Err = faults.ErrInjected
 		}
 	})), returns(small))
 }
@@ -114,7 +115,7 @@ func (c *customer) announces(client dynamostore.Client, killed bool) (idempotent
 	calls, announced := 0, make(chan struct{})
 	client = dynamotest.Intercept(client, func(ctx context.Context, call *dynamotest.Call) {
 		if calls++; calls > 2 && killed {
-			call.Err = idempotenttest.ErrInjected
+			call.Err = faults.ErrInjected
 			return
 		}
 		call.Do(ctx)

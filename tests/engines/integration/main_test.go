@@ -117,12 +117,10 @@ func (db *database) key(id idempotent.RecordID) map[string]types.AttributeValue 
 	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}}
 }
 
-// over returns a store whose requests go over a faulty wire. A nil base is the default.
-func (db *database) over(t testing.TB, faults *idempotenttest.Faults, base http.RoundTripper) *dynamostore.Store {
+// over returns a store whose requests go over a faulty wire.
+func (db *database) over(t testing.TB, faulty http.RoundTripper) driver.Store {
 	t.Helper()
-	return db.storeOver(t, db.client(func(o *dynamodb.Options) {
-		o.HTTPClient = &http.Client{Transport: faults.Transport(base)}
-	}))
+	return db.storeOver(t, db.client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: faulty} }))
 }
 
 // ownTable returns the database with a new table, which does not exist yet.
@@ -196,7 +194,7 @@ func (db *database) fixture() idempotenttest.Fixture {
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return db.store(t) },
 		Remove: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
 		Damage: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error { return db.damage(ctx, id) },
-		Wire:   func(t testing.TB, faults *idempotenttest.Faults) driver.Store { return db.over(t, faults, nil) },
+		Wire:   db.over,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 )
 
 // On DynamoDB Local only; tests/deployed/first runs it on LocalStack, without the lists.
@@ -57,24 +58,21 @@ func TestSharedTable(t *testing.T) {
 	})
 	t.Run("FailureModes", func(t *testing.T) {
 		t.Parallel()
-		idempotenttest.RunFailureModes(t, local.between(t, others).fixture())
-	})
-	t.Run("UnderFaults", func(t *testing.T) {
-		t.Parallel()
-		idempotenttest.RunFailureModesUnderFaults(t, local.between(t, others).fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 1 })
+		idempotenttest.RunFailureModes(t, local.between(t, others).fixture(), func(o *idempotenttest.FailureModesOptions) { o.Seeds = 1 })
 	})
 }
 
+// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: under faults on
+// DynamoDB Local only. LocalStack runs the same engine behind another server.
 func TestFailureModes(t *testing.T) {
 	t.Parallel()
-	engines(t, func(t *testing.T, db *database) { idempotenttest.RunFailureModes(t, db.fixture()) })
-}
-
-// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: on DynamoDB
-// Local only. LocalStack runs the same engine behind another server.
-func TestFailureModesUnderFaults(t *testing.T) {
-	t.Parallel()
-	idempotenttest.RunFailureModesUnderFaults(t, local.fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 4 })
+	engines(t, func(t *testing.T, db *database) {
+		idempotenttest.RunFailureModes(t, db.fixture(), func(o *idempotenttest.FailureModesOptions) {
+			if db.name == local.name {
+				o.Seeds = 4
+			}
+		})
+	})
 }
 
 // wired sends requests of one key, the first of them over a faulty wire, with the
@@ -105,31 +103,31 @@ func (w *wired) unknown() bool {
 // while. Then the store does, or the guard.
 func TestOnTheWire(t *testing.T) {
 	t.Parallel()
-	throttledInsert := idempotenttest.Injection{Op: "PutItem", Fault: idempotenttest.Throttled}
-	completionThrottled := func(c idempotenttest.Call) idempotenttest.Fault {
+	throttledInsert := faults.Injection{Op: "PutItem", Fault: faults.Throttled}
+	completionThrottled := func(c faults.Call) faults.Fault {
 		if c.N == 1 {
-			return idempotenttest.NoFault
+			return faults.NoFault
 		}
-		return idempotenttest.ThroughputExceeded
+		return faults.ThroughputExceeded
 	}
 	for _, row := range []struct {
 		name        string
-		plan        idempotenttest.Plan
+		plan        faults.Plan
 		timeout     time.Duration
 		first       end
 		least, most int   // requests that the SDK sends
 		later       []end // on a good wire, a minute apart
 	}{
-		{"FM01_InsertReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 1), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
+		{"FM01_InsertReplyLostOnTheWire", faults.On("", faults.LostReply, 1), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
 		// The release is applied, although its reply is lost as well.
-		{"FM02_EveryReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply), 10 * time.Second, (*wired).notRun, 2, 100, []end{(*wired).stored}},
-		{"FM08_CompletionReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 2), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
+		{"FM02_EveryReplyLostOnTheWire", faults.On("", faults.LostReply), 10 * time.Second, (*wired).notRun, 2, 100, []end{(*wired).stored}},
+		{"FM08_CompletionReplyLostOnTheWire", faults.On("", faults.LostReply, 2), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
 		{"FM09_CompletionThrottled", completionThrottled, 10 * time.Second, (*wired).unstored, 3, 100, []end{(*wired).running, (*wired).unknown}},
 		// The SDK retries a conflict only once: the third try is the store's.
-		{"FM22_TransactionConflictOnTheWire", idempotenttest.On("", idempotenttest.TransactionConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
-		{"FM23_ReplicatedWriteConflictOnTheWire", idempotenttest.On("", idempotenttest.ReplicatedWriteConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
+		{"FM22_TransactionConflictOnTheWire", faults.On("", faults.TransactionConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
+		{"FM23_ReplicatedWriteConflictOnTheWire", faults.On("", faults.ReplicatedWriteConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
 		// Six tries of the claim, and six of its release, which may last half of the rest of the time.
-		{"FM24_ThrottledForLongerThanTheTime", idempotenttest.On("", idempotenttest.Throttled), 3 * time.Second, (*wired).notRun, 12, 12, []end{(*wired).stored}},
+		{"FM24_ThrottledForLongerThanTheTime", faults.On("", faults.Throttled), 3 * time.Second, (*wired).notRun, 12, 12, []end{(*wired).stored}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,8 +136,8 @@ func TestOnTheWire(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					time.Sleep(time.Until(now)) // engines delete what has expired
 					w, key := &wired{}, newKey()
-					send := func(ctx context.Context, faults *idempotenttest.Faults, want end, which string) {
-						s := db.over(t, faults, wire)
+					send := func(ctx context.Context, in *faults.Injector, want end, which string) {
+						s := db.over(t, in.Transport(wire))
 						w.out, w.err = idempotent.DoOutcome(ctx, guardOver(t, s), key, func(context.Context) (string, error) {
 							w.runs++
 							return "ch_1", nil
@@ -148,20 +146,20 @@ func TestOnTheWire(t *testing.T) {
 							t.Errorf("the %s request got %+v and error %v after %d runs", which, w.out, w.err, w.runs)
 						}
 					}
-					faults := &idempotenttest.Faults{Plan: row.plan}
+					in := &faults.Injector{Plan: row.plan}
 					ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 					defer cancel()
 					began := time.Now()
-					send(ctx, faults, row.first, "first")
+					send(ctx, in, row.first, "first")
 					// A request that was not run, and sent nothing that arrived, ends in time.
-					if took := time.Since(began); faults.Injected()[throttledInsert] > 0 && took > row.timeout {
+					if took := time.Since(began); in.Injected()[throttledInsert] > 0 && took > row.timeout {
 						t.Errorf("it took %s of %s", took, row.timeout)
 					}
-					if n := faults.Calls(""); n < row.least || n > row.most {
+					if n := in.Calls(""); n < row.least || n > row.most {
 						t.Errorf("%d requests were sent, want %d to %d", n, row.least, row.most)
 					}
 					for _, want := range row.later {
-						send(t.Context(), &idempotenttest.Faults{}, want, "later")
+						send(t.Context(), &faults.Injector{}, want, "later")
 						time.Sleep(time.Minute)
 					}
 				})

@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -66,7 +66,7 @@ func (s *service) send(r request) {
 	}
 	time.AfterFunc(end, func() { dead.Store(true) })
 	_, g := s.guard(dynamotest.Intercept(s.db, func(ctx context.Context, c *dynamotest.Call) {
-		if c.Err = idempotenttest.ErrInjected; !dead.Load() {
+		if c.Err = faults.ErrInjected; !dead.Load() {
 			c.Do(ctx)
 		}
 	}))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package idempotenttest
+package faults
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,15 +17,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 // planned returns the faults that a plan gives to calls of these operations, in
 // order.
 func planned(plan Plan, ops ...driver.Op) (faults []Fault) {
-	f := &Faults{Plan: plan}
+	f := &Injector{Plan: plan}
 	for _, op := range ops {
 		_, fault := f.plan(op)
 		faults = append(faults, fault)
@@ -46,7 +43,7 @@ func TestPlans(t *testing.T) {
 		"counted by itself":   {On(driver.OpInsert, LostReply, 2, 3), []Fault{"", "", LostReply, "", LostReply}},
 		"any operation":       {On("", LostReply, 2, 3), []Fault{"", LostReply, LostReply, "", ""}},
 		"every call":          {On("", LostReply), []Fault{LostReply, LostReply, LostReply, LostReply, LostReply}},
-		"the first plan wins": {firstOf(On(driver.OpGet, Repeated), On("", Throttled, 1, 2)), []Fault{Throttled, Repeated, "", "", ""}},
+		"the first plan wins": {FirstOf(On(driver.OpGet, Repeated), On("", Throttled, 1, 2)), []Fault{Throttled, Repeated, "", "", ""}},
 		"certain odds":        {Seeded(1, Odds{Op: driver.OpGet, Fault: LostReply, P: 1}), []Fault{"", LostReply, "", "", ""}},
 		"no odds":             {Seeded(1, Odds{Fault: LostReply}), []Fault{"", "", "", "", ""}},
 	} {
@@ -84,7 +81,7 @@ func TestSeeded(t *testing.T) {
 	}
 }
 
-// What each fault does to a write in a store, and to a request of the AWS SDK: what its
+// What each fault does to a call of a store, and to a request of the AWS SDK: what its
 // caller gets, and how often the call arrives.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -103,45 +100,53 @@ func TestFaults(t *testing.T) {
 		ReplicatedWriteConflict: {400, 0},
 		"SomeOtherException":    {400, 0},
 	} {
-		// through makes a call of op that gets the fault, and counts what happens to it.
-		through := func(t *testing.T, op driver.Op, call func(*Faults) (arrived int)) {
-			slow := 0
-			f := &Faults{Plan: On(op, fault), Slow: func(context.Context, Call) { slow++ }}
+		// meets makes a call of op that gets the fault, and counts what happens to it.
+		meets := func(t *testing.T, op driver.Op, call func(*Injector) (arrived int)) {
+			slow, counted, slowed := 0, 0, 0
+			if fault != NoFault {
+				counted = 1
+			}
+			if fault == SlowRequest || fault == SlowReply {
+				slowed = 1
+			}
+			f := &Injector{Plan: On(op, fault), Slow: func(context.Context, Call) { slow++ }}
 			if got := call(f); got != want.arrives {
 				t.Errorf("the call arrived %d times, want %d", got, want.arrives)
 			}
-			if got := f.Injected()[Injection{op, fault}]; got != one(fault != NoFault) {
+			if got := f.Injected()[Injection{op, fault}]; got != counted {
 				t.Errorf("the fault was counted %d times", got)
 			}
-			if want := one(fault == SlowRequest || fault == SlowReply); slow != want {
-				t.Errorf("Slow was called %d times, want %d", slow, want)
+			if slow != slowed {
+				t.Errorf("Slow was called %d times, want %d", slow, slowed)
 			}
 		}
-		t.Run("Store/"+string(fault), func(t *testing.T) {
+		t.Run("Do/"+string(fault), func(t *testing.T) {
 			t.Parallel()
-			through(t, driver.OpInsert, func(f *Faults) int {
-				below, r := &Faults{}, fullRecord()
-				s := f.Store(below.Store(memstore.New()))
-				met, err := s.Insert(t.Context(), r, now())
-				if fails := want.status != 200; (err != nil) != fails || fails && !errors.Is(err, ErrInjected) {
+			meets(t, driver.OpInsert, func(f *Injector) (arrived int) {
+				again := errors.New("the second reply")
+				err := f.Do(t.Context(), driver.OpInsert, func() error {
+					if arrived++; arrived == 2 {
+						return again
+					}
+					return nil
+				})
+				switch {
+				case want.status != 200 && !errors.Is(err, ErrInjected), want.status == 200 && fault != Repeated && err != nil,
+					fault == Repeated && !errors.Is(err, again):
 					t.Errorf("the caller got error %v", err)
 				}
-				if own := met != nil && met.Version == r.Version; own != (fault == Repeated) || met != nil && !own {
-					t.Errorf("the caller got %s", describe(met))
-				}
-				_, err = s.Get(t.Context(), r.ID)
-				if there := !errors.Is(err, idempotent.ErrNoRecord); there != (want.arrives > 0) {
-					t.Errorf("Get after it: error %v", err)
+				if err := f.Do(t.Context(), driver.OpGet, func() error { return nil }); err != nil {
+					t.Errorf("another call got error %v", err)
 				}
 				if f.Calls(driver.OpInsert) != 1 || f.Calls(driver.OpGet) != 1 || f.Calls("") != 2 {
 					t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(driver.OpInsert), f.Calls(driver.OpGet), f.Calls(""))
 				}
-				return below.Calls(driver.OpInsert)
+				return arrived
 			})
 		})
 		t.Run("Transport/"+string(fault), func(t *testing.T) {
 			t.Parallel()
-			through(t, "PutItem", func(f *Faults) int {
+			meets(t, "PutItem", func(f *Injector) int {
 				url, arrived := service(t)
 				resp, text, err := send(t.Context(), t, f, nil, url, "DynamoDB_20120810.PutItem", strings.NewReader("the item"))
 				switch {
@@ -178,53 +183,17 @@ func isException(t *testing.T, resp *http.Response, text string, fault Fault) {
 	}
 }
 
-// Every method gets its faults under its own name.
-func TestFaultsOfEveryMethod(t *testing.T) {
-	t.Parallel()
-	ctx, r := t.Context(), fullRecord()
-	for op, call := range map[driver.Op]func(chunkStore) error{
-		driver.OpInsert:    func(s chunkStore) error { _, err := s.Insert(ctx, r, now()); return err },
-		driver.OpReplace:   func(s chunkStore) error { _, err := s.Replace(ctx, r, r.Version); return err },
-		driver.OpGet:       func(s chunkStore) error { _, err := s.Get(ctx, r.ID); return err },
-		driver.OpPutChunks: func(s chunkStore) error { _, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); return err },
-		driver.OpGetChunks: func(s chunkStore) error { _, err := s.GetChunks(ctx, r.ID, r.Version, 1); return err },
-	} {
-		below, f := &Faults{}, &Faults{Plan: On(op, LostReply, 2)}
-		shelf := newChunkShelf()
-		if _, err := shelf.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); err != nil {
-			t.Fatal(err)
-		}
-		s := f.Store(below.Store(shelf)).(chunkStore)
-		if err := call(s); errors.Is(err, ErrInjected) {
-			t.Errorf("%s: the first call met the fault of the second", op)
-		}
-		if err := call(s); !errors.Is(err, ErrInjected) {
-			t.Errorf("%s: got error %v, want ErrInjected", op, err)
-		}
-		if got := below.Calls(op); got != 2 {
-			t.Errorf("%s arrived %d times, want 2", op, got)
-		}
-		if got, want := f.Injected(), (map[Injection]int{{op, LostReply}: 1}); !maps.Equal(got, want) {
-			t.Errorf("%s: got %v, want %v", op, got, want)
-		}
-	}
-}
-
-// Only a reply can be lost: ErrNoRecord is a reply, other errors are not.
+// Only a reply can be lost: ErrNoRecord and ErrTooLarge are replies, other errors are not.
 func TestOnlyRepliesAreLost(t *testing.T) {
 	t.Parallel()
-	f := &Faults{Plan: On("", LostReply)}
-	s := f.Store(memstore.New())
-	if _, err := s.Get(t.Context(), newKey().RecordID()); !errors.Is(err, ErrInjected) {
-		t.Errorf("got error %v, want the reply ErrNoRecord lost", err)
+	f := &Injector{Plan: On("", LostReply)}
+	for reply, lost := range map[error]bool{driver.ErrNoRecord: true, driver.ErrTooLarge: true, context.Canceled: false} {
+		if err := f.Do(t.Context(), driver.OpGet, func() error { return reply }); errors.Is(err, ErrInjected) != lost || errors.Is(err, reply) == lost {
+			t.Errorf("%v: got error %v, want it lost: %t", reply, err, lost)
+		}
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Get(ended, newKey().RecordID()); !errors.Is(err, context.Canceled) || errors.Is(err, ErrInjected) {
-		t.Errorf("got error %v, want the context's", err)
-	}
-	if got := f.Injected()[Injection{driver.OpGet, LostReply}]; got != 1 {
-		t.Errorf("%d lost replies are counted, want 1", got)
+	if got := f.Injected()[Injection{driver.OpGet, LostReply}]; got != 2 {
+		t.Errorf("%d lost replies are counted, want 2", got)
 	}
 }
 
@@ -233,8 +202,8 @@ func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := func(ctx context.Context) time.Duration {
 			began := time.Now()
-			f := &Faults{Plan: On("", SlowReply)}
-			if _, err := f.Store(memstore.New()).Insert(ctx, fullRecord(), now()); err != nil {
+			f := &Injector{Plan: On("", SlowReply)}
+			if err := f.Do(ctx, driver.OpInsert, func() error { return nil }); err != nil {
 				t.Error(err)
 			}
 			return time.Since(began)
@@ -262,7 +231,7 @@ func service(t *testing.T) (url string, arrived *atomic.Int32) {
 }
 
 // send makes a request of an operation through the faults.
-func send(ctx context.Context, t *testing.T, f *Faults, base http.RoundTripper, url, target string, body io.Reader) (*http.Response, string, error) {
+func send(ctx context.Context, t *testing.T, f *Injector, base http.RoundTripper, url, target string, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
@@ -288,7 +257,7 @@ func TestOperationOfARequest(t *testing.T) {
 	t.Parallel()
 	url, _ := service(t)
 	for target, op := range map[string]driver.Op{"DynamoDB_20120810.GetItem": "GetItem", "GetItem": "GetItem", "": "POST"} {
-		f := &Faults{}
+		f := &Injector{}
 		if _, _, err := send(t.Context(), t, f, http.DefaultTransport, url, target, nil); err != nil {
 			t.Error(err)
 		}
@@ -317,13 +286,13 @@ func TestBodyOfARequest(t *testing.T) {
 		"read":  {Reader: io.MultiReader(strings.NewReader("half of"), unreadable{broken})},
 		"close": {Reader: strings.NewReader("all of it"), err: broken},
 	} {
-		_, _, err := send(t.Context(), t, &Faults{}, nil, url, "", body)
+		_, _, err := send(t.Context(), t, &Injector{}, nil, url, "", body)
 		if !errors.Is(err, broken) || body.closed != 1 || arrived.Load() != 0 {
 			t.Errorf("%s: got error %v, closed %d times, arrived %d times", name, err, body.closed, arrived.Load())
 		}
 	}
 	lost := &sentBody{Reader: bytes.NewReader(nil)}
-	send(t.Context(), t, &Faults{Plan: On("", LostRequest)}, nil, url, "", lost)
+	send(t.Context(), t, &Injector{Plan: On("", LostRequest)}, nil, url, "", lost)
 	if lost.closed != 1 {
 		t.Errorf("the body of a lost request was closed %d times", lost.closed)
 	}
@@ -339,7 +308,7 @@ func TestNoReplyIsNotALostOne(t *testing.T) {
 	url, arrived := service(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	f := &Faults{Plan: On("", LostReply)}
+	f := &Injector{Plan: On("", LostReply)}
 	_, _, err := send(ended, t, f, nil, url, "", nil)
 	if !errors.Is(err, context.Canceled) || len(f.Injected()) != 0 || arrived.Load() != 0 {
 		t.Errorf("got error %v, injected %v, arrived %d times", err, f.Injected(), arrived.Load())

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package idempotenttest
+// Package faults makes calls fail: calls to a store ([Injector.Do]), or HTTP requests of
+// the AWS SDK ([Injector.Transport]). A [Plan] selects the calls: the n-th of a kind
+// ([On]), or random ones ([Seeded]). The suites of idempotenttest use it, and tests.
+//
+//	lost request ✗──────▶ store        no effect, and the caller gets an error
+//	lost reply    ──────▶ store ──✗    the call has its effect, and the caller gets an error
+//	repeated      ══════▶ store ──▶    the call is sent twice, and the caller gets the second reply
+//	refused       ──▶ Throttled, TransactionConflict, …, or any other name
+//	slow          ── · · ▶ store · · ▶ the call has its effect late, or its reply comes late
+package faults
 
 import (
 	"bytes"
@@ -18,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -26,17 +34,10 @@ import (
 // is that of a reset connection, which the AWS SDK retries.
 var ErrInjected = errors.New("idempotenttest: injected fault: connection reset by peer")
 
-// Faults injects faults into the calls to a store, see [Faults.Store], or into
-// the requests of an AWS SDK, see [Faults.Transport]. Use it to test code under
-// an unreliable network:
-//
-//	faults := &idempotenttest.Faults{Plan: idempotenttest.On(driver.OpReplace, idempotenttest.LostReply, 1)}
-//	guard, err := idempotent.New(faults.Store(memstore.New()))
-//
-// It counts what it injected, so that a test can check that the faults
-// happened. The zero Faults injects nothing. It is safe for concurrent use, but
-// set its fields before the first call.
-type Faults struct {
+// Injector injects faults into calls, and counts what it injected, so that a test can
+// check that the faults happened. The zero Injector injects nothing. It is safe for
+// concurrent use, but set its fields before the first call.
+type Injector struct {
 	// Plan decides which call gets which fault. Default: no faults.
 	Plan Plan
 
@@ -60,7 +61,7 @@ type Injection struct {
 
 // Injected returns how often each fault was injected. If a call gets no reply
 // for another reason, its reply does not count as lost.
-func (f *Faults) Injected() map[Injection]int {
+func (f *Injector) Injected() map[Injection]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.injected)
@@ -68,14 +69,14 @@ func (f *Faults) Injected() map[Injection]int {
 
 // Calls returns the number of calls of op, or of all operations if op is empty.
 // A repeated call counts once.
-func (f *Faults) Calls(op driver.Op) int {
+func (f *Injector) Calls(op driver.Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
 // plan counts a call and returns its fault.
-func (f *Faults) plan(op driver.Op) (Call, Fault) {
+func (f *Injector) plan(op driver.Op) (Call, Fault) {
 	f.planning.Lock()
 	defer f.planning.Unlock()
 	f.mu.Lock()
@@ -92,7 +93,7 @@ func (f *Faults) plan(op driver.Op) (Call, Fault) {
 	return c, f.Plan(c)
 }
 
-func (f *Faults) count(c Call, fault Fault) {
+func (f *Injector) count(c Call, fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.injected == nil {
@@ -102,7 +103,7 @@ func (f *Faults) count(c Call, fault Fault) {
 }
 
 // wait delays a slow call.
-func (f *Faults) wait(ctx context.Context, c Call) {
+func (f *Injector) wait(ctx context.Context, c Call) {
 	if f.Slow != nil {
 		f.Slow(ctx, c)
 		return
@@ -115,38 +116,38 @@ func (f *Faults) wait(ctx context.Context, c Call) {
 	}
 }
 
-// fate is what happens to a call at a point, of [Explore] or of [Faults].
-type fate struct {
-	arrives int          // how often the call is made
-	before  func() error // is called first; with an error, that is all that happens
-	after   func() error // is called before the reply arrives, and can replace it
-	err     error        // in place of the reply
+// Fate is what happens to a call.
+type Fate struct {
+	Arrives int          // how often the call is made
+	Before  func() error // is called first; with an error, that is all that happens
+	After   func() error // is called before the reply arrives, and can replace it
+	Err     error        // in place of the reply
 	// lose gets each reply that the caller does not get. It returns false if the call
 	// got none: then its error is the caller's.
 	lose func(error) bool
 }
 
-// meet makes a call with its fate, and returns what its caller gets.
-func (f fate) meet(call func() error) error {
-	if f.before != nil {
-		if err := f.before(); err != nil {
+// Meet makes a call with its fate, and returns what its caller gets.
+func (f Fate) Meet(call func() error) error {
+	if f.Before != nil {
+		if err := f.Before(); err != nil {
 			return err
 		}
 	}
 	var reply error
-	for n := range f.arrives {
+	for n := range f.Arrives {
 		reply = call()
-		if lost := n+1 < f.arrives || f.err != nil; lost && f.lose != nil && !f.lose(reply) {
+		if lost := n+1 < f.Arrives || f.Err != nil; lost && f.lose != nil && !f.lose(reply) {
 			return reply
 		}
 	}
-	if f.after != nil {
-		if err := f.after(); err != nil {
+	if f.After != nil {
+		if err := f.After(); err != nil {
 			return err
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	return reply
 }
@@ -160,14 +161,14 @@ type line[T any] struct {
 }
 
 // through makes one call of op, with its planned fault.
-func through[T any](ctx context.Context, f *Faults, op driver.Op, l line[T]) (reply T, err error) {
+func through[T any](ctx context.Context, f *Injector, op driver.Op, l line[T]) (reply T, err error) {
 	c, fault := f.plan(op)
 	wait := func() error {
 		f.count(c, fault)
 		f.wait(ctx, c)
 		return nil
 	}
-	at := fate{arrives: 1, lose: func(err error) bool {
+	at := Fate{Arrives: 1, lose: func(err error) bool {
 		if err != nil && !l.heard(err) {
 			return false
 		}
@@ -180,49 +181,44 @@ func through[T any](ctx context.Context, f *Faults, op driver.Op, l line[T]) (re
 	case NoFault:
 	case LostRequest:
 		f.count(c, fault)
-		at.arrives, at.err = 0, ErrInjected
+		at.Arrives, at.Err = 0, ErrInjected
 	case SlowRequest:
-		at.before = wait
+		at.Before = wait
 	case SlowReply:
-		at.after = wait
+		at.After = wait
 	case LostReply:
-		at.err = ErrInjected
+		at.Err = ErrInjected
 	case Repeated:
-		at.arrives = 2
+		at.Arrives = 2
 	default:
 		f.count(c, fault)
 		return l.refuse(fault)
 	}
-	err = at.meet(func() (err error) {
+	err = at.Meet(func() (err error) {
 		reply, err = l.make()
 		return err
 	})
 	return reply, err
 }
 
-// refused returns the error of a call that a fault refused by its name.
-func refused(fault Fault) error { return fmt.Errorf("%s: %w", fault, ErrInjected) }
-
-// Store returns s with the planned faults in its calls; see [Intercept]. Several
-// stores can share one Faults: it counts their calls together.
+// Do makes a call of op to a store with its planned fault, and returns what its caller
+// gets. Several stores can share one Injector: it counts their calls together.
 //
-// A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and
-// ErrTooLarge are replies and can be lost. A call that fails with any other
-// error has no reply to lose.
-func (f *Faults) Store(s driver.Store) driver.Store {
-	return Intercept(s, func(ctx context.Context, c *StoreCall) {
-		_, c.Err = through(ctx, f, c.Op, line[struct{}]{
-			make: func() (none struct{}, err error) {
-				c.Do(ctx)
-				return none, c.Err
-			},
-			heard: func(err error) bool {
-				return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
-			},
-			lose:   func(struct{}) {},
-			refuse: func(fault Fault) (none struct{}, err error) { return none, refused(fault) },
-		})
+// A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and ErrTooLarge
+// are replies and can be lost. A call that fails with any other error has no reply to
+// lose.
+func (f *Injector) Do(ctx context.Context, op driver.Op, call func() error) error {
+	_, err := through(ctx, f, op, line[struct{}]{
+		make: func() (none struct{}, err error) { return none, call() },
+		heard: func(err error) bool {
+			return errors.Is(err, driver.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
+		},
+		lose: func(struct{}) {},
+		refuse: func(fault Fault) (none struct{}, err error) {
+			return none, fmt.Errorf("%s: %w", fault, ErrInjected)
+		},
 	})
+	return err
 }
 
 // Transport returns base with the planned faults in its requests, for the client of a real
@@ -234,19 +230,19 @@ func (f *Faults) Store(s driver.Store) driver.Store {
 // an exception is answered with that exception in the AWS JSON protocol, without a call to
 // the service: InternalError with status 500, all others with 400. TransactionConflict
 // cancels a TransactWriteItems, as DynamoDB does.
-func (f *Faults) Transport(base http.RoundTripper) http.RoundTripper {
+func (f *Injector) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &faultyTransport{f, base}
+	return &transport{f, base}
 }
 
-type faultyTransport struct {
-	faults *Faults
+type transport struct {
+	faults *Injector
 	base   http.RoundTripper
 }
 
-func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
 		return nil, err
@@ -255,7 +251,7 @@ func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		make:   func() (*http.Response, error) { return t.base.RoundTrip(withBody(req, body)) },
 		heard:  func(error) bool { return false },
 		lose:   drop,
-		refuse: func(fault Fault) (*http.Response, error) { return exception(req, body, fault), nil },
+		refuse: func(fault Fault) (*http.Response, error) { return Exception(req, body, fault), nil },
 	})
 }
 
@@ -296,9 +292,9 @@ func drop(resp *http.Response) {
 	resp.Body.Close()
 }
 
-// exception returns the reply with which DynamoDB refuses a request. A conflict cancels a
+// Exception returns the reply with which DynamoDB refuses a request. A conflict cancels a
 // transaction: its first item names it.
-func exception(req *http.Request, body []byte, fault Fault) *http.Response {
+func Exception(req *http.Request, body []byte, fault Fault) *http.Response {
 	status, answer := http.StatusBadRequest, map[string]any{"__type": string(fault), "message": "injected"}
 	if fault == InternalError {
 		status = http.StatusInternalServerError
@@ -338,7 +334,7 @@ const (
 	// and the caller gets the second reply, as with the retry of an SDK.
 	Repeated Fault = "repeated"
 	// SlowRequest: the call arrives late. SlowReply: the call has its effect at
-	// once, and its reply comes late. [Faults.Slow] sets the delay.
+	// once, and its reply comes late. [Injector.Slow] sets the delay.
 	SlowRequest Fault = "slow request"
 	SlowReply   Fault = "slow reply"
 
@@ -377,9 +373,9 @@ func On(op driver.Op, fault Fault, calls ...int) Plan {
 	}
 }
 
-// firstOf returns a plan that uses the first of plans that has a fault for the
+// FirstOf returns a plan that uses the first of plans that has a fault for the
 // call.
-func firstOf(plans ...Plan) Plan {
+func FirstOf(plans ...Plan) Plan {
 	return func(c Call) Fault {
 		for _, p := range plans {
 			if fault := p(c); fault != NoFault {
