@@ -70,11 +70,6 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	for _, f := range optFns {
 		f(&own)
 	}
-	if own.Name != "" {
-		if err := tabledef.CheckName(own.Name); err != nil {
-			return nil, fmt.Errorf("dynamostore: Options.Name: %w", err)
-		}
-	}
 	set, err := tabledef.Read(os.Getenv, own.Name)
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // A handler that is about to be killed announces its run with one write. A handler
@@ -163,7 +164,7 @@ func TestAnnounce_InAStep(t *testing.T) {
 			return idempotent.Step(ctx, "pay", func(context.Context) (string, error) { <-forever; return "", errLost })
 		})
 		time.Sleep(time.Minute)
-		report, err := idempotent.ReconcileDue(t.Context(), g, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+		report, err := kit.Reconcile(t.Context(), g, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 			if stored := r.Stored(); len(stored.Steps) != 1 || stored.Steps[0].Name != "pay" || stored.Steps[0].Finished {
 				t.Errorf("the resolver sees the steps %+v, want that pay has begun", stored.Steps)
 			}

@@ -26,12 +26,12 @@ package idempotent
 //
 //	lookup.go           Lookup: the stored outcome of a key
 //	do.go               Wrap and Do: one request
-//	reconcile.go        ReconcileDue and Reconciler: the records that wait for evidence
+//	reconcile.go        Reconciler: the records that wait for evidence
 //	due.go              the list of due records, and its workers
 //	reconcile_record.go one of these records: what is asked, and what is written
 //	resolver.go         ResolveFunc, what it gets, and ReconcileOptions
 //	progress.go         how far runs have read a list that is too long for one
-//	report.go           what a run of ReconcileDue did, and what waits
+//	report.go           what a run of a Reconciler did, and what waits
 //	requeue.go          Requeue: records that reconciliation gave up
 //	forget.go           Forget: wrong outcomes
 //	resolve.go          Guard.Resolve: evidence

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // How long calls take, by the clock.
@@ -354,7 +355,7 @@ func TestFunctionsOfTheUserMayPanic(t *testing.T) {
 				}
 				for range 2 { // the second run gives up
 					f.clock.Advance(8 * 24 * time.Hour)
-					_, err := idempotent.ReconcileDue(f.invocation(), f.guard, resolver, func(o *idempotent.ReconcileOptions) {
+					_, err := kit.Reconcile(f.invocation(), f.guard, resolver, func(o *idempotent.ReconcileOptions) {
 						if field := reflect.ValueOf(o).Elem().FieldByName(name); options == reflect.TypeFor[idempotent.ReconcileOptions]() {
 							panics(field, name)
 						}

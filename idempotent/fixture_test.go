@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/invariant"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // fixture is what a test works with: a store, a clock, a key, and a guard whose calls to
@@ -160,9 +161,12 @@ func (f *fixture) outcome(h handlerFunc, optFns ...func(*idempotent.Operation)) 
 }
 
 // panics sends a request whose handler may panic, and returns what it panicked with.
-func (f *fixture) panics(h handlerFunc) (value any) {
+func (f *fixture) panics(h handlerFunc) any { return panics(func() { _, _ = f.do(h) }) }
+
+// panics returns what f panicked with.
+func panics(f func()) (value any) {
 	defer func() { value = recover() }()
-	_, _ = f.do(h)
+	f()
 	return nil
 }
 
@@ -232,7 +236,7 @@ func (f *fixture) reconcile(resolve idempotent.ResolveFunc, optFns ...func(*idem
 	f.t.Helper()
 	synctest.Test(f.t, func(t *testing.T) {
 		var err error
-		if report, err = idempotent.ReconcileDue(t.Context(), f.guard, resolve, optFns...); err != nil {
+		if report, err = kit.Reconcile(t.Context(), f.guard, resolve, optFns...); err != nil && report.Failed == 0 {
 			t.Fatal(err)
 		}
 	})

@@ -421,13 +421,8 @@ func TestLeaseEndsInUTC(t *testing.T) {
 	}
 }
 
-// Reading is how many entries a run of the following functions reads before it works.
+// Reading is how many entries a run of the following function reads before it works.
 type Reading int
-
-// ReconcileDue is the function of that name.
-func (n Reading) ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
-	return reconcileDue(ctx, &progress{first: int(n)}, g, resolve, optFns)
-}
 
 // Reconciler is the function of that name.
 func (n Reading) Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*ReconcileOptions)) func(context.Context) (Report, error) {

@@ -38,7 +38,7 @@ type Options struct {
 
 	// Observer receives every event. If it has a method Reconciled(context.Context,
 	// Report), as the observers of package telemetry have, it also receives the report of
-	// each run of [Reconciler] and [ReconcileDue]; so does each part of
+	// each run of [Reconciler]; so does each part of
 	// [event.Observers]. Default: none.
 	Observer event.Observer
 

@@ -17,33 +17,51 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be invoked
-// on a schedule, usually every minute. The resolvers are listed by operation,
-// because several operations can share a table; do not change the map afterwards.
-// The handler ignores its event and returns the report, for the log.
+// Reconciler returns a handler for lambda.Start that reconciles all records that are due,
+// those that have been due for longest first. Invoke it on a schedule, usually every
+// minute. It ignores its event and returns the report, for the log.
 //
-// Ended leases are processed whatever their operation. Records of an operation
-// without a resolver then wait for another reconciler or an operator: the handler
-// neither reads them nor asks about them. It counts them in Report.Operations, and
-// logs once that they exist.
+// Each resolver is for one operation, because several operations can share a table. That
+// of "*", if any, is for every other operation. Do not change the map afterwards. Records of
+// an operation without a resolver wait for another reconciler or an operator: the handler
+// neither reads them nor asks about them. It counts them in Report.Operations, and logs
+// once that they exist.
 //
-// The handler returns an error, so that an alarm on errors reports an outage, if
-// [ReconcileDue] does, if the calls of a resolver kept failing, or if every record
-// failed.
+// A record whose owner never reported an outcome first becomes unknown, or retryable with
+// its steps under [Resume], whatever its operation. A store can need a scan to find such
+// records: if it is a [driver.AbandonedLister], each run continues that scan, for at most
+// half of its time. The run then lists what is due, calls the resolvers and writes their
+// answers. Every write is a compare-and-swap, so any number of reconcilers, handlers and
+// webhooks can work on one table. Before a run asks about a record, it writes that the
+// record is due again later. So no two reconcilers ask about one record at the same time.
 //
-// Like [Wrap], it panics if an argument is nil or an option is invalid.
+// The work begins when the list ends, when 100,000 entries have been read, or when
+// half of the time has passed. Behind 100,000 entries, the run reads on while it
+// works, until a quarter of its time has passed: for records of other operations, and
+// to count. The next run of the same handler reads its first 100,000 entries and then
+// continues where this one ended.
+//
+// If five calls for records of one operation fail in a row, the run leaves the
+// other records of that operation to the next run, unchanged. So a provider that
+// is down gets five calls from each run, and all records are due when it is back.
+//
+// A record needs Timeout and two seconds. A run with less than twice that time
+// until the deadline of ctx uses half of its time for each record, and shortens
+// Timeout in proportion. It begins no record that does not fit.
+//
+// The handler returns an error, so that an alarm on errors reports an outage, if the list
+// or the scan fails, if the time ended before it began the first record, if the calls of a
+// resolver kept failing, or if every record failed. Otherwise the failure of a record is
+// counted and reported to the observer, and does not stop the others.
+//
+// Like [Wrap], it panics if the guard or a resolver is nil, if an option is invalid, or if
+// the guard's store is not a [driver.DueLister].
 func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*ReconcileOptions)) func(context.Context) (Report, error) {
 	return reconcilerOf(&progress{first: maxExact}, g, resolvers, optFns)
 }
 
 func reconcilerOf(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFns []func(*ReconcileOptions)) func(context.Context) (Report, error) {
-	for operation, resolve := range resolvers {
-		if resolve == nil {
-			panic(fmt.Errorf("idempotent: Reconciler: the resolver for operation %q must not be nil", operation))
-		}
-	}
-	resolverOf := func(operation string) ResolveFunc { return resolvers[operation] }
-	newRun, err := newReconciler(p, g, resolverOf, optFns)
+	newRun, err := newReconciler(p, g, resolvers, optFns)
 	if err != nil {
 		panic(err)
 	}
@@ -60,70 +78,34 @@ func reconcilerOf(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFn
 	}
 }
 
-// ReconcileDue reconciles all records that are due, those that have been due for
-// longest first. A record whose owner never reported an outcome first becomes
-// unknown, or retryable with its steps under [Resume]. A store can need a scan to
-// find such records: if it is a [driver.AbandonedLister], each run continues that
-// scan, for at most half of its time. It processes the ends of leases of all
-// operations, as their records declare. ReconcileDue then lists what is due, calls
-// resolve and writes its answer. Every write is a compare-and-swap, so any number of
-// reconcilers, handlers and webhooks can work on one table. Before ReconcileDue asks
-// about a record, it writes that the record is due again later. So no two reconcilers
-// ask about one record at the same time.
-//
-// The work begins when the list ends, when 100,000 entries have been read, or when
-// half of the time has passed. Behind 100,000 entries, the run reads on while it
-// works, until a quarter of its time has passed: for records of other operations, and
-// to count. The next run of a [Reconciler]
-// reads its first 100,000 entries and then continues where this one ended.
-//
-// If five calls for records of one operation fail in a row, the run leaves the
-// other records of that operation to the next run, unchanged. So a provider that
-// is down gets five calls from each run, and all records are due when it is back.
-//
-// A record needs Timeout and two seconds. A run with less than twice that time
-// until the deadline of ctx uses half of its time for each record, and shortens
-// Timeout in proportion. It begins no record that does not fit.
-//
-// ReconcileDue returns an error if the guard's store is not a [driver.DueLister],
-// if the list or the scan fails, or if the time ended before it began the first
-// record. A failure of one record is counted and reported to the observer, and does
-// not stop the others.
-func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
-	return reconcileDue(ctx, &progress{first: maxExact}, g, resolve, optFns)
-}
-
-func reconcileDue(ctx context.Context, p *progress, g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOptions)) (Report, error) {
-	var resolverOf func(string) ResolveFunc
-	if resolve != nil {
-		resolverOf = func(string) ResolveFunc { return resolve }
-	}
-	newRun, err := newReconciler(p, g, resolverOf, optFns)
-	if err != nil {
-		return Report{}, err
-	}
-	r := newRun()
-	err = r.run(ctx)
-	return r.report, err
-}
-
 // newReconciler returns a function that returns a new run.
-func newReconciler(p *progress, g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (func() *reconciler, error) {
+func newReconciler(p *progress, g *Guard, resolvers map[string]ResolveFunc, optFns []func(*ReconcileOptions)) (func() *reconciler, error) {
+	if g == nil {
+		return nil, errors.New("idempotent: Reconciler: the guard must not be nil")
+	}
+	for operation, resolve := range resolvers {
+		if resolve == nil {
+			return nil, fmt.Errorf("idempotent: Reconciler: the resolver for operation %q must not be nil", operation)
+		}
+	}
+	lister, ok := g.store.(driver.DueLister)
+	if !ok {
+		return nil, fmt.Errorf("idempotent: Reconciler: the store %T does not implement driver.DueLister", g.store)
+	}
 	var o ReconcileOptions
 	for _, f := range optFns {
 		f(&o)
 	}
-	if g == nil || resolverOf == nil && !o.SweepOnly {
-		return nil, errors.New("idempotent: reconciliation: the guard and the resolver must not be nil")
-	}
-	if o.SweepOnly {
-		resolverOf = func(string) ResolveFunc { return nil }
-	}
-	lister, ok := g.store.(driver.DueLister)
-	if !ok {
-		return nil, fmt.Errorf("idempotent: reconciliation: the store %T does not implement driver.DueLister", g.store)
-	}
 	o.setDefaults()
+	resolverOf := func(operation string) ResolveFunc {
+		switch resolve, known := resolvers[operation]; {
+		case o.SweepOnly:
+			return nil
+		case known:
+			return resolve
+		}
+		return resolvers["*"]
+	}
 	return func() *reconciler {
 		return &reconciler{
 			guard: g, progress: p, lister: lister, resolverOf: resolverOf, opts: o,

@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // Reconciliation of many records, by several reconcilers, with resolvers that are
@@ -296,7 +297,7 @@ func TestReconcileBrokenResolver(t *testing.T) {
 				time.Sleep(time.Minute)
 				g, events := newGuardOver(t, b)
 				began := time.Now()
-				report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+				report, err := kit.Reconcile(t.Context(), g, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 					if r.ID == broken {
 						return c.resolve(ctx)
 					}
@@ -406,7 +407,7 @@ func TestReconcileShortTimeouts(t *testing.T) {
 			time.Sleep(time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
 			defer cancel()
-			report, err := idempotent.ReconcileDue(ctx, b.guard(t), b.resolve)
+			report, err := kit.Reconcile(ctx, b.guard(t), b.resolve)
 			if ctx.Err() != nil {
 				t.Errorf("in %s: the run did not end in time", c.timeout)
 			}
@@ -440,7 +441,7 @@ func TestReconcileTimeOfResolver(t *testing.T) {
 				ctx = limited
 			}
 			var got time.Duration
-			report, err := idempotent.ReconcileDue(ctx, b.guard(t), func(ctx context.Context, _ idempotent.PendingRecord) (idempotent.Resolution, error) {
+			report, err := kit.Reconcile(ctx, b.guard(t), func(ctx context.Context, _ idempotent.PendingRecord) (idempotent.Resolution, error) {
 				deadline, _ := ctx.Deadline()
 				got = time.Until(deadline)
 				<-ctx.Done()
@@ -473,7 +474,7 @@ func TestReconcileClaims(t *testing.T) {
 				}
 				return time.Until(r.Due)
 			}
-			report, err := idempotent.ReconcileDue(t.Context(), b.guard(t), func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			report, err := kit.Reconcile(t.Context(), b.guard(t), func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 				if got := dueIn(); got != want.during {
 					t.Errorf("with pauses of %s, it is due in %s while it is asked about, want %s", pause, got, want.during)
 				}
@@ -502,7 +503,7 @@ func TestReconcileLongList(t *testing.T) {
 			}})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			report, err := idempotent.ReconcileDue(ctx, g, b.resolve)
+			report, err := kit.Reconcile(ctx, g, b.resolve)
 			want := 100
 			if !listed {
 				want = 30 // in half of a minute
@@ -715,11 +716,11 @@ func TestReconcileListsAgain(t *testing.T) {
 		// A dry run, which changes nothing, does not.
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		report, err := reading.ReconcileDue(ctx, b.guard(t), answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.DryRun = true })
+		report, err := reading.Reconciler(b.guard(t), kit.Resolver(answer(idempotent.Resolved("x"))), func(o *idempotent.ReconcileOptions) { o.DryRun = true })(ctx)
 		if err != nil || report.Due != 10_003 || report.Completed < oneList || report.Completed > oneList+3 {
 			t.Errorf("a dry run: %s, %v", report, err)
 		}
-		report, err = reading.ReconcileDue(t.Context(), b.guard(t), b.resolve)
+		report, err = reading.Reconciler(b.guard(t), kit.Resolver(b.resolve))(t.Context())
 		if err != nil || report.String() != "10003 due, 10003 completed" || report.Pending != 0 || !report.Listed || b.double > 0 {
 			t.Errorf("the report: %s, %v; %d pending, %d asked twice", report, err, report.Pending, b.double)
 		}
@@ -728,7 +729,7 @@ func TestReconcileListsAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		ctx, cancel = context.WithTimeout(t.Context(), 84*time.Second)
 		defer cancel()
-		report, err = reading.ReconcileDue(ctx, b.guard(t), b.resolve)
+		report, err = reading.Reconciler(b.guard(t), kit.Resolver(b.resolve))(ctx)
 		if err != nil || report.Due != 10_000 || report.Completed < 5000 || report.Completed > 7000 || !report.Incomplete || report.Pending != 10_000-report.Completed {
 			t.Errorf("in 84 s: %s, %v; %d pending", report, err, report.Pending)
 		}
@@ -747,7 +748,7 @@ func TestReconcileOutdatedList(t *testing.T) {
 			frozen = append(frozen, e)
 		}
 		g, _ := newGuardOver(t, frozenList{b, frozen})
-		report, err := reading.ReconcileDue(t.Context(), g, b.resolve)
+		report, err := reading.Reconciler(g, kit.Resolver(b.resolve))(t.Context())
 		if err != nil || report.Completed < 4096 || report.Completed > 5000 || b.double > 0 {
 			t.Errorf("the report: %s, %v", report, err)
 		}
@@ -785,7 +786,7 @@ func TestReconcilersShareTheWork(t *testing.T) {
 			var runs sync.WaitGroup
 			for range n {
 				runs.Go(func() {
-					if _, err := idempotent.ReconcileDue(t.Context(), g, b.resolve); err != nil {
+					if _, err := kit.Reconcile(t.Context(), g, b.resolve); err != nil {
 						t.Error(err)
 					}
 				})
@@ -819,7 +820,7 @@ func TestReconcileBrokenOnExhausted(t *testing.T) {
 			time.Sleep(time.Hour)
 			g, events := newGuardOver(t, b)
 			began := time.Now()
-			report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(time.Minute)), func(o *idempotent.ReconcileOptions) {
+			report, err := kit.Reconcile(t.Context(), g, answer(idempotent.Later(time.Minute)), func(o *idempotent.ReconcileOptions) {
 				o.GiveUpAfter = time.Minute
 				o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
 					if r.ID == id {

@@ -17,7 +17,7 @@ import (
 // This file reconciles one record: it processes the end of its lease, claims it,
 // asks its resolver, and settles it, postpones it or gives it up.
 
-// reconciler is one run of ReconcileDue.
+// reconciler is one run of Reconciler.
 type reconciler struct {
 	guard      *Guard
 	progress   *progress

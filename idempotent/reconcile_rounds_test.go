@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // observed is a workload whose lists and reads a test sees and can change.
@@ -81,7 +82,7 @@ func TestReconcileRoundsCountOnce(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		g, _ := newGuardOver(t, o)
-		report, err := reading.ReconcileDue(t.Context(), g, b.resolve)
+		report, err := reading.Reconciler(g, kit.Resolver(b.resolve))(t.Context())
 		if err != nil || report.String() != "4099 due, 4098 completed, 1 failed" || o.lists != 2 {
 			t.Errorf("%s, %v; %d lists", report, err, o.lists)
 		}
@@ -152,8 +153,8 @@ func TestReconcileListsNoMore(t *testing.T) {
 			}
 			defer cancel()
 			g, _ := newGuardOver(t, o)
-			report, err := reading.ReconcileDue(ctx, g, b.resolve, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
-			if err != nil || o.lists != c.lists || report.Completed != c.completed || report.Incomplete != c.incomplete || report.Pending != oneList+1-c.completed {
+			report, err := reading.Reconciler(g, kit.Resolver(b.resolve), func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(ctx)
+			if (err == nil) != (report.Failed == 0) || o.lists != c.lists || report.Completed != c.completed || report.Incomplete != c.incomplete || report.Pending != oneList+1-c.completed {
 				t.Errorf("%s: %s, %v; %d lists, %d pending", name, report, err, o.lists, report.Pending)
 			}
 			if c.incomplete != strings.HasSuffix(report.String(), "; incomplete: the time ended before every due record was worked on") {
@@ -205,7 +206,7 @@ func TestReconcileListsForHalfOfTheTime(t *testing.T) {
 		g, _ := newGuardOver(t, o)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		report, err := idempotent.ReconcileDue(ctx, g, b.resolve)
+		report, err := kit.Reconcile(ctx, g, b.resolve)
 		if err != nil || report.String() != "2 due, 2 completed; incomplete: the time ended before every due record was worked on" || report.Listed {
 			t.Errorf("%s, %v", report, err)
 		}
@@ -238,7 +239,7 @@ func TestReconcileBeginsWhatFits(t *testing.T) {
 				}
 				return nil
 			}})
-			report, err := idempotent.ReconcileDue(ctx, g, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			report, err := kit.Reconcile(ctx, g, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 				if ctx.Err() != nil {
 					return idempotent.Resolution{}, ctx.Err()
 				}
@@ -277,7 +278,7 @@ func TestReconcileSweepsWithAllWorkers(t *testing.T) {
 				reading--
 				return nil
 			}})
-			report, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, concurrency })
+			report, err := kit.Reconcile(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, concurrency })
 			if err != nil || report.MarkedUnknown != 40 || most != concurrency {
 				t.Errorf("%s, %v; %d reads at a time, want %d", report, err, most, concurrency)
 			}
@@ -346,7 +347,7 @@ func TestReconcileOutdatedEntries(t *testing.T) {
 				t.Fatal(met, err)
 			}
 			g, _ := newGuardOver(t, frozenList{b, []driver.Listed{listed}})
-			report, err := idempotent.ReconcileDue(t.Context(), g, b.resolve, func(o *idempotent.ReconcileOptions) { o.SweepOnly = c.sweepOnly })
+			report, err := kit.Reconcile(t.Context(), g, b.resolve, func(o *idempotent.ReconcileOptions) { o.SweepOnly = c.sweepOnly })
 			if err != nil || report.String() != c.report || report.Pending != 1 || !report.Oldest.Equal(since) || b.calls != 0 {
 				t.Errorf("%s: %s, %v; %d pending since %s, %d calls", name, report, err, report.Pending, report.Oldest, b.calls)
 			}
@@ -382,7 +383,7 @@ func TestReconcilePauses(t *testing.T) {
 					writes++
 				}
 			}))
-			report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(c.later)), func(o *idempotent.ReconcileOptions) { o.Backoff = c.backoff })
+			report, err := kit.Reconcile(t.Context(), g, answer(idempotent.Later(c.later)), func(o *idempotent.ReconcileOptions) { o.Backoff = c.backoff })
 			r, getErr := b.Store.Get(t.Context(), id)
 			if err != nil || getErr != nil || report.Postponed != 1 || writes != c.writes || time.Until(r.Due) != c.due {
 				t.Errorf("%s: %s, %v, %v; %d writes; due in %s", name, report, err, getErr, writes, time.Until(r.Due))
@@ -404,7 +405,7 @@ func TestReportOldest(t *testing.T) {
 		b.add(t, "charge", func(r *driver.Record) {
 			r.Since, r.LeaseEnd, r.Due = said.Add(time.Hour), r.LeaseEnd.Add(time.Minute), r.Due.Add(24*time.Hour)
 		})
-		report, err := idempotent.ReconcileDue(t.Context(), b.guard(t), b.resolve)
+		report, err := kit.Reconcile(t.Context(), b.guard(t), b.resolve)
 		want := map[string]idempotent.Waiting{"charge": {Pending: 2, Oldest: said}}
 		if err != nil || !report.Oldest.Equal(said) || !maps.Equal(report.Operations, want) {
 			t.Errorf("the oldest since %s, %+v, %v; want %s", report.Oldest, report.Operations, err, said)
@@ -429,8 +430,8 @@ func TestReconcileAtTheEndOfTheLease(t *testing.T) {
 				store = &scanned{Store: b.Store}
 			}
 			g, _ := newGuardOver(t, store)
-			report, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.DryRun = true, dry })
-			if err != nil || report.Due != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
+			report, err := kit.Reconcile(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.DryRun = true, dry })
+			if (err == nil) != dry || report.Due != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
 				t.Errorf("%s: %s, %v; %d pending since %s", name, report, err, report.Pending, report.Oldest)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // scanned is a store whose Due does not list records in progress. Its scan passes
@@ -194,7 +195,7 @@ func TestReconcileScan_LeavesTime(t *testing.T) {
 	}
 	f.clock.Advance(time.Hour)
 	f.on(driver.OpGet, slow(100*ms))
-	report, err := idempotent.ReconcileDue(f.invocation(), f.guard, answer(idempotent.Resolved("x")), one)
+	report, err := kit.Reconcile(f.invocation(), f.guard, answer(idempotent.Resolved("x")), one)
 	if err != nil || report.Completed != 20 || report.MarkedUnknown < 40 || report.MarkedUnknown > 50 || report.Failed > 0 || f.events.Count(event.StoreError) > 0 {
 		t.Errorf("%s, %v", report, err)
 	}
@@ -202,7 +203,7 @@ func TestReconcileScan_LeavesTime(t *testing.T) {
 	scan, f := newScanned(t, 4, "charge")
 	f.clock.Advance(time.Minute)
 	f.on(driver.OpGet, slow(20*time.Second))
-	report, err = idempotent.ReconcileDue(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(idempotent.Later(time.Hour)), one)
+	report, err = kit.Reconcile(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(idempotent.Later(time.Hour)), one)
 	if err != nil || !scan.refused || report.MarkedUnknown != 2 || !report.Incomplete || report.Pending != 4 {
 		t.Errorf("%s, %v; the last page was refused: %t", report, err, scan.refused)
 	}
@@ -223,7 +224,7 @@ func TestReconcileScan_IsCutOff(t *testing.T) {
 				c.Err = c.ctx.Err()
 			})
 			began := time.Now()
-			report, err := idempotent.ReconcileDue(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(notExecuted))
+			report, err := kit.Reconcile(f.clock.Invocation(t.Context(), time.Minute), f.guard, answer(notExecuted))
 			if kinds := f.kinds(); err != nil || report.Failed > 0 || !report.Incomplete || report.Pending != 1 || kinds != "" {
 				t.Errorf("%s: %s, %d wait, %v, events %s", op, report, report.Pending, err, kinds)
 			}
@@ -251,7 +252,7 @@ func TestReconcileScan_DryRun(t *testing.T) {
 	t.Parallel()
 	scan, f := newScanned(t, 6, "charge")
 	dry := func(f *fixture, left time.Duration) (idempotent.Report, error) {
-		return idempotent.ReconcileDue(f.clock.Invocation(t.Context(), left), f.guard, nil, sweepOnly, func(o *idempotent.ReconcileOptions) { o.DryRun, o.Concurrency = true, 1 })
+		return kit.Reconcile(f.clock.Invocation(t.Context(), left), f.guard, nil, sweepOnly, func(o *idempotent.ReconcileOptions) { o.DryRun, o.Concurrency = true, 1 })
 	}
 	if report, err := dry(f, time.Minute); report.Due != 0 || err != nil {
 		t.Errorf("before the lease ends: %s, %v", report, err)
@@ -283,7 +284,7 @@ func TestReconcileScan_Fails(t *testing.T) {
 	f.reconcile(answer(idempotent.Resolved("x"))) // marks them
 	f.clock.Advance(time.Minute)
 	scan.err = errDown
-	report, err := idempotent.ReconcileDue(t.Context(), f.guard, answer(idempotent.Resolved("x")))
+	report, err := kit.Reconcile(t.Context(), f.guard, answer(idempotent.Resolved("x")))
 	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || failed.Op != driver.OpListDue ||
 		!errors.Is(err, errDown) || report.Completed != 2 || !report.Listed || f.events.Count(event.StoreError) != 1 {
 		t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
@@ -349,7 +350,7 @@ func TestObserverReceivesReports(t *testing.T) {
 			report, _ := reconcile(t.Context())
 			want = append(want, report)
 		}
-		if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.DryRun, o.SweepOnly = true, true }); err == nil {
+		if _, err := kit.Reconcile(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.DryRun, o.SweepOnly = true, true }); err == nil {
 			t.Error("the list did not fail")
 		}
 		if !reflect.DeepEqual(row.got.all, want) || want[0].Pending != 1 {
@@ -382,7 +383,7 @@ func TestReconcileListEndsByTheClock(t *testing.T) {
 	t.Parallel()
 	f, read := newFixture(t), 0
 	f = f.over(&slowList{f.Store, func() { f.clock.Advance(time.Second); read++ }})
-	report, err := idempotent.ReconcileDue(f.invocation(), f.guard, answer(notExecuted))
+	report, err := kit.Reconcile(f.invocation(), f.guard, answer(notExecuted))
 	if !report.Incomplete || err == nil || read != 5 {
 		t.Errorf("%s, %v; %d entries were read", report, err, read)
 	}
@@ -399,7 +400,7 @@ func TestReconcileListIsCutOff(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		report, err := idempotent.ReconcileDue(ctx, f.guard, answer(notExecuted))
+		report, err := kit.Reconcile(ctx, f.guard, answer(notExecuted))
 		if !report.Incomplete || errors.As(err, new(*idempotent.StoreError)) || f.events.Count(event.StoreError) != 0 {
 			t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
 		}

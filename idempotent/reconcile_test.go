@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 // notExecuted stands for evidence that the record's attempt had no effect.
@@ -185,7 +186,7 @@ func TestReconcileListErrors(t *testing.T) {
 	keys := f.unknowns(2)
 	unreadable := driver.Record{ID: newKey().RecordID()}
 	f = f.over(yields{f.Store, []driver.Record{*record(t, f, keys[0]), unreadable, {}, *record(t, f, keys[1])}, []error{nil, errDown, errLost, nil}})
-	report, err := idempotent.ReconcileDue(t.Context(), f.guard, answer(idempotent.Resolved("x")))
+	report, err := kit.Reconcile(t.Context(), f.guard, answer(idempotent.Resolved("x")))
 	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || !errors.Is(err, errLost) ||
 		failed.Op != driver.OpListDue || failed.RecordID != "" || report.Listed {
 		t.Errorf("got error %v; listed %t", err, report.Listed)
@@ -485,7 +486,12 @@ func TestReconcileDryRun(t *testing.T) {
 func TestReconcileOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	later := answer(idempotent.Later(0))
+	later := kit.Resolver(answer(idempotent.Later(0)))
+	refused := map[string]func(){
+		`operation "charge" must not be nil`: func() { idempotent.Reconciler(f.guard, map[string]idempotent.ResolveFunc{"charge": nil}) },
+		"the guard must not be nil":          func() { idempotent.Reconciler(nil, nil) },
+		"driver.DueLister":                   func() { idempotent.Reconciler(f.over(struct{ driver.Store }{f.Store}).guard, later) },
+	}
 	for name, option := range map[string]func(*idempotent.ReconcileOptions){
 		"GiveUpAfter":            func(o *idempotent.ReconcileOptions) { o.GiveUpAfter = -1 },
 		"Concurrency":            func(o *idempotent.ReconcileOptions) { o.Concurrency = -1 },
@@ -496,38 +502,16 @@ func TestReconcileOptions(t *testing.T) {
 		"Timeout: want at least": func(o *idempotent.ReconcileOptions) { o.Timeout = time.Microsecond },
 	} {
 		says, _, _ := strings.Cut(name, ":")
-		if _, err := idempotent.ReconcileDue(t.Context(), f.guard, later, option); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: got error %v", name, err)
+		refused[says] = func() { idempotent.Reconciler(f.guard, later, option) }
+	}
+	for says, construct := range refused {
+		if text := fmt.Sprint(panics(construct)); !strings.Contains(text, says) {
+			t.Errorf("panic %q, want %q", text, says)
 		}
 	}
-	if _, err := idempotent.ReconcileDue(t.Context(), f.guard, later, func(o *idempotent.ReconcileOptions) {
+	idempotent.Reconciler(f.guard, later, func(o *idempotent.ReconcileOptions) {
 		o.GiveUpAfter, o.ReleasedFor, o.Concurrency, o.Backoff, o.Timeout, o.MaxBackoff = 1, 1, 1, ms, ms, ms
-	}); err != nil {
-		t.Errorf("the least: %v", err)
-	}
-	if _, err := idempotent.ReconcileDue(t.Context(), f.guard, nil); err == nil {
-		t.Error("no resolver: no error")
-	}
-	if _, err := idempotent.ReconcileDue(t.Context(), nil, later); err == nil {
-		t.Error("no guard: no error")
-	}
-	plain := f.over(struct{ driver.Store }{f.Store}).guard
-	if _, err := idempotent.ReconcileDue(t.Context(), plain, later); err == nil || !strings.Contains(err.Error(), "driver.DueLister") {
-		t.Errorf("a store without lists: got error %v", err)
-	}
-	for name, make := range map[string]func(){
-		"no function": func() { idempotent.Reconciler(f.guard, map[string]idempotent.ResolveFunc{"charge": nil}) },
-		"no guard":    func() { idempotent.Reconciler(nil, nil) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			make()
-		}()
-	}
+	})
 }
 
 // F41: the handler calls the resolver of the record's operation. A record without
@@ -674,7 +658,7 @@ func TestReportCoversAllThatWait(t *testing.T) {
 		t.Errorf("%s", report)
 	}
 	f.clock.Advance(24 * time.Hour)
-	report, err := idempotent.ReconcileDue(f.clock.Invocation(t.Context(), 400*ms), f.guard, later)
+	report, err := kit.Reconcile(f.clock.Invocation(t.Context(), 400*ms), f.guard, later)
 	if want("no time for the resolver", report, 2, first); err == nil || !report.Incomplete || !strings.Contains(err.Error(), "a run needs at least 1s,") {
 		t.Errorf("no time: %s, %v", report, err)
 	}

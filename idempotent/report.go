@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/internal/logs"
 )
 
-// Report counts what [ReconcileDue] did, or in a dry run would have done. Each
+// Report counts what a run of [Reconciler] did, or in a dry run would have done. Each
 // count is made after the write. A record whose lease had ended counts twice: as
 // marked or released, and by the resolver's answer.
 type Report struct {

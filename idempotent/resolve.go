@@ -141,7 +141,7 @@ func ProvenNotExecuted(token string) Resolution {
 	return Resolution{what: claimsNotExecuted, token: token}
 }
 
-// Later states that there is no evidence yet. [ReconcileDue] asks again after d,
+// Later states that there is no evidence yet. [Reconciler] asks again after d,
 // or, if d is zero, after its own backoff.
 func Later(d time.Duration) Resolution { return Resolution{later: d} }
 

@@ -79,7 +79,7 @@ func (p PendingRecord) Stored() driver.Record {
 // have the request sent again and return Later.
 type ResolveFunc func(ctx context.Context, r PendingRecord) (Resolution, error)
 
-// ReconcileOptions configure [ReconcileDue]. The zero value of each field selects
+// ReconcileOptions configure [Reconciler]. The zero value of each field selects
 // its documented default.
 type ReconcileOptions struct {
 	// GiveUpAfter is how long after a record became unknown, or was requeued,

@@ -28,6 +28,7 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
 
@@ -388,7 +389,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 	}
 	ids := unknowns(t, r, len(answers)+1)
 	asked := 0
-	_, err := idempotent.ReconcileDue(t.Context(), guardOn(t, r.database), func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
+	_, err := kit.Reconcile(t.Context(), guardOn(t, r.database), func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
 		switch i := slices.Index(ids, record.ID); {
 		case i < 0:
 			return idempotent.Later(time.Hour), nil // of the viewer

@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdadurable"
 )
 
@@ -93,7 +94,7 @@ func (w *fixture) serve(s driver.Store, f *lambdadurable.Function) func(context.
 // reconcile runs a reconciler.
 func (w *fixture) reconcile(optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
 	w.t.Helper()
-	report, err := idempotent.ReconcileDue(w.t.Context(), w.guard(w.store), lambdadurable.Resolver[receipt](w.orders, nil), optFns...)
+	report, err := kit.Reconcile(w.t.Context(), w.guard(w.store), lambdadurable.Resolver[receipt](w.orders, nil), optFns...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -685,7 +686,7 @@ func TestResolverOfAnotherType(t *testing.T) {
 	w := newFixture(t)
 	w.mustRun(book)
 	w.clock.Advance(time.Hour)
-	report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
+	report, err := kit.Reconcile(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
 	if err != nil || report.Failed != 1 || w.record(book).State != driver.StateRetryable {
 		t.Errorf("%+v, %v, and the record is %s", report, err, w.record(book).State)
 	}

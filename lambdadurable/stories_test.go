@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdadurable"
 )
 
@@ -131,7 +132,7 @@ func play(t *testing.T, seed uint64) map[string]bool {
 			}
 			s.another(o)
 		case 1:
-			if _, err := idempotent.ReconcileDue(t.Context(), s.guard(s.store), lambdadurable.Resolver[receipt](s.orders, nil)); err != nil {
+			if _, err := kit.Reconcile(t.Context(), s.guard(s.store), lambdadurable.Resolver[receipt](s.orders, nil)); err != nil {
 				t.Errorf("seed %d: reconciliation: %v", seed, err)
 			}
 		case 2, 3:

@@ -59,7 +59,7 @@ func TestCostAgreesWithMeasurements(t *testing.T) {
 		{"replay of 6 MB", "`Rerun`", retried(service{Result: 6 << 20})},
 		{"each `Step`, while the record has less than 1 KB", "`Resume`", price(service{Steps: 1}) - price(service{})},
 		{"first request, `Commit` with one item", "any", price(service{Commit: 1})},
-		{"`ReconcileDue`, nothing due", "`Reconcile`", price(service{Reconcile: month / 1e6}) - price(service{})},
+		{"a run of `Reconciler`, nothing due", "`Reconcile`", price(service{Reconcile: month / 1e6}) - price(service{})},
 	} {
 		if want := measured(c.request, c.declared); math.Abs(c.computed-want) > 0.005*want {
 			t.Errorf("%s, %s: computed $%.3f, measured $%.3f", c.request, c.declared, c.computed, want)

@@ -95,13 +95,13 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
-	resolve := (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
-	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
+	resolvers := map[string]idempotent.ResolveFunc{"*": (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve}
+	report, err := idempotent.Reconciler(g, resolvers, func(opts *idempotent.ReconcileOptions) {
 		opts.GiveUpAfter, opts.Timeout, opts.Concurrency = c.giveUpAfter, c.timeout, c.concurrency
 		opts.Operations = c.operations
 		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
-	})
-	if err != nil {
+	})(ctx)
+	if err != nil && (report.Failed == 0 || errors.As(err, new(*idempotent.StoreError))) {
 		return err
 	}
 	return errors.Join(c.print(j, report), j.failure(), failures(report))

@@ -25,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 )
 
 const table = "once"
@@ -290,7 +291,7 @@ func TestResolver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := idempotent.ReconcileDue(t.Context(), guard, resolve)
+		report, err := kit.Reconcile(t.Context(), guard, resolve)
 		if err != nil || report.Due != 1 {
 			t.Errorf("%s: %s, %v", name, report, err)
 		}
@@ -393,7 +394,7 @@ func changeOver(t *testing.T, l powertools.Language, in, order string) {
 		}
 	}
 	clock = clock.Add(time.Hour)
-	if _, err := idempotent.ReconcileDue(t.Context(), guard, resolve); err != nil {
+	if _, err := kit.Reconcile(t.Context(), guard, resolve); err != nil {
 		t.Fatal(err)
 	}
 	v, err := request()

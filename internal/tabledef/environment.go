@@ -42,8 +42,13 @@ type Settings struct {
 const Strong = "strong"
 
 // Read returns the settings of the table with that name, or of the only one if name is
-// empty, and an error for each variable with an invalid value. getenv is usually [os.Getenv].
+// empty, and an error for an invalid name, and for each variable with an invalid value. getenv is usually [os.Getenv].
 func Read(getenv func(string) string, name string) (s Settings, err error) {
+	if name != "" {
+		if err := CheckName(name); err != nil {
+			return s, err
+		}
+	}
 	for variable, setting := range map[string]*string{
 		"ONCE_TABLE": &s.Table, "ONCE_CHUNK_TABLE": &s.ChunkTable, "ONCE_PARTITION_KEY": &s.PartitionKey, "ONCE_SORT_KEY": &s.SortKey,
 		"ONCE_PREFIX": &s.Prefix, "ONCE_TTL_ATTRIBUTE": &s.TTLAttribute, "ONCE_CONSISTENCY": &s.Consistency,

@@ -277,7 +277,7 @@ var reconcilerCauses = []cause{
 	{"ReconcilerErrors", "no time for a record", memory, func(p *procedure) {
 		var err error
 		p.nothing(logged(p.t, func(ctx context.Context, g *idempotent.Guard, _ idempotent.Key) {
-			_, err = idempotent.ReconcileDue((&idempotenttest.Clock{}).Invocation(ctx, time.Second), g, nil)
+			_, err = kit.Reconcile((&idempotenttest.Clock{}).Invocation(ctx, time.Second), g, nil)
 		}))
 		if err == nil {
 			p.t.Error("the reconciler returned no error")

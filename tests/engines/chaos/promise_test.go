@@ -25,6 +25,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/tabledef"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -362,7 +363,7 @@ func (w *fixture) reconcile(ctx context.Context) (idempotent.Report, error) {
 	if err != nil {
 		return idempotent.Report{}, err
 	}
-	return idempotent.ReconcileDue(ctx, guard, w.resolve, func(o *idempotent.ReconcileOptions) {
+	return kit.Reconcile(ctx, guard, w.resolve, func(o *idempotent.ReconcileOptions) {
 		o.Timeout, o.Backoff, o.MaxBackoff, o.GiveUpAfter = 500*time.Millisecond, 200*time.Millisecond, 2*time.Second, 20*time.Second
 	})
 }

@@ -173,7 +173,7 @@ func (w *world) act(k idempotent.Key) string {
 func (p *process) reconcile() error {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 50*time.Second)
 	defer cancel()
-	report, err := idempotent.ReconcileDue(ctx, p.guard, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	report, err := kit.Reconcile(ctx, p.guard, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.effects[r.ID] == 0 {

@@ -266,7 +266,7 @@ var prices = []price{
 		return err
 	}), ran},
 	{"first request, `Commit` with one item", every, committing, ran},
-	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
+	{"a run of `Reconciler`, nothing due", reconcile, func(c *customer) cost {
 		c.db = local.created(c.t)
 		c.reconciles(nothingDue, 0) // scans
 		return c.reconciles(nothingDue, 0)
@@ -331,7 +331,7 @@ func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 	c.t.Helper()
 	c.clock.Advance(2 * patience)
 	before := c.meter.total()
-	report, err := idempotent.ReconcileDue(c.t.Context(), c.guard(c.meter), resolve)
+	report, err := kit.Reconcile(c.t.Context(), c.guard(c.meter), resolve)
 	if err != nil || report.Due != due {
 		c.t.Errorf("the reconciler found %s, %v; want %d", report, err, due)
 	}
@@ -385,7 +385,7 @@ var onThePage = []string{
 	"replay of 4 KB",
 	"each `Step`, while the record has less than 1 KB",
 	"first request, `Commit` with one item",
-	"`ReconcileDue`, nothing due",
+	"a run of `Reconciler`, nothing due",
 	"and each unknown record that it resolves",
 }
 

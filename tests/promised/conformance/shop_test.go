@@ -31,6 +31,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/lambdahttp/policy"
 )
@@ -345,7 +346,7 @@ func (l *life) unchanged(ctx context.Context, _ *lambdahttp.Request, stored lamb
 
 // reconcile settles the records that are due, by the provider's books.
 func (l *life) reconcile(w http.ResponseWriter, r *http.Request) {
-	_, err := idempotent.ReconcileDue(r.Context(), l.guard, func(ctx context.Context, p idempotent.PendingRecord) (idempotent.Resolution, error) {
+	_, err := kit.Reconcile(r.Context(), l.guard, func(ctx context.Context, p idempotent.PendingRecord) (idempotent.Resolution, error) {
 		var found []receipt
 		if err := l.talk(ctx, "GET", "/charges?idempotency_key="+url.QueryEscape(p.ID.DownstreamKey()), "", nil, &found); err != nil {
 			return idempotent.Resolution{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/tests/guard/model"
 )
 
@@ -424,7 +425,7 @@ func (a *actor) resolve() {
 
 // reap runs the reconciler without a resolver, as on its schedule.
 func (a *actor) reap() {
-	_, a.err = idempotent.ReconcileDue(context.Background(), a.guard(), nil, func(o *idempotent.ReconcileOptions) {
+	_, a.err = kit.Reconcile(context.Background(), a.guard(), nil, func(o *idempotent.ReconcileOptions) {
 		o.SweepOnly, o.Concurrency = true, 1 // a coroutine has one goroutine
 	})
 }

@@ -318,7 +318,7 @@ var pairs = []struct {
 	Pair
 	shows string
 }{
-	{"a run of ReconcileDue for one operation, a handler for the other",
+	{"a run of a reconciler for one operation, a handler for the other",
 		Pair{actors: []pairRole{due("charge"), handler("refund")}, last: []pairRole{due("charge"), handler("refund")}},
 		`found by the scan, marked unknown, processed for the other operation, position replaced, position taken by another,
 		position lost while it read, killed with the position, record written by another, asked again after the pause, two read at the same time`},

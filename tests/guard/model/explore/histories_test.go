@@ -495,7 +495,7 @@ func (h *history) notExecuted(token string) *party {
 func (h *history) reconciler() *party {
 	return h.party("reconciler", func(p *party) {
 		p.by = invariant.Reconciler
-		_, err := idempotent.ReconcileDue(context.Background(), h.guard(p), nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, 1 })
+		_, err := kit.Reconcile(context.Background(), h.guard(p), nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, 1 })
 		if err == nil && !p.dead {
 			h.note("reconciled")
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/attributejson"
 	"github.com/once-lambda/once/internal/invariant"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/tabledef"
 )
 
@@ -68,10 +69,10 @@ type pairRole struct {
 	run  func(w *pairWorld, a *pairActor) error
 }
 
-// due is a run of ReconcileDue for one operation.
+// due is a run of a reconciler for one operation.
 func due(operation string) pairRole {
 	return pairRole{operation + " reconciler", func(w *pairWorld, a *pairActor) error {
-		report, err := idempotent.ReconcileDue(context.Background(), a.guard, w.resolver(a, operation), func(o *idempotent.ReconcileOptions) {
+		report, err := kit.Reconcile(context.Background(), a.guard, w.resolver(a, operation), func(o *idempotent.ReconcileOptions) {
 			o.Operations, o.Concurrency = []string{operation}, 1
 		})
 		w.reported(report)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Reconcile makes one run of a reconciler with a resolver for every operation, or, if
+// resolve is nil, without one.
+func Reconcile(
+	ctx context.Context, g *idempotent.Guard, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions),
+) (idempotent.Report, error) {
+	return idempotent.Reconciler(g, Resolver(resolve), optFns...)(ctx)
+}
+
+// Resolver returns the resolvers of a reconciler that has one for every operation.
+func Resolver(resolve idempotent.ResolveFunc) map[string]idempotent.ResolveFunc {
+	if resolve == nil {
+		return nil
+	}
+	return map[string]idempotent.ResolveFunc{"*": resolve}
+}
