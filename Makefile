@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./oncevet ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
+MODULES  := . ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./oncevet ./playground ./playground/provider ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
 PACKAGES := $(MODULES:%=%/...)
 STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...
@@ -25,9 +25,9 @@ help-all: ## List all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
-run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
-	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
-	@exec $(BIN)/charge-local
+run: ## Start the payment example with its page on 127.0.0.1:8080 (PORT, DATA)
+	@go build -o $(BIN)/playground ./playground
+	@exec $(BIN)/playground
 
 EXPLORED := ./tests/guard/model/explore
 # Limits of time and memory: test-cost has these tests, when nothing else runs.
@@ -203,7 +203,7 @@ screenshots: ### Make the pictures of the documentation anew
 
 .PHONY: test-cost
 test-cost: ### Limits of time, sizes and cold starts
-	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./dynamostore ./lambdahttp ./idempotent ./cmd/once ./examples/charge-lambda/cmd/local
+	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./dynamostore ./lambdahttp ./idempotent ./cmd/once ./playground
 	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack
@@ -227,7 +227,7 @@ timed-code:
 timed-templates:
 	$(STEP) templates $(MAKE) --no-print-directory lint-templates
 	$(STEP) workflows $(MAKE) --no-print-directory lint-workflows
-ON_MACOS := ./examples/charge-lambda/cmd/local ./cmd/once # what make run starts, and the command line
+ON_MACOS := ./playground ./cmd/once # what make run starts, and the command line
 lint-code: $(BIN)/lint lint-text ### gofmt, go vet, staticcheck, oncevet and more
 	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
 	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...

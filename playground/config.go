@@ -8,21 +8,20 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
 // config is the configuration from the environment.
 type config struct {
-	port        int           // PORT; 0: any free one
-	data        string        // DATA: directory of the store's file and the ledger
-	timeout     time.Duration // TIMEOUT of the function
-	slow        time.Duration // SLOW: how long the built-in provider takes for cus_slow
-	profile     string        // PROFILE: the profile of the Idempotency-Key header
-	keys        func(*lambdahttp.Options)
-	table       string // ONCE_TABLE: DynamoDB instead of the file
-	createTable bool   // ONCE_CREATE_TABLE
-	providerURL string // PROVIDER_URL: another provider instead of the built-in one
+	port        int                       // PORT; 0: any free one
+	data        string                    // DATA: directory of the store's file and the ledger
+	timeout     time.Duration             // TIMEOUT of the function
+	slow        time.Duration             // SLOW: how long the built-in provider takes for cus_slow
+	profile     string                    // PROFILE: the profile of the Idempotency-Key header
+	keys        func(*lambdahttp.Options) // sets the profile
+	table       string                    // ONCE_TABLE: DynamoDB instead of the file
+	createTable bool                      // ONCE_CREATE_TABLE
+	providerURL string                    // PROVIDER_URL: another provider instead of the built-in one
 }
 
 func (c *config) storePath() string  { return filepath.Join(c.data, "once.db") }
@@ -42,7 +41,7 @@ func readConfig(getenv func(string) string) (c config, err error) {
 	}
 	c.data, c.table, c.providerURL = or("DATA", "./.data"), getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
 	c.profile = or("PROFILE", "ietf")
-	if c.keys, err = charge.Profile(c.profile); err != nil {
+	if c.keys, err = profileKeys(c.profile); err != nil {
 		return c, err
 	}
 	if c.port, err = strconv.Atoi(or("PORT", "8080")); err != nil || c.port < 0 || c.port > 65535 {
@@ -65,4 +64,15 @@ func readConfig(getenv func(string) string) (c config, err error) {
 		return c, fmt.Errorf("ONCE_CREATE_TABLE is set but ONCE_TABLE is not; set ONCE_TABLE to the table's name")
 	}
 	return c, nil
+}
+
+// profileKeys returns the option for the profile with the given name. Problems link
+// to the page of its rules.
+func profileKeys(name string) (func(*lambdahttp.Options), error) {
+	p, known := map[string]lambdahttp.Profile{"ietf": lambdahttp.IETF, "stripe": lambdahttp.Stripe, "uuid": lambdahttp.UUID}[name]
+	if !known {
+		return nil, fmt.Errorf("invalid PROFILE %q: want ietf, stripe or uuid", name)
+	}
+	p.PerResource = false // all charges are created at one path, so charge.RecordIDOf needs only the key
+	return func(o *lambdahttp.Options) { o.Profile, o.DocsURL = p, policyPath }, nil
 }

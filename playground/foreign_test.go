@@ -13,11 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/playground"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/playground/provider"
+	"github.com/once-lambda/once/playground/web"
 )
 
 // No request of a page of another origin reaches a route of the example: it books
@@ -97,8 +96,8 @@ func routesOf(t *testing.T, url string) []string {
 	}
 	t.Cleanup(func() { standIn.Close() })
 	routes := standIn.Routes("/provider")
-	if _, err := mount(routes, &c, &playground.Playground{History: playground.NewHistory(memstore.New()), Exchanges: &playground.Exchanges{}}, url, newLogger(io.Discard)); err != nil {
+	if _, err := mount(routes, &c, &web.Playground{History: web.NewHistory(memstore.New()), Exchanges: &web.Exchanges{}}, url, newLogger(io.Discard)); err != nil {
 		t.Fatal(err)
 	}
-	return slices.Concat(slices.Collect(maps.Keys(routes)), charge.Routes)
+	return append(slices.Collect(maps.Keys(routes)), "POST /charges", "GET /charges/{id}")
 }

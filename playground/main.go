@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command local serves the charge example on 127.0.0.1, together with a
-// simulated payment provider. See the example's README for what to try.
+// Command playground serves the charge example on 127.0.0.1, with and without once,
+// together with simulated payment providers and a page that shows what happens. See
+// its README for what to try.
 //
-//	local                 serves
-//	local policy          prints what clients have to know about keys, in Markdown
-//	local policy openapi  the same as an OpenAPI 3.1 document
+//	playground                 serves
+//	playground policy          prints what clients have to know about keys, in Markdown
+//	playground policy openapi  the same as an OpenAPI 3.1 document
 //
 // It starts itself again as its workers, with the argument "worker", and as those of
-// the playground's half without once, with the arguments "worker without-once".
+// the half without once, with the arguments "worker without-once".
 package main
 
 import (
@@ -20,8 +21,6 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
-
-	"github.com/once-lambda/once/idempotent"
 )
 
 func main() {
@@ -29,7 +28,7 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	if err := command(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "charge-local:", err)
+		fmt.Fprintln(os.Stderr, "playground:", err)
 		os.Exit(1)
 	}
 }
@@ -40,9 +39,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	case len(args) == 0:
 		return run(ctx, getenv, stdout, stderr)
 	case slices.Equal(args, []string{"worker"}):
-		return work(getenv, newLogger(stderr))
+		return work(getenv, newLogger(stderr), true)
 	case slices.Equal(args, []string{"worker", withoutOnce}):
-		return work(getenv, newLogger(stderr).With("half", withoutOnce), func(o *idempotent.Options) { o.Disabled = true })
+		return work(getenv, newLogger(stderr).With("half", withoutOnce), false)
 	case slices.Equal(args, []string{"policy"}):
 		return printPolicy(getenv, stdout, false)
 	case slices.Equal(args, []string{"policy", "openapi"}):

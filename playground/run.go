@@ -16,17 +16,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/once-lambda/once/examples/charge-lambda/admin"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/gateway"
-	"github.com/once-lambda/once/examples/charge-lambda/playground"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
-	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/page"
+	"github.com/once-lambda/once/playground/gateway"
+	"github.com/once-lambda/once/playground/provider"
+	"github.com/once-lambda/once/playground/settle"
+	"github.com/once-lambda/once/playground/web"
+	"github.com/once-lambda/once/playground/worker"
 )
 
 // run serves the example until ctx ends. Its errors state what to do.
@@ -70,20 +70,20 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		return err
 	}
 	defer without.Close()
-	maps.Copy(routes, without.Routes(playground.Without+"/provider"))
+	maps.Copy(routes, without.Routes(web.Without+"/provider"))
 
-	history := playground.NewHistory(store)
+	history := web.NewHistory(store)
 	workers := worker.New(workerCommand(&c, providerURL, stderr), func(pid int) driver.Store {
 		return history.By(fmt.Sprintf("Written by worker %d.", pid))
 	})
 	defer workers.Close()
-	unguarded := worker.New(workerCommand(&c, address+playground.Without+"/provider", stderr, withoutOnce), func(int) driver.Store {
+	unguarded := worker.New(workerCommand(&c, address+web.Without+"/provider", stderr, withoutOnce), func(int) driver.Store {
 		return memstore.New() // a disabled guard does not use it
 	})
 	defer unguarded.Close()
-	apis, err := mount(routes, &c, &playground.Playground{
-		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Done: ctx.Done(),
-		With: playground.Half{Workers: workers, Ledger: ledger}, Without: playground.Half{Workers: unguarded, Ledger: without.Charges},
+	apis, err := mount(routes, &c, &web.Playground{
+		Profile: c.profile, Store: store, History: history, Exchanges: &web.Exchanges{}, Done: ctx.Done(),
+		With: web.Half{Workers: workers, Ledger: ledger}, Without: web.Half{Workers: unguarded, Ledger: without.Charges},
 	}, providerURL, logger)
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func handler(routes map[string]http.Handler, at net.Addr) http.Handler {
 }
 
 // mount adds the function behind its gateway, the same without the guard, the operator's
-// endpoint, the provider's webhook and the playground to routes. It returns the gateways.
-func mount(routes map[string]http.Handler, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (apis []*gateway.Gateway, err error) {
+// endpoint, the provider's webhook and the pages to routes. It returns the gateways.
+func mount(routes map[string]http.Handler, c *config, p *web.Playground, providerURL string, logger *slog.Logger) (apis []*gateway.Gateway, err error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
@@ -121,9 +121,8 @@ func mount(routes map[string]http.Handler, c *config, p *playground.Playground, 
 	if err != nil {
 		return nil, err
 	}
-	for path, half := range map[string]*playground.Half{"": &p.With, playground.Without: &p.Without} {
+	for path, half := range map[string]*web.Half{"": &p.With, web.Without: &p.Without} {
 		api, err := gateway.New(half.Workers.Invoke, func(o *gateway.Options) {
-			o.Routes = charge.Routes
 			o.Timeout = c.timeout
 			o.Logger = logger
 		})
@@ -133,8 +132,11 @@ func mount(routes map[string]http.Handler, c *config, p *playground.Playground, 
 		apis = append(apis, api)
 		routes[path+"/"] = p.Exchanges.Middleware(http.StripPrefix(path, api))
 	}
-	routes["/admin/resolve"] = p.Exchanges.Middleware(admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
-	routes["POST /webhooks/provider"] = &charge.Webhook{Guard: webhook, Provider: client}
+	routes["/admin/resolve"] = p.Exchanges.Middleware(settle.Admin(&settle.Resolver{Guard: guard, Store: store, Provider: client}, logger))
+	routes["POST /webhooks/provider"] = &settle.Webhook{Guard: webhook, Provider: client}
+	if routes[policyPath], err = policyPage(c); err != nil {
+		return nil, err
+	}
 	maps.Copy(routes, p.Routes())
 	return apis, nil
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -158,6 +159,38 @@ func TestRun(t *testing.T) {
 			t.Fatalf("stopped with %v", err)
 		}
 		s = start(t, env("DATA", dir))
+	}
+}
+
+// The program serves the page to which the API's problems link: their type is an anchor
+// of it.
+func TestProblemsLinkToThePage(t *testing.T) {
+	t.Parallel()
+	s := start(t, env("DATA", t.TempDir()))
+	refused, body := post(t, s.url+"/charges", "", aCharge)
+	var problem struct{ Type string }
+	if err := json.Unmarshal([]byte(body), &problem); err != nil {
+		t.Fatal(err)
+	}
+	address, anchor, _ := strings.Cut(problem.Type, "#")
+	if link := refused.Header.Get("Link"); link != "<"+address+`>; rel="describedby"; type="text/html"` {
+		t.Errorf("got Link %q and type %q", link, problem.Type)
+	}
+	r, err := http.NewRequest("GET", s.url+address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, text := do(t, r)
+	for _, part := range []string{`<a id="` + anchor + `">`, "16 to 255", "</table>"} {
+		if page.StatusCode != http.StatusOK || !strings.Contains(text, part) {
+			t.Errorf("got %d %s, want %q in it", page.StatusCode, text, part)
+		}
+	}
+	if media := page.Header.Get("Content-Type"); media != "text/html; charset=utf-8" {
+		t.Errorf("the page is %s", media)
+	}
+	if resp, _ := post(t, s.url+address, key, aCharge); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET" {
+		t.Errorf("POST to the page: got %d, Allow %q", resp.StatusCode, resp.Header.Get("Allow"))
 	}
 }
 

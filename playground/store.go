@@ -76,7 +76,7 @@ func purge(ctx context.Context, file *boltstore.Store, logger *slog.Logger) {
 			return
 		case now := <-tick.C:
 			if _, err := file.Purge(ctx, now); err != nil && ctx.Err() == nil {
-				logger.Error("charge-local: expired records were not deleted", "error", err)
+				logger.Error("playground: expired records were not deleted", "error", err)
 			}
 		}
 	}

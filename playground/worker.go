@@ -3,19 +3,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/playground"
-	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/playground/web"
+	"github.com/once-lambda/once/playground/worker"
 )
 
 // withoutOnce is the argument of a worker whose guard is disabled.
@@ -36,11 +39,9 @@ func workerCommand(c *config, providerURL string, stderr io.Writer, args ...stri
 }
 
 // work handles requests as a worker of the process that started it. It serves the
-// function as cmd/lambda does, with the store of that process. optFns are applied to
-// the guard's options. Without the guard, a charge names the record that the guard
-// would have written.
-func work(getenv func(string) string, logger *slog.Logger, optFns ...func(*idempotent.Options)) error {
-	keys, err := charge.Profile(getenv("PROFILE"))
+// function as cmd/lambda of the example does, with the store of that process.
+func work(getenv func(string) string, logger *slog.Logger, guarded bool) error {
+	keys, err := profileKeys(getenv("PROFILE"))
 	if err != nil {
 		return err
 	}
@@ -48,16 +49,47 @@ func work(getenv func(string) string, logger *slog.Logger, optFns ...func(*idemp
 	if err != nil {
 		return err
 	}
+	if !guarded {
+		http.DefaultTransport = naming{http.DefaultTransport} // which the client uses
+	}
 	return worker.Serve(func(store driver.Store) (worker.Handler, error) {
-		guard, err := newGuard(store, logger, optFns...)
+		guard, err := newGuard(store, logger, func(o *idempotent.Options) { o.Disabled = !guarded })
 		if err != nil {
 			return nil, err
 		}
 		function := charge.New(guard, client, keys)
 		return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-			return function(charge.WithRecord(ctx, charge.RecordIDOf(playground.KeyOf(&ev))), ev)
+			return function(context.WithValue(ctx, recordKey{}, charge.RecordIDOf(web.KeyOf(&ev))), ev)
 		}, nil
 	})
+}
+
+type recordKey struct{}
+
+// naming is a transport that names in the metadata of each charge the record that a
+// guard would have written, as the function does behind its guard. So the charges of a
+// key can be compared with and without once.
+type naming struct{ next http.RoundTripper }
+
+// RoundTrip sends a request.
+func (n naming) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodPost {
+		return n.next.RoundTrip(r)
+	}
+	defer r.Body.Close()
+	var body map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, err
+	}
+	body["metadata"] = map[string]any{charge.MetadataRecord: r.Context().Value(recordKey{})}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	named := r.Clone(r.Context())
+	named.GetBody, named.ContentLength = nil, int64(len(text))
+	named.Body = io.NopCloser(bytes.NewReader(text))
+	return n.next.RoundTrip(named)
 }
 
 func newLogger(w io.Writer) *slog.Logger {

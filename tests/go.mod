@@ -37,6 +37,7 @@ require (
 	github.com/once-lambda/once/examples/kmsseal v0.0.0
 	github.com/once-lambda/once/idempotencyclient v0.1.0
 	github.com/once-lambda/once/infra v0.1.0
+	github.com/once-lambda/once/playground/provider v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/shogo82148/go-sfv v0.3.3
 	go.etcd.io/bbolt v1.5.0
@@ -121,3 +122,5 @@ replace github.com/once-lambda/once/examples/kmsseal => ../examples/kmsseal
 replace github.com/once-lambda/once/idempotencyclient => ../idempotencyclient
 
 replace github.com/once-lambda/once/infra => ../infra
+
+replace github.com/once-lambda/once/playground/provider => ../playground/provider

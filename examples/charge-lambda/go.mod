@@ -7,11 +7,10 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
+	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/once-lambda/once v0.1.0
-	github.com/once-lambda/once/boltstore v0.1.0
+	github.com/once-lambda/once/playground/provider v0.0.0 // for tests
 )
-
-require github.com/yuin/goldmark v1.8.7
 
 require (
 	github.com/andybalholm/brotli v1.3.0 // indirect
@@ -24,16 +23,13 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/internal/endpoint-discovery v1.13.9 // indirect
 	github.com/aws/aws-sdk-go-v2/service/internal/presigned-url v1.14.9 // indirect
 	github.com/aws/aws-sdk-go-v2/service/signin v1.12.2 // indirect
-	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/aws/aws-sdk-go-v2/service/sso v1.39.2 // indirect
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.2 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7 // indirect
 	github.com/aws/smithy-go v1.28.8 // indirect
-	go.etcd.io/bbolt v1.5.0 // indirect
-	golang.org/x/sys v0.45.0 // indirect
 )
 
 replace (
 	github.com/once-lambda/once => ../../
-	github.com/once-lambda/once/boltstore => ../../boltstore
+	github.com/once-lambda/once/playground/provider => ../../playground/provider
 )

@@ -6,8 +6,8 @@
 //	HTTP request ─► event ─► handler, under a deadline ─► response ─► HTTP
 //
 // The handler gets the same event as on Lambda: header names in lower case,
-// several lines of a header joined with commas, a body in base64 unless it is
-// text, and the template of the route that matched. Its context ends at the
+// several lines of a header joined with commas, and a body in base64 unless it is
+// text. The API's only route is "$default". Its context ends at the
 // deadline, but not when the client disconnects. Lambda kills a function at its
 // deadline. A goroutine cannot be killed, so a handler in this process finishes on
 // its own, while the client gets 504. Package worker has handlers that are killed.

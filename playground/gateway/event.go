@@ -36,11 +36,13 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// event converts a request as
+// defaultRoute is the key of the API's only route.
+const defaultRoute = "$default"
+
+// newEvent converts a request as
 // docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 // describes payload format 2.0.
-func (g *Gateway) event(r *http.Request, body []byte, requestID string, now time.Time) events.APIGatewayV2HTTPRequest {
-	key, parameters := g.routeOf(r.Method, r.URL.Path)
+func newEvent(r *http.Request, body []byte, requestID string, now time.Time) events.APIGatewayV2HTTPRequest {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
@@ -51,15 +53,14 @@ func (g *Gateway) event(r *http.Request, body []byte, requestID string, now time
 	}
 	event := events.APIGatewayV2HTTPRequest{
 		Version:               "2.0",
-		RouteKey:              key,
+		RouteKey:              defaultRoute,
 		RawPath:               r.URL.Path,
 		RawQueryString:        r.URL.RawQuery,
 		Cookies:               cookies(r.Header),
 		Headers:               headers(r),
 		QueryStringParameters: query(r),
-		PathParameters:        parameters,
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
-			RouteKey:     key,
+			RouteKey:     defaultRoute,
 			AccountID:    "000000000000",
 			Stage:        "$default",
 			RequestID:    requestID,

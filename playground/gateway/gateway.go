@@ -27,9 +27,6 @@ const MaxPayload = 6 * 1024 * 1024
 
 // Options are options of [New]. The zero value of each field is its default.
 type Options struct {
-	// Routes are the route keys of the API, for example "GET /charges/{id}". A
-	// request that matches no route is passed to the handler as "$default".
-	Routes []string
 	// Timeout is the function's time-out: how long after its start the
 	// handler's context ends. Default: 10 s.
 	Timeout time.Duration
@@ -42,13 +39,12 @@ type Options struct {
 // concurrent use.
 type Gateway struct {
 	handler Handler
-	routes  []route
 	timeout time.Duration
 	logger  *slog.Logger
 	running sync.WaitGroup
 }
 
-// New returns a gateway to h. The error names a route that cannot be parsed.
+// New returns a gateway to h. The time-out must be positive.
 func New(h Handler, optFns ...func(*Options)) (*Gateway, error) {
 	o := Options{Timeout: 10 * time.Second, Logger: slog.Default()}
 	for _, f := range optFns {
@@ -57,15 +53,7 @@ func New(h Handler, optFns ...func(*Options)) (*Gateway, error) {
 	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("gateway: the time-out is %s; it must be positive", o.Timeout)
 	}
-	g := &Gateway{handler: h, timeout: o.Timeout, logger: o.Logger}
-	for _, key := range o.Routes {
-		r, err := parseRoute(key)
-		if err != nil {
-			return nil, err
-		}
-		g.routes = append(g.routes, r)
-	}
-	return g, nil
+	return &Gateway{handler: h, timeout: o.Timeout, logger: o.Logger}, nil
 }
 
 // ServeHTTP invokes the handler and answers with its response.
@@ -82,7 +70,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeMessage(w, http.StatusBadRequest, "Bad Request")
 		return
 	}
-	event := g.event(r, body, requestID, now)
+	event := newEvent(r, body, requestID, now)
 
 	// Lambda continues when the client has disconnected.
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), now.Add(g.timeout))
@@ -100,7 +88,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case i := <-done:
 			g.answer(w, event, i)
 		default:
-			g.logger.Error("gateway: the handler outlived its deadline", "route", event.RouteKey, "request_id", requestID)
+			g.logger.Error("gateway: the handler outlived its deadline", "method", event.RequestContext.HTTP.Method, "request_id", requestID)
 			writeMessage(w, http.StatusGatewayTimeout, "Endpoint request timed out")
 		}
 	}
@@ -136,7 +124,7 @@ func (g *Gateway) invoke(ctx context.Context, event events.APIGatewayV2HTTPReque
 	defer func() {
 		if i.panicked {
 			// The panic's text may contain what must not be logged.
-			g.logger.Error("gateway: the handler panicked", "route", event.RouteKey, "request_id", event.RequestContext.RequestID,
+			g.logger.Error("gateway: the handler panicked", "method", event.RequestContext.HTTP.Method, "request_id", event.RequestContext.RequestID,
 				"panic_type", fmt.Sprintf("%T", recover()), "at", panicOrigin())
 		}
 	}()
@@ -174,7 +162,7 @@ func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPReq
 		}
 	}
 	if i.err != nil {
-		attrs := []any{"route", event.RouteKey, "request_id", id, "error_type", fmt.Sprintf("%T", i.err)}
+		attrs := []any{"method", event.RequestContext.HTTP.Method, "request_id", id, "error_type", fmt.Sprintf("%T", i.err)}
 		if text, ok := errors.AsType[loggable](i.err); ok {
 			attrs = append(attrs, "error", text)
 		}

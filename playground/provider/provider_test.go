@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/playground/provider"
 )
 
 const aCharge = `{"amount":4200,"currency":"usd","customer":"cus_1","metadata":{"record":"r"}}`

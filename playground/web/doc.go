@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package playground serves a page that shows, live, what the example does with once
+// Package web serves a page that shows, live, what the example does with once
 // and without: requests, the record of their key, the provider's ledgers, and the answers.
 //
 //	GET  /                                      the page
@@ -14,4 +14,4 @@
 // The page sends each request to both halves, and each button does what the curl
 // commands below it do. Requests from a terminal appear on the page too. It refuses
 // no request by itself: it belongs behind [page.Guard], with all that listens there.
-package playground
+package web

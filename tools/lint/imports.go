@@ -78,7 +78,7 @@ var allowed = map[string][]string{
 
 // free are the trees that no package for users imports: they may import what they
 // need, except the CDK.
-var free = []string{"examples", "tests", "tools"}
+var free = []string{"examples", "playground", "tests", "tools"}
 
 // The CDK is heavy and runs on Node. Only these trees may import it, or a package
 // that does, in tests too.

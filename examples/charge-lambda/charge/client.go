@@ -27,6 +27,9 @@ type Charge struct {
 	Status   string `json:"status"`
 }
 
+// MetadataRecord is the name of the record's id in the metadata of a charge.
+const MetadataRecord = "record"
+
 // The known results of a call to the provider. After any other error of
 // [Client.Charge], it is unknown whether the customer was charged.
 var (
@@ -52,32 +55,24 @@ func NewClient(base string) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New(`charge: invalid provider address: must be a URL like "http://127.0.0.1:8080/provider"`)
 	}
-	return &Client{
-		base: strings.TrimSuffix(base, "/"),
-		http: &http.Client{
-			// A redirect could send the charge to an unknown host.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}, nil
+	// A redirect could send the charge to an unknown host.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{strings.TrimSuffix(base, "/"), &http.Client{CheckRedirect: stay}}, nil
 }
 
-// MetadataRecord is the name of the record's id in the metadata of a charge.
-const MetadataRecord = "record"
-
-// maxReply limits how much of the provider's reply is read, in bytes.
-const maxReply = 1 << 20
-
 // Charge charges the customer, once per key: for a repeated key the provider
-// returns the charge that it made the first time. The record's id is sent as
-// metadata, so that the provider's events can name the record.
-func (c *Client) Charge(ctx context.Context, key string, record idempotent.RecordID, r Request) (Charge, error) {
-	body, err := json.Marshal(struct {
+// returns the charge that it made the first time. If ctx is that of a guarded
+// handler, the charge's metadata names the record, so that the provider's events
+// name it too.
+func (c *Client) Charge(ctx context.Context, key string, r Request) (Charge, error) {
+	metadata := map[string]string{}
+	if execution, ok := idempotent.FromContext(ctx); ok {
+		metadata[MetadataRecord] = string(execution.RecordID())
+	}
+	body, _ := json.Marshal(struct { // strings and numbers always encode
 		Request
 		Metadata map[string]string `json:"metadata"`
-	}{r, map[string]string{MetadataRecord: string(record)}})
-	if err != nil {
-		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
-	}
+	}{r, metadata})
 
 	// Without a connection, nothing can have happened. That is more reliable
 	// than any kind of error.
@@ -85,15 +80,8 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+"/charges", bytes.NewReader(body))
-	if err != nil {
-		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", key)
-
 	var charge Charge
-	status, err := c.do(req, &charge)
+	status, err := c.do(ctx, http.MethodPost, "/charges", key, body, &charge)
 	switch {
 	case err != nil && !connected.Load():
 		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
@@ -102,75 +90,72 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 	case status == http.StatusPaymentRequired:
 		return Charge{}, ErrDeclined
 	case status != http.StatusCreated || charge.ID == "":
-		return Charge{}, fmt.Errorf("charge: the provider answered with status %d", status)
+		return Charge{}, unclear(status)
 	}
 	return charge, nil
 }
 
-// Get returns a charge by its id, or [ErrNoCharge].
-func (c *Client) Get(ctx context.Context, id string) (Charge, error) {
-	charge, _, err := c.Booked(ctx, id)
-	return charge, err
-}
-
-// Booked is Get, and also returns the id of the record that the charge was made
-// for. The id is empty if the charge names no record.
-func (c *Client) Booked(ctx context.Context, id string) (Charge, idempotent.RecordID, error) {
-	var booked struct {
+// Get returns a charge by its id, with the id of the record that it was made for,
+// or [ErrNoCharge].
+func (c *Client) Get(ctx context.Context, id string) (Charge, idempotent.RecordID, error) {
+	var found struct {
 		Charge
 		Metadata map[string]string `json:"metadata"`
 	}
-	status, err := c.get(ctx, "/charges/"+url.PathEscape(id), &booked)
+	status, err := c.do(ctx, http.MethodGet, "/charges/"+url.PathEscape(id), "", nil, &found)
 	switch {
 	case err != nil:
 		return Charge{}, "", err
 	case status == http.StatusNotFound:
 		return Charge{}, "", ErrNoCharge
-	case status != http.StatusOK || booked.ID == "":
-		return Charge{}, "", fmt.Errorf("charge: the provider answered with status %d", status)
+	case status != http.StatusOK || found.ID == "":
+		return Charge{}, "", unclear(status)
 	}
-	return booked.Charge, idempotent.RecordID(booked.Metadata[MetadataRecord]), nil
+	return found.Charge, idempotent.RecordID(found.Metadata[MetadataRecord]), nil
 }
 
 // Find returns the charge that was made under a key, or [ErrNoCharge].
 func (c *Client) Find(ctx context.Context, key string) (Charge, error) {
 	var charges []Charge
-	status, err := c.get(ctx, "/charges?idempotency_key="+url.QueryEscape(key), &charges)
+	status, err := c.do(ctx, http.MethodGet, "/charges?idempotency_key="+url.QueryEscape(key), "", nil, &charges)
 	switch {
 	case err != nil:
 		return Charge{}, err
-	case status != http.StatusOK || charges == nil:
-		// Only a clear "no such charge" is evidence.
-		return Charge{}, fmt.Errorf("charge: the provider answered with status %d", status)
+	case status != http.StatusOK || charges == nil: // only a clear "no such charge" is evidence
+		return Charge{}, unclear(status)
 	case len(charges) == 0:
 		return Charge{}, ErrNoCharge
 	}
 	return charges[0], nil
 }
 
-func (c *Client) get(ctx context.Context, path string, v any) (status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+func unclear(status int) error {
+	return fmt.Errorf("charge: the provider answered with status %d", status)
+}
+
+// do sends a request, reads at most 1 MB of the reply, and decodes it into v if it is
+// a success.
+func (c *Client) do(ctx context.Context, method, path, key string, body []byte, v any) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
-	return c.do(req, v)
-}
-
-// do sends req, reads the reply, and decodes it into v if it is a success.
-func (c *Client) do(req *http.Request, v any) (status int, err error) {
+	if key != "" {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return resp.StatusCode, nil
-	}
-	if err := json.Unmarshal(data, v); err != nil {
+	case json.Unmarshal(data, v) != nil:
 		return 0, errors.New("charge: invalid reply of the provider: not the expected JSON")
 	}
 	return resp.StatusCode, nil

@@ -15,13 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
+
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/gateway"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/playground/provider"
 )
 
 const (
@@ -32,21 +34,18 @@ const (
 	key      = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 )
 
-// fixture is the function behind its gateway, with a provider that can be made to
-// fail.
+// fixture is the function, with a provider that can be made to fail.
 type fixture struct {
 	t        *testing.T
 	clock    *idempotenttest.Clock
-	url      string
-	resolver *charge.Resolver
-	webhook  *charge.Webhook
+	guard    *idempotent.Guard
+	client   *charge.Client
 	function charge.HandlerFunc
 	rest     charge.RESTHandlerFunc
 	store    *memstore.Store
 	provider *provider.Provider
 	upstream string // the provider's address
 
-	asked func() // called, if set, when the provider gets a request for a charge
 	// fault, if set, answers instead of the provider, or after it.
 	fault atomic.Pointer[fault]
 	// A slow charge sends to booked and then waits for release.
@@ -61,7 +60,7 @@ type fault struct {
 
 func (f *fault) isFor(r *http.Request) bool { return f != nil && r.Method == http.MethodPost }
 
-func newFixture(t *testing.T, timeout time.Duration) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{t: t, clock: &idempotenttest.Clock{}, store: memstore.New(), booked: make(chan struct{}, 1), release: make(chan struct{})}
 	ledger, err := provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"), func(o *provider.Options) {
@@ -78,9 +77,6 @@ func newFixture(t *testing.T, timeout time.Duration) *fixture {
 	}
 	t.Cleanup(func() { ledger.Close() })
 	downstream := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if w.asked != nil && r.Method == http.MethodGet {
-			w.asked()
-		}
 		f := w.fault.Load()
 		if !f.isFor(r) {
 			ledger.ServeHTTP(rw, r)
@@ -93,15 +89,16 @@ func newFixture(t *testing.T, timeout time.Duration) *fixture {
 	}))
 	t.Cleanup(downstream.Close)
 	w.provider, w.upstream = ledger, downstream.URL
-	w.serve(downstream.URL, timeout)
+	w.serve(downstream.URL)
 	return w
 }
 
-// serve starts a function with the same store and the provider at providerURL.
-func (w *fixture) serve(providerURL string, timeout time.Duration) {
+// serve makes a function with the same store and the provider at providerURL.
+func (w *fixture) serve(providerURL string) {
 	w.t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
+	var err error
+	w.guard, err = idempotent.New(w.store, func(o *idempotent.Options) {
 		o.Now = w.clock.Now
 		o.Logger = logger
 		o.Observer = event.LogObserver(logger)
@@ -109,22 +106,10 @@ func (w *fixture) serve(providerURL string, timeout time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	client, err := charge.NewClient(providerURL)
-	if err != nil {
+	if w.client, err = charge.NewClient(providerURL); err != nil {
 		w.t.Fatal(err)
 	}
-	w.function, w.rest = charge.New(guard, client), charge.NewREST(guard, client)
-	api, err := gateway.New(w.function, func(o *gateway.Options) {
-		o.Routes, o.Timeout, o.Logger = charge.Routes, timeout, logger
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	server := httptest.NewServer(api)
-	w.t.Cleanup(server.Close)
-	w.url = server.URL
-	w.webhook = &charge.Webhook{Guard: guard, Provider: client}
-	w.resolver = &charge.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}
+	w.function, w.rest = charge.New(w.guard, w.client), charge.NewREST(w.guard, w.client)
 }
 
 type reply struct {
@@ -133,28 +118,35 @@ type reply struct {
 	body   string
 }
 
+// request returns the event of a request to an HTTP API.
+func request(method, path, key, body string) (r events.APIGatewayV2HTTPRequest) {
+	r.RequestContext.HTTP.Method, r.RawPath, r.Body = method, path, body
+	r.Headers = map[string]string{"content-type": "application/json"}
+	if key != "" {
+		r.Headers["idempotency-key"] = `"` + key + `"`
+	}
+	return r
+}
+
 func (w *fixture) send(method, path, key, body string) reply {
 	w.t.Helper()
-	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Error(err)
-		return reply{}
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if key != "" {
-		r.Header.Set("Idempotency-Key", `"`+key+`"`)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		w.t.Error(err)
-		return reply{}
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
+	return w.sendFor(time.Minute, method, path, key, body)
+}
+
+// sendFor is send to a function with that time-out.
+func (w *fixture) sendFor(timeout time.Duration, method, path, key, body string) (r reply) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), timeout)
+	defer cancel()
+	got, err := w.function(ctx, request(method, path, key, body))
 	if err != nil {
 		w.t.Error(err)
 	}
-	return reply{resp.StatusCode, resp.Header, string(data)}
+	r = reply{got.StatusCode, http.Header{}, got.Body}
+	for name, value := range got.Headers {
+		r.header.Set(name, value)
+	}
+	return r
 }
 
 func (w *fixture) post(key, body string) reply {
@@ -218,7 +210,22 @@ func (w *fixture) wantCharges(want int) {
 	}
 }
 
-// resolve runs the resolver on a client's key.
-func (w *fixture) resolve(key string) (string, error) {
-	return w.resolver.Resolve(w.t.Context(), charge.RecordIDOf(key))
+// reconcile settles the record of a client's key as the reconciler does.
+func (w *fixture) reconcile(key string) error {
+	w.t.Helper()
+	evidence, err := charge.Reconcile(w.client, w.clock.Now)(w.t.Context(), w.guard.Pending(*w.record(key)))
+	if err != nil {
+		return err
+	}
+	return w.guard.Resolve(w.t.Context(), charge.RecordIDOf(key), evidence)
+}
+
+// record returns the record of a client's key.
+func (w *fixture) record(key string) *driver.Record {
+	w.t.Helper()
+	r, err := w.store.Get(w.t.Context(), charge.RecordIDOf(key))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
 }

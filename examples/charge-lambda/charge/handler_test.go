@@ -5,7 +5,6 @@ package charge_test
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,15 +18,16 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/playground/provider"
 )
 
 func TestCharge(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	first := w.post(key, aCharge)
 	w.want(first, http.StatusCreated, `"amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}`)
 	location := first.header.Get("Location")
@@ -48,37 +48,9 @@ func TestCharge(t *testing.T) {
 	w.wantCharges(2)
 }
 
-// The API serves the page to which its problems link: their type is an anchor of
-// it.
-func TestProblemsLinkToThePage(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, time.Minute)
-	refused := w.post("", aCharge)
-	var problem struct{ Type string }
-	if err := json.Unmarshal([]byte(refused.body), &problem); err != nil {
-		t.Fatal(err)
-	}
-	address, anchor, _ := strings.Cut(problem.Type, "#")
-	if link := refused.header.Get("Link"); link != "<"+address+`>; rel="describedby"; type="text/html"` {
-		t.Errorf("got Link %q and type %q", link, problem.Type)
-	}
-	page := w.send("GET", address, "", "")
-	w.want(page, http.StatusOK, `<a id="`+anchor+`">`, "16 to 255", "</table>")
-	if media := page.header.Get("Content-Type"); media != "text/html; charset=utf-8" {
-		t.Errorf("the page is %s", media)
-	}
-	ev := events.APIGatewayProxyRequest{Path: address, HTTPMethod: http.MethodGet}
-	if rest, err := w.rest(t.Context(), ev); err != nil || rest.StatusCode != http.StatusOK || rest.Body != page.body {
-		t.Errorf("REST API: got %d, %v", rest.StatusCode, err)
-	}
-	if r := w.send("POST", address, key, aCharge); r.header.Get("Allow") != "GET" {
-		t.Errorf("POST to the page: got %d, Allow %q", r.status, r.header.Get("Allow"))
-	}
-}
-
 func TestDeclined(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	first := w.post(key, declined)
 	w.wantProblem(first, http.StatusPaymentRequired, "card_declined", "Nothing was charged")
 	w.wantReplay(w.post(key, declined), first)
@@ -87,7 +59,7 @@ func TestDeclined(t *testing.T) {
 
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	for i, row := range []struct {
 		method, path, key, body string
 		status                  int
@@ -117,7 +89,7 @@ func TestRefusedRequests(t *testing.T) {
 // every attempt, and leaves its key free for the corrected request.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	field := func(name, value string) string {
 		fields := map[string]string{"amount": "4200", "currency": `"usd"`, "customer": `"cus_1"`}
 		fields[name] = value
@@ -167,13 +139,12 @@ func TestBadRequests(t *testing.T) {
 // invalid.
 func TestBase64Bodies(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	plain := w.post(key, aCharge)
 	encoded := base64.StdEncoding.EncodeToString([]byte(aCharge))
 	for body, want := range map[string]int{encoded: http.StatusCreated, "{": http.StatusBadRequest} {
-		v2 := events.APIGatewayV2HTTPRequest{RawPath: "/charges", Body: body, IsBase64Encoded: true}
-		v2.Headers = map[string]string{"idempotency-key": `"` + key + `"`, "content-type": "application/json"}
-		v2.RequestContext.HTTP.Method = http.MethodPost
+		v2 := request("POST", "/charges", key, body)
+		v2.IsBase64Encoded = true
 		got, err := w.function(t.Context(), v2)
 		if err != nil || got.StatusCode != want || want == http.StatusCreated && got.Body != plain.body {
 			t.Errorf("HTTP API, %s: got %d %s, %v", body, got.StatusCode, got.Body, err)
@@ -191,7 +162,7 @@ func TestBase64Bodies(t *testing.T) {
 // Requests that come too early get a Retry-After, and later the same bytes.
 func TestConcurrentRequests(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	const requests = 64
 	replies := make(chan reply, requests)
 	var wg sync.WaitGroup
@@ -225,13 +196,13 @@ func TestConcurrentRequests(t *testing.T) {
 // If nothing was sent to the provider, the key may run again.
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
-	w.serve("http://127.0.0.1:1", time.Minute) // no server listens there
+	w := newFixture(t)
+	w.serve("http://127.0.0.1:1") // no server listens there
 	for range 2 {
 		w.wantProblem(w.post(key, aCharge), http.StatusServiceUnavailable, "Nothing was charged")
 	}
 	w.wantProblem(w.send("GET", "/charges/ch_1", "", ""), http.StatusBadGateway)
-	w.serve(w.upstream, time.Minute)
+	w.serve(w.upstream)
 	w.want(w.post(key, aCharge), http.StatusCreated)
 	w.wantCharges(1)
 }
@@ -242,23 +213,23 @@ func TestNobodyKnows(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		fault    fault
-		resolved string
+		resolved driver.State
 		charges  int // before the resolution
 	}{
-		"the reply is not JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, charge.Completed, 1},
+		"the reply is not JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, driver.StateCompleted, 1},
 		"the reply is truncated": {fault{true, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
 			w.Write([]byte("{}"))
-		}}, charge.Completed, 1},
+		}}, driver.StateCompleted, 1},
 		"the reply redirects": {fault{true, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}}, charge.Completed, 1},
-		"the provider fails":           {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, charge.NotExecuted, 0},
-		"the provider lost the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, charge.NotExecuted, 0},
+		}}, driver.StateCompleted, 1},
+		"the provider fails":           {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, driver.StateRetryable, 0},
+		"the provider lost the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, driver.StateRetryable, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newFixture(t, time.Minute)
+			w := newFixture(t)
 			w.fault.Store(&row.fault)
 			w.wantProblem(w.post(key, aCharge), http.StatusBadGateway, "not known whether the customer was charged")
 			w.fault.Store(nil)
@@ -273,11 +244,11 @@ func TestNobodyKnows(t *testing.T) {
 
 			w.clock.Advance(2 * time.Minute) // past the lease
 			for range 2 {
-				if got, err := w.resolve(key); got != row.resolved || err != nil {
-					t.Fatalf("got resolution %q, %v; want %q", got, err, row.resolved)
+				if err := w.reconcile(key); err != nil || w.record(key).State != row.resolved {
+					t.Fatalf("the record is %s, %v; want %s", w.record(key).State, err, row.resolved)
 				}
 			}
-			w.clock.Advance(-2 * time.Minute) // back to the time of the gateway's deadlines
+			w.clock.Advance(-2 * time.Minute) // back to the time of the deadlines
 			r := w.post(key, aCharge)
 			w.want(r, http.StatusCreated)
 			if replayed := r.header.Get("Idempotent-Replayed") == "true"; replayed != (row.charges == 1) {
@@ -296,18 +267,18 @@ func TestNobodyKnows(t *testing.T) {
 // ledger is not evidence yet.
 func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, time.Minute)
+	w := newFixture(t)
 	first := make(chan reply)
 	go func() { first <- w.post(key, slow) }()
 	<-w.booked
-	if got, err := w.resolve(key); !errors.As(err, new(*idempotent.InProgressError)) {
-		t.Fatalf("got %q, %v, want InProgressError", got, err)
+	if err := w.reconcile(key); !errors.As(err, new(*idempotent.InProgressError)) {
+		t.Fatalf("got %v, want InProgressError", err)
 	}
 	close(w.release)
 	answer := <-first
 	w.want(answer, http.StatusCreated)
-	if got, err := w.resolve(key); got != charge.Completed || err != nil { // it agrees
-		t.Errorf("got %q, %v", got, err)
+	if err := w.reconcile(key); err != nil { // it agrees
+		t.Error(err)
 	}
 	w.wantReplay(w.post(key, slow), answer)
 	w.wantCharges(1)
@@ -325,11 +296,6 @@ func TestNewClientRefuses(t *testing.T) {
 // Wherever the function is killed, and whatever is lost, the customer is charged once, and
 // the client gets the 201 in the end. Another amount with the same key is refused.
 func TestEveryCrash(t *testing.T) {
-	request := func(body string) (r events.APIGatewayV2HTTPRequest) {
-		r.RequestContext.HTTP.Method, r.RawPath, r.Body = "POST", "/charges", body
-		r.Headers = map[string]string{"idempotency-key": `"` + key + `"`, "content-type": "application/json"}
-		return r
-	}
 	client, err := charge.NewClient("http://bank.test")
 	if err != nil {
 		t.Fatal(err)
@@ -348,8 +314,22 @@ func TestEveryCrash(t *testing.T) {
 		w.Reconciler(func(g *idempotent.Guard) func(context.Context) (idempotent.Report, error) {
 			return idempotent.Reconciler(g, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(client, time.Now)})
 		})
-		idempotenttest.Handle(w, request(aCharge), func(g *idempotent.Guard) charge.HandlerFunc {
+		idempotenttest.Handle(w, request("POST", "/charges", key, aCharge), func(g *idempotent.Guard) charge.HandlerFunc {
 			return charge.New(g, client)
-		}, request(`{"amount":1,"currency":"usd","customer":"cus_1"}`))
+		}, request("POST", "/charges", key, `{"amount":1,"currency":"usd","customer":"cus_1"}`))
 	}, func(o *idempotenttest.ExploreOptions) { o.Schedules = kit.Short(1000, 200) })
+}
+
+// A charge names its record; otherwise no event of the provider could settle it. If the
+// provider does not answer in time, the handler's answer is earlier than the deadline.
+func TestTimeOut(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	r := w.sendFor(3*time.Second, "POST", "/charges", key, slow)
+	<-w.booked
+	w.wantProblem(r, http.StatusGatewayTimeout, "not known whether the customer was charged")
+	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
+	if got, want := w.ledger()[0].Metadata["record"], string(charge.RecordIDOf(key)); got != want {
+		t.Errorf("the metadata names the record %q, want %q", got, want)
+	}
 }

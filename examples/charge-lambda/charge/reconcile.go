@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // afterthought is how long after its worker's death a call may still be booked:
@@ -25,7 +24,7 @@ func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 		charge, err := provider.Find(ctx, r.ID.DownstreamKey())
 		switch {
 		case err == nil:
-			return lambdahttp.Resolved(created(charge)), nil
+			return Evidence(charge)
 		case !errors.Is(err, ErrNoCharge):
 			return idempotent.Resolution{}, err
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 func TestReconcile(t *testing.T) {
@@ -41,7 +40,11 @@ func TestReconcile(t *testing.T) {
 	record.LeaseEnd = record.LeaseEnd.Add(time.Second)
 	want("it may still be booked", idempotent.Later(time.Second))
 	reply = `[{"id":"ch_1","amount":1,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
-	want("charged", lambdahttp.Resolved(created(Charge{ID: "ch_1", Amount: 1, Currency: "usd", Customer: "cus_1", Status: "succeeded"})))
+	made, err := Evidence(Charge{ID: "ch_1", Amount: 1, Currency: "usd", Customer: "cus_1", Status: "succeeded"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("charged", made)
 	reply = `{}`
 	if got, err := resolve(t.Context(), record); err == nil || errors.Is(err, ErrNoCharge) {
 		t.Errorf("an unclear answer: got %+v, %v", got, err)

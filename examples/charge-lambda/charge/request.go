@@ -23,6 +23,8 @@ type Request struct {
 const (
 	maxAmount   = 999_999_999_999
 	maxCustomer = 255 // bytes
+
+	example = `JSON like {"amount":4200,"currency":"usd","customer":"cus_1"}`
 )
 
 // UnmarshalJSON reads the body of a POST /charges. Its error names the field and
@@ -33,22 +35,21 @@ func (r *Request) UnmarshalJSON(body []byte) error {
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
 		return invalid("The body is not a JSON object. Send %s.", example)
 	}
-	for _, f := range []struct {
-		name string
-		read func(json.RawMessage) error
+	for _, field := range []struct {
+		name, rule string
+		read       func(json.RawMessage) (valid bool)
 	}{
-		{"amount", r.readAmount},
-		{"currency", r.readCurrency},
-		{"customer", r.readCustomer},
+		{"amount", fmt.Sprintf("a whole number from 1 to %d, in the currency's smallest unit: 4200 for 42.00 usd", maxAmount), r.readAmount},
+		{"currency", `the three lower-case letters of a currency, for example "usd"`, r.readCurrency},
+		{"customer", fmt.Sprintf(`the id of a customer, of 1 to %d bytes, for example "cus_1"`, maxCustomer), r.readCustomer},
 	} {
-		raw, ok := members[f.name]
-		if !ok {
-			return invalid("The field %q is missing. Send %s.", f.name, example)
+		switch raw, ok := members[field.name]; {
+		case !ok:
+			return invalid("The field %q is missing. Send %s.", field.name, example)
+		case !field.read(raw):
+			return invalid("The field %q has to be %s.", field.name, field.rule)
 		}
-		if err := f.read(raw); err != nil {
-			return err
-		}
-		delete(members, f.name)
+		delete(members, field.name)
 	}
 	for name := range members {
 		return invalid("The field %.40q is unknown. Leave it out; a charge has amount, currency and customer.", name)
@@ -60,38 +61,29 @@ func invalid(format string, args ...any) error {
 	return &lambdahttp.Problem{Status: http.StatusBadRequest, Code: "invalid_charge", Detail: fmt.Sprintf(format, args...)}
 }
 
-const example = `JSON like {"amount":4200,"currency":"usd","customer":"cus_1"}`
-
 // readAmount reads a whole number in any spelling of JSON, exactly: 4200 and
 // 4.2e3 are one amount, and there is no rounding to float64.
-func (r *Request) readAmount(raw json.RawMessage) error {
-	bad := invalid("The field \"amount\" has to be a whole number from 1 to %d, in the currency's smallest unit: 4200 for 42.00 usd.", maxAmount)
+func (r *Request) readAmount(raw json.RawMessage) bool {
 	text := string(raw)
 	// Check the size first, so that 1e999999999 is never expanded to its
 	// digits.
 	if approx, err := strconv.ParseFloat(text, 64); err != nil || approx < 1 || approx > maxAmount || len(text) > 40 {
-		return bad
+		return false
 	}
 	exact, ok := new(big.Rat).SetString(text)
-	if !ok || !exact.IsInt() || !exact.Num().IsInt64() {
-		return bad
+	if !ok || !exact.IsInt() {
+		return false
 	}
-	r.Amount = exact.Num().Int64()
-	return nil
+	r.Amount = exact.Num().Int64() // it fits, because of its size
+	return true
 }
 
-func (r *Request) readCurrency(raw json.RawMessage) error {
+func (r *Request) readCurrency(raw json.RawMessage) bool {
 	err := json.Unmarshal(raw, &r.Currency)
-	if err != nil || len(r.Currency) != 3 || strings.Trim(r.Currency, "abcdefghijklmnopqrstuvwxyz") != "" {
-		return invalid(`The field "currency" has to be the three lower-case letters of a currency, for example "usd".`)
-	}
-	return nil
+	return err == nil && len(r.Currency) == 3 && strings.Trim(r.Currency, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-func (r *Request) readCustomer(raw json.RawMessage) error {
+func (r *Request) readCustomer(raw json.RawMessage) bool {
 	err := json.Unmarshal(raw, &r.Customer)
-	if err != nil || r.Customer == "" || len(r.Customer) > maxCustomer {
-		return invalid("The field \"customer\" has to be the id of a customer, of 1 to %d bytes, for example \"cus_1\".", maxCustomer)
-	}
-	return nil
+	return err == nil && r.Customer != "" && len(r.Customer) <= maxCustomer
 }

@@ -16,14 +16,14 @@ import (
 )
 
 // AtOnce returns the handler that pays, and then writes everything else in one
-// transaction.
+// transaction: the order, the request for a receipt, and the outcome. Without the
+// payment it would consist of one Commit, and declare [idempotent.Rerun].
 func (s *Shop) AtOnce() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
 }
 
 func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
-	record := current(ctx)
-	paid, err := s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, r.Request)
+	paid, err := s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), r.Request)
 	switch {
 	case errors.Is(err, charge.ErrDeclined):
 		return Confirmation{}, declined
@@ -32,7 +32,8 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 	case err != nil: // unknown: only the provider knows the result
 		return Confirmation{}, err
 	}
-	done := Confirmation{Order: ID(record), Charge: paid.ID}
+	execution, _ := idempotent.FromContext(ctx) // of the guard in AtOnce
+	done := Confirmation{Order: ID(execution.RecordID()), Charge: paid.ID}
 	return done, dynamostore.Commit(ctx, done, s.order(done.Order, paid), s.wanted(done.Order))
 }
 
@@ -42,7 +43,7 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 func (s *Shop) Resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	paid, err := s.Provider.Find(ctx, r.ID.DownstreamKey())
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and no charge can follow: the worker is dead
+	case errors.Is(err, charge.ErrNoCharge): // and none can follow, see ResolveSteps
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // retried later

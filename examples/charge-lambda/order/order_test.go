@@ -169,7 +169,7 @@ type services struct {
 	forgets bool  // does not recognise earlier keys
 }
 
-func (b *services) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
+func (b *services) Charge(_ context.Context, key string, r charge.Request) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
@@ -223,7 +223,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	w.store = store
-	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mailer: w.services, Orders: "orders", Outbox: "outbox"}
+	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mail: w.services.Mail, Orders: "orders", Outbox: "outbox"}
 	return w
 }
 
@@ -269,9 +269,9 @@ type atPoints struct {
 	w *idempotenttest.World
 }
 
-func (s atPoints) Charge(ctx context.Context, key string, id idempotent.RecordID, r charge.Request) (c charge.Charge, err error) {
+func (s atPoints) Charge(ctx context.Context, key string, r charge.Request) (c charge.Charge, err error) {
 	err = s.w.Do(ctx, "charge", func() (err error) {
-		c, err = s.services.Charge(ctx, key, id, r)
+		c, err = s.services.Charge(ctx, key, r)
 		return err
 	})
 	return c, err
@@ -308,7 +308,7 @@ func TestEveryCrash(t *testing.T) {
 				db := dynamotest.In(w, "records", []string{"orders", "outbox"})
 				b := &services{charges: map[string]charge.Charge{}, mails: map[string]string{}}
 				shop := func(g *idempotent.Guard) *order.Shop {
-					return &order.Shop{Guard: g, Client: db, Provider: atPoints{b, w}, Mailer: atPoints{b, w}, Orders: "orders", Outbox: "outbox"}
+					return &order.Shop{Guard: g, Client: db, Provider: atPoints{b, w}, Mail: atPoints{b, w}.Mail, Orders: "orders", Outbox: "outbox"}
 				}
 				rows := func(table string) int {
 					out, err := db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String(table)})

@@ -4,7 +4,9 @@ package order
 
 import (
 	"context"
+	"strconv"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -30,18 +32,9 @@ type Confirmation struct {
 	Charge string `json:"charge"`
 }
 
-// Provider takes payments. A *charge.Client is one.
-type Provider interface {
-	Charge(ctx context.Context, key string, record idempotent.RecordID, r charge.Request) (charge.Charge, error)
-	Find(ctx context.Context, key string) (charge.Charge, error)
-}
-
-// Mailer mails receipts. A *receipt.Client is one.
-type Mailer interface {
-	Mail(ctx context.Context, key, order string) (id string, err error)
-}
-
-var _ Provider = (*charge.Client)(nil)
+// Handler takes an order. It is an alias because lambda.StartHandlerFunc takes no
+// defined type.
+type Handler = func(context.Context, Request) (Confirmation, error)
 
 // Shop holds the dependencies of orders. It is safe for concurrent use; do not
 // change it after the first call.
@@ -49,26 +42,50 @@ type Shop struct {
 	Guard    *idempotent.Guard // over a *dynamostore.Store
 	Client   dynamostore.Client
 	Provider Provider
-	Mailer   Mailer
-	Orders   string // the table of the orders; partition key "pk"
-	Outbox   string // the table of receipts to mail; partition key "pk"
+	Mail     func(ctx context.Context, key, order string) (receipt string, err error) // mails a receipt, once per key
+	Orders   string                                                                   // the table of the orders; partition key "pk"
+	Outbox   string                                                                   // the table of receipts to mail; partition key "pk"
 }
 
-// Handler takes an order. It is an alias because lambda.StartHandlerFunc takes no
-// defined type.
-type Handler = func(context.Context, Request) (Confirmation, error)
+// Provider takes payments, once per key. A *charge.Client is one.
+type Provider interface {
+	Charge(ctx context.Context, key string, r charge.Request) (charge.Charge, error)
+	Find(ctx context.Context, key string) (charge.Charge, error)
+}
+
+func byNumber(operation string) idempotent.KeyFunc[Request] {
+	return idempotent.KeyFrom(operation, func(r Request) (scope, id string) { return r.Customer, r.Number })
+}
+
+var declined = idempotent.Final("card_declined", "The card was declined.")
 
 // ID returns the shop's number for the order of a record. A resolver can compute
 // it, too, without the request.
 func ID(record idempotent.RecordID) string { return "ord_" + record.KeyHash() }
 
-// current returns the record that ctx belongs to.
-func current(ctx context.Context) idempotent.RecordID {
-	execution, ok := idempotent.FromContext(ctx)
-	if !ok {
-		panic("order: no execution in the context: call the handler through its guard")
-	}
-	return execution.RecordID()
+// order writes an order that was paid by c, if there is no order with that id
+// yet.
+func (s *Shop) order(id string, c charge.Charge) types.TransactWriteItem {
+	return put(s.Orders, id, map[string]types.AttributeValue{
+		"charge":   text(c.ID),
+		"customer": text(c.Customer),
+		"amount":   &types.AttributeValueMemberN{Value: strconv.FormatInt(c.Amount, 10)},
+		"currency": text(c.Currency),
+	})
+}
+
+// wanted writes that the receipt of an order is to be mailed. The mailer uses
+// the order's id as the idempotency key.
+func (s *Shop) wanted(id string) types.TransactWriteItem {
+	return put(s.Outbox, id, map[string]types.AttributeValue{"what": text("receipt")})
+}
+
+func put(table, id string, item map[string]types.AttributeValue) types.TransactWriteItem {
+	item["pk"] = text(id)
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: aws.String(table), Item: item,
+		ConditionExpression: aws.String("attribute_not_exists(pk)"),
+	}}
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

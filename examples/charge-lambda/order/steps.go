@@ -19,7 +19,8 @@ const (
 	stepReceipt   = "receipt"
 )
 
-// InSteps returns the handler that continues where an earlier attempt stopped.
+// InSteps returns the handler that continues where an earlier attempt stopped. The
+// order and the mark of its step are written in one transaction.
 func (s *Shop) InSteps() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Operation) {
 		o.Recovery = idempotent.Resume
@@ -27,14 +28,9 @@ func (s *Shop) InSteps() Handler {
 	})
 }
 
-func byNumber(operation string) idempotent.KeyFunc[Request] {
-	return idempotent.KeyFrom(operation, func(r Request) (scope, id string) { return r.Customer, r.Number })
-}
-
 func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
-	record := current(ctx)
 	paid, err := idempotent.Step(ctx, stepAuthorise, func(ctx context.Context) (charge.Charge, error) {
-		return s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, r.Request)
+		return s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), r.Request)
 	})
 	switch {
 	case errors.Is(err, charge.ErrDeclined):
@@ -42,7 +38,9 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 	case err != nil: // retryable: the next request asks again, with the same key
 		return Confirmation{}, err
 	}
-	order, err := dynamostore.CommitStep(ctx, stepOrder, ID(record), s.order(ID(record), paid))
+	execution, _ := idempotent.FromContext(ctx) // of the guard in InSteps
+	id := ID(execution.RecordID())
+	order, err := dynamostore.CommitStep(ctx, stepOrder, id, s.order(id, paid))
 	switch {
 	case errors.As(err, new(*dynamostore.ConditionError)): // the payment was made, but another order has this id
 		return Confirmation{}, idempotent.Unknown(err)
@@ -50,7 +48,7 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 		return Confirmation{}, err
 	}
 	_, err = idempotent.Step(ctx, stepReceipt, func(ctx context.Context) (string, error) {
-		return s.Mailer.Mail(ctx, idempotent.DownstreamKey(ctx), order)
+		return s.Mail(ctx, idempotent.DownstreamKey(ctx), order)
 	})
 	return Confirmation{Order: order, Charge: paid.ID}, err
 }
@@ -74,12 +72,10 @@ func (s *Shop) ResolveSteps(ctx context.Context, r idempotent.PendingRecord) (id
 	}
 	paid, err := s.Provider.Find(ctx, r.ID.StepKey(stepAuthorise))
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and no charge can follow: the worker is dead
+	case errors.Is(err, charge.ErrNoCharge): // and none can follow: the worker is dead, and this provider books at once
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // retried later
 	}
 	return idempotent.ResolvedStep(stepAuthorise, paid), nil
 }
-
-var declined = idempotent.Final("card_declined", "The card was declined.")

@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Command stack is the CDK app of the example: a service with an HTTP API and a
+// queue, built with the constructs of package infra.
+//
+//	REST API, with API keys ─┐
+//	function URL ────────────┴► charge ──┐
+//	queue ─► orders ─────────────────────┼► table of records ◄─ reconciler ◄─ every minute
+//	         └► table of the shop        │
+//	dashboard, alarms ◄──────────────────┘
+//
+// It reads the context values providerUrl, and optionally arch, orderTimeout and
+// stack.
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
@@ -20,6 +34,55 @@ import (
 
 	"github.com/once-lambda/once/infra"
 )
+
+func main() {
+	os.Exit(withCDK(func() int {
+		app := awscdk.NewApp(nil)
+		if err := build(app); err != nil {
+			fmt.Fprintln(os.Stderr, "stack:", err)
+			return 1
+		}
+		app.Synth(nil)
+		return 0
+	}))
+}
+
+// withCDK calls run, ends the CDK's Node process, and removes its files. The jsii
+// runtime waits for that process in two places at once, and the second one prints
+// "exited abnormally: waitid: no child processes" (its process.go, ensureStarted
+// and Close), so withCDK closes standard error after run.
+func withCDK(run func() int) int {
+	code := run()
+	os.Stderr.Close()
+	jsii.Close()
+	return code
+}
+
+// build adds the stack to the app.
+func build(app awscdk.App) error {
+	get := func(name, otherwise string) string {
+		if value, ok := app.Node().TryGetContext(jsii.String(name)).(string); ok {
+			return value
+		}
+		return otherwise
+	}
+	p := props{bundles: "../../../.cache/bundles", arch: get("arch", "arm64"), providerURL: get("providerUrl", "")}
+	timeout := get("orderTimeout", "30")
+	var err error
+	switch p.orderTimeout, err = strconv.ParseFloat(timeout, 64); {
+	case p.providerURL == "":
+		return fmt.Errorf("the payment provider's address is missing: set it with -c providerUrl=https://…")
+	case architectures[p.arch] == nil:
+		return fmt.Errorf("invalid arch %q: must be arm64 or amd64", p.arch)
+	case err != nil || p.orderTimeout < 1 || p.orderTimeout > 900:
+		return fmt.Errorf("invalid orderTimeout %q: must be seconds from 1 to 900", timeout)
+	}
+	newStack(app, get("stack", "ChargeStack"), p)
+	return nil
+}
+
+// architectures are the processors of the bundles.
+var architectures = map[string]func() awslambda.Architecture{"arm64": awslambda.Architecture_ARM_64, "amd64": awslambda.Architecture_X86_64}
 
 // props are the properties of [newStack]. All are required.
 type props struct {
@@ -63,7 +126,7 @@ func newStack(scope constructs.Construct, id string, p props) awscdk.Stack {
 // service.
 func (s *stack) charges() {
 	const timeout = 10 // seconds; API Gateway waits for 29
-	s.rest = s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest", "CALLER": "api-key"})
+	s.rest = s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest"})
 	s.records.GrantHandler(s.rest, jsii.String(chargeOperation))
 	api := awsapigateway.NewLambdaRestApi(s.Stack, jsii.String("API"), &awsapigateway.LambdaRestApiProps{
 		Handler:              s.rest,
@@ -127,17 +190,8 @@ func (s *stack) orders() {
 	s.output("ShopTable", shop.TableName())
 }
 
-func (s *stack) reconciler() *infra.Reconciler {
-	r := infra.NewReconciler(s.Stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
-		Function: s.function("ReconcilerFunction", "reconciler", 60, nil),
-		Table:    s.records,
-	})
-	suppress(r.Exhausted, handedOverReasons)
-	suppress(r.Undelivered, handedOverReasons)
-	return r
-}
-
-// watch creates the alarms, with a topic for each urgency, and the dashboards.
+// watch creates the reconciler, the alarms, with a topic for each urgency, and the
+// dashboards.
 func (s *stack) watch() {
 	topic := func(id string) awssns.Topic {
 		t := awssns.NewTopic(s.Stack, jsii.String(id), &awssns.TopicProps{EnforceSSL: jsii.Bool(true)})
@@ -145,9 +199,14 @@ func (s *stack) watch() {
 		return t
 	}
 	pager, tickets := topic("Pager"), topic("Tickets")
+	reconciler := infra.NewReconciler(s.Stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: s.function("ReconcilerFunction", "reconciler", 60, nil), Table: s.records,
+	})
+	suppress(reconciler.Exhausted, handedOverReasons)
+	suppress(reconciler.Undelivered, handedOverReasons)
 	s.watchOne("Charge", chargeOperation, &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Table: s.records,
-		Functions: &[]awslambda.IFunction{s.rest, s.url}, Reconciler: s.reconciler(), Page: pager, Ticket: tickets,
+		Functions: &[]awslambda.IFunction{s.rest, s.url}, Reconciler: reconciler, Page: pager, Ticket: tickets,
 	})
 	s.watchOne("Order", orderOperation, &infra.IdempotencyAlarmsProps{ // without a reconciler: the next delivery continues an order
 		Namespace: jsii.String("OrderQueue"), Table: s.records,
@@ -164,10 +223,6 @@ func (s *stack) watchOne(id, operation string, props *infra.IdempotencyAlarmsPro
 
 // function creates a function from its bundle, with its own log group.
 func (s *stack) function(id, program string, timeout float64, env map[string]string) awslambda.Function {
-	architecture := awslambda.Architecture_ARM_64()
-	if s.arch == "amd64" {
-		architecture = awslambda.Architecture_X86_64()
-	}
 	variables := map[string]*string{"PROVIDER_URL": jsii.String(s.providerURL)}
 	for name, value := range env {
 		variables[name] = jsii.String(value)
@@ -186,7 +241,7 @@ func (s *stack) function(id, program string, timeout float64, env map[string]str
 	})
 	return awslambda.NewFunction(s.Stack, jsii.String(id), &awslambda.FunctionProps{
 		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
-		Architecture: architecture,
+		Architecture: architectures[s.arch](),
 		Handler:      jsii.String("bootstrap"),
 		Code:         awslambda.Code_FromAsset(jsii.String(filepath.Join(s.bundles, program+"-"+s.arch+".zip")), nil),
 		Timeout:      awscdk.Duration_Seconds(jsii.Number(timeout)),

@@ -68,7 +68,7 @@ func TestTemplateIsWritten(t *testing.T) {
 // The grants name the operations of the functions' code. DynamoDB would refuse
 // records of another operation.
 func TestOperationsAreThoseOfTheCode(t *testing.T) {
-	for file, operation := range map[string]string{"../charge/keys.go": chargeOperation, "../../order-queue/orders/handler.go": orderOperation} {
+	for file, operation := range map[string]string{"../charge/handler.go": chargeOperation, "../../order-queue/orders/handler.go": orderOperation} {
 		code, err := os.ReadFile(file)
 		if declared := "const Operation = \"" + operation + "\""; err != nil || !strings.Contains(string(code), declared) {
 			t.Errorf("%s does not contain %s (%v)", file, declared, err)

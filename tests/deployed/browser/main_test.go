@@ -38,7 +38,7 @@ func runAll(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(programs)
-	if err := engine.Build(programs+"/charge-local", "./examples/charge-lambda/cmd/local"); err != nil {
+	if err := engine.Build(programs+"/playground", "./playground"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -59,7 +59,7 @@ func runAll(m *testing.M) (code int) {
 // it.
 func startExample(t *testing.T, env ...string) (url string, kill func()) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(programs, "charge-local"))
+	cmd := exec.Command(filepath.Join(programs, "playground"))
 	cmd.Env = append(append(os.Environ(), "PORT=0", "DATA="+t.TempDir()), env...)
 	p, url, err := engine.StartUntil(cmd, "listening on ")
 	if err != nil {

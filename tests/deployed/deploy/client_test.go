@@ -92,8 +92,8 @@ func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "
 
 // is reports whether the reply is a problem of a kind.
 func (r reply) is(status int, kind string) bool {
-	var problem struct{ Type string }
-	return r.status == status && json.Unmarshal([]byte(r.body), &problem) == nil && strings.HasSuffix(problem.Type, kind)
+	var problem struct{ Code string }
+	return r.status == status && json.Unmarshal([]byte(r.body), &problem) == nil && problem.Code == kind
 }
 
 func (r reply) String() string { return fmt.Sprintf("%d %v %s", r.status, r.header, r.body) }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/playground/provider"
 )
 
 // payments is the payment provider. It books as the example's does, and lets a test

@@ -47,8 +47,8 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	binary = filepath.Join(dir, "charge-local")
-	if err := engine.Build(binary, "./examples/charge-lambda/cmd/local"); err != nil {
+	binary = filepath.Join(dir, "playground")
+	if err := engine.Build(binary, "./playground"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

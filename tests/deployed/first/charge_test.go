@@ -128,7 +128,7 @@ type reply struct {
 	status   int
 	replayed bool
 	body     string
-	problem  string // the last part of its type
+	problem  string // its code
 }
 
 // answer repeats the request until the function answers it.
@@ -160,12 +160,12 @@ func (f *charges) post(t *testing.T, key, customer string, amount int) reply {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var problem struct{ Type string }
-	_ = json.Unmarshal(text, &problem) // a charge has no type
-	return reply{resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true", string(text), problem.Type[strings.LastIndexAny(problem.Type, "/#")+1:]}
+	var problem struct{ Code string }
+	_ = json.Unmarshal(text, &problem) // a charge has no code
+	return reply{resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true", string(text), problem.Code}
 }
 
-// want checks that the response is a problem of a type.
+// want checks that the response is a problem with a code.
 func (r reply) want(t *testing.T, status int, problem string) {
 	t.Helper()
 	if r.status != status || r.problem != problem {

@@ -19,10 +19,10 @@ import (
 	"github.com/once-lambda/once/internal/kit/exchange"
 )
 
-// build builds the charge example once, and returns the path of the program.
+// build builds the playground, which runs the charge example, once, and returns the path of the program.
 var build = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(scratch, "charge-local")
-	return program, engine.Build(program, "./examples/charge-lambda/cmd/local")
+	program := filepath.Join(scratch, "playground")
+	return program, engine.Build(program, "./playground")
 })
 
 func (f failure) Error() string { return f.text }

@@ -9,9 +9,8 @@
 //	                        dynamostore.Open describe it
 //	ONCE_METRICS_NAMESPACE  the namespace of the metrics in CloudWatch
 //	PROVIDER_URL            the payment provider's address
-//	PROFILE                 the profile of the Idempotency-Key header: ietf, stripe or uuid
-//	EVENTS                  the event source: http, for an HTTP API or a function URL, or rest
-//	CALLER                  the scope of a key: single or api-key
+//	EVENTS                  the event source: http, for an HTTP API or a function URL, or
+//	                        rest, for a REST API, whose API keys are the callers
 package main
 
 import (
@@ -27,6 +26,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/telemetry/emf"
 )
 
@@ -47,15 +47,7 @@ func newHandler(ctx context.Context, stdout io.Writer) (lambda.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	profile, err := charge.Profile(os.Getenv("PROFILE"))
-	if err != nil {
-		return nil, err
-	}
-	callers, err := charge.Callers(os.Getenv("CALLER"))
-	if err != nil {
-		return nil, err
-	}
-	client, err := charge.NewClient(os.Getenv("PROVIDER_URL"))
+	provider, err := charge.NewClient(os.Getenv("PROVIDER_URL"))
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
@@ -63,19 +55,19 @@ func newHandler(ctx context.Context, stdout io.Writer) (lambda.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ONCE_METRICS_NAMESPACE: %w", err)
 	}
-	logger := lambdacontext.NewLogger() // as the function's logging is configured, with the id of the invocation
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
-		o.Logger = logger
-		o.Observer = event.Observers(metrics, event.LogObserver(logger))
+		o.Logger = lambdacontext.NewLogger() // as the function's logging is configured, with the id of the invocation
+		o.Observer = event.Observers(metrics, event.LogObserver(o.Logger))
 	})
 	if err != nil {
 		return nil, err
 	}
 	switch events := os.Getenv("EVENTS"); events {
 	case "", "http":
-		return lambda.NewHandler(emf.Flushed(metrics, charge.New(guard, client, profile, callers))), nil
+		return lambda.NewHandler(emf.Flushed(metrics, charge.New(guard, provider))), nil
 	case "rest":
-		return lambda.NewHandler(emf.Flushed(metrics, charge.NewREST(guard, client, profile, callers))), nil
+		byAPIKey := func(o *lambdahttp.Options) { o.Scope = lambdahttp.APIKeyID }
+		return lambda.NewHandler(emf.Flushed(metrics, charge.NewREST(guard, provider, byAPIKey))), nil
 	default:
 		return nil, fmt.Errorf("invalid EVENTS %q: want http, for an HTTP API or a function URL, or rest, for a REST API", events)
 	}

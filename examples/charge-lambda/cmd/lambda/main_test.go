@@ -17,14 +17,12 @@ func TestNewHandler(t *testing.T) {
 		{nil, "ONCE_TABLE"},
 		{map[string]string{"ONCE_TABLE": "once-records"}, "PROVIDER_URL"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
-		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
-		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "CALLER": "tenant"}, "single or api-key"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "sqs"}, "invalid EVENTS \"sqs\""},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "ONCE_METRICS_NAMESPACE": ""}, "ONCE_METRICS_NAMESPACE"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
-		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "rest", "CALLER": "api-key"}, ""},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "rest"}, ""},
 	} {
-		for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "PROFILE", "CALLER", "EVENTS"} {
+		for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "EVENTS"} {
 			t.Setenv(name, row.env[name])
 		}
 		t.Setenv("ONCE_METRICS_NAMESPACE", "Charges")
@@ -45,7 +43,7 @@ func TestNewHandler(t *testing.T) {
 // events. Nothing listens at the table's address, so the request is refused.
 func TestMetricsArePrinted(t *testing.T) {
 	for name, value := range map[string]string{
-		"ONCE_TABLE": "once-records", "ONCE_METRICS_NAMESPACE": "Charges", "PROVIDER_URL": "http://127.0.0.1:1", "PROFILE": "", "CALLER": "",
+		"ONCE_TABLE": "once-records", "ONCE_METRICS_NAMESPACE": "Charges", "PROVIDER_URL": "http://127.0.0.1:1",
 		"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1",
 	} {
 		t.Setenv(name, value)
@@ -54,7 +52,7 @@ func TestMetricsArePrinted(t *testing.T) {
 		`"body":"{\"amount\":4200,\"currency\":\"eur\",\"customer\":\"cus_1\"}"`
 	for source, ev := range map[string]string{
 		"http": `{"version":"2.0","routeKey":"POST /charges","rawPath":"/charges",` + headers + `,"requestContext":{"http":{"method":"POST","path":"/charges"}},` + body + `}`,
-		"rest": `{"resource":"/{proxy+}","path":"/charges","httpMethod":"POST",` + headers + `,"requestContext":{"resourcePath":"/{proxy+}","path":"/charges"},` + body + `}`,
+		"rest": `{"resource":"/{proxy+}","path":"/charges","httpMethod":"POST",` + headers + `,"requestContext":{"resourcePath":"/{proxy+}","path":"/charges","identity":{"apiKeyId":"tenant-1"}},` + body + `}`,
 	} {
 		t.Setenv("EVENTS", source)
 		var stdout bytes.Buffer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package playground
+package web
 
 import (
 	"bufio"
@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
-	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/playground/provider"
+	"github.com/once-lambda/once/playground/worker"
 )
 
 // The page with its workers is tested in a browser, by tests/deployed/browser.

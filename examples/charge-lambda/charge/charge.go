@@ -12,18 +12,14 @@ import (
 )
 
 // create returns the handler of POST /charges.
-func (h *handler) create() lambdahttp.JSON[Request, Charge] {
-	return lambdahttp.JSON[Request, Charge]{Handle: h.charge, Respond: asCreated}
+func (a *api) create() lambdahttp.JSON[Request, Charge] {
+	return lambdahttp.JSON[Request, Charge]{Handle: a.charge, Respond: created}
 }
 
 // charge charges a customer. It runs behind the guard, once per key. Its error
 // decides what happens to the key.
-func (h *handler) charge(ctx context.Context, request Request) (Charge, error) {
-	record, _ := ctx.Value(recordKey{}).(idempotent.RecordID) // empty but in the context of WithRecord
-	if execution, ok := idempotent.FromContext(ctx); ok {
-		record = execution.RecordID()
-	}
-	charge, err := h.provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, request)
+func (a *api) charge(ctx context.Context, request Request) (Charge, error) {
+	charge, err := a.provider.Charge(ctx, idempotent.DownstreamKey(ctx), request)
 	switch {
 	case err == nil:
 		return charge, nil
@@ -42,25 +38,15 @@ func (h *handler) charge(ctx context.Context, request Request) (Charge, error) {
 	return charge, idempotent.Unknown(errors.Join(err, unconfirmed))
 }
 
-type recordKey struct{}
-
-// WithRecord returns a context in which a handler with a disabled guard names a record
-// to the provider, as it does in every guarded run. So the charges of a key can be
-// compared with and without the guard.
-func WithRecord(ctx context.Context, id idempotent.RecordID) context.Context {
-	return context.WithValue(ctx, recordKey{}, id)
-}
-
-// asCreated completes the response for a charge that was made.
-func asCreated(r *lambdahttp.Response, c Charge) {
+// created completes the response for a charge that was made.
+func created(r *lambdahttp.Response, c Charge) {
 	r.Status = http.StatusCreated
-	r.Header.Set("Location", c.path())
+	r.Header.Set("Location", "/charges/"+c.ID)
 }
 
-// created returns the response for a charge that was made. A resolver stores the
-// same response, so a client cannot distinguish a charge that the provider's reply
+// Evidence returns the evidence that a charge was made. It has the handler's own
+// response, so a client cannot distinguish a charge that the provider's reply
 // confirmed from one that its ledger confirmed later.
-func created(c Charge) lambdahttp.Response {
-	r, _ := lambdahttp.JSON[Request, Charge]{Respond: asCreated}.Response(c) // strings and numbers always encode
-	return r
+func Evidence(c Charge) (idempotent.Resolution, error) {
+	return lambdahttp.JSON[Request, Charge]{Respond: created}.Resolved(c)
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package charge
+package settle
 
 import (
 	"context"
 	"errors"
 	"time"
 
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // Resolver finds out the result of a charge with an unknown outcome. It is safe for
@@ -17,7 +17,7 @@ import (
 type Resolver struct {
 	Guard    *idempotent.Guard
 	Store    driver.Store // the store of the guard
-	Provider *Client
+	Provider *charge.Client
 	Now      func() time.Time // default: time.Now
 }
 
@@ -26,11 +26,6 @@ const (
 	Completed   = "completed"    // the customer was charged; retries get the 201
 	NotExecuted = "not_executed" // nothing was charged; the key may run again
 )
-
-// RecordIDOf returns the id of the record of a client's Idempotency-Key.
-func RecordIDOf(key string) idempotent.RecordID {
-	return idempotent.Key{Operation: Operation, Scope: idempotent.Global, ID: key}.RecordID()
-}
 
 // Resolve asks the provider about the record's charge, settles the record with the
 // answer, and returns the resolution. A repeated call is not an error.
@@ -58,12 +53,16 @@ func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolut
 	if running := record.LeaseEnd.Sub(now()); record.State == driver.StateInProgress && running > 0 {
 		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Until: record.LeaseEnd, Ref: record.Ref}
 	}
-	charge, err := r.Provider.Find(ctx, id.DownstreamKey())
+	found, err := r.Provider.Find(ctx, id.DownstreamKey())
 	switch {
-	case err == nil:
-		return Completed, r.Guard.Resolve(ctx, id, lambdahttp.Resolved(created(charge)))
-	case !errors.Is(err, ErrNoCharge):
+	case errors.Is(err, charge.ErrNoCharge):
+		return NotExecuted, r.Guard.Resolve(ctx, id, idempotent.ProvenNotExecuted(record.Token()))
+	case err != nil:
 		return "", err
 	}
-	return NotExecuted, r.Guard.Resolve(ctx, id, idempotent.ProvenNotExecuted(record.Token()))
+	evidence, err := charge.Evidence(found)
+	if err != nil {
+		return "", err
+	}
+	return Completed, r.Guard.Resolve(ctx, id, evidence)
 }

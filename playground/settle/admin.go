@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admin serves the operator's endpoint of the example: it resolves a
-// key with an unknown outcome by asking the payment provider. Serve it on the
-// loopback interface only, and refuse the requests of other sites' pages, as
-// cmd/local does for all that it serves.
-//
-//	POST /admin/resolve  {"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}
-package admin
+package settle
 
 import (
 	"encoding/json"
@@ -23,13 +17,13 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Handler returns the handler for /admin/resolve.
-func Handler(r *charge.Resolver, logger *slog.Logger) http.Handler {
-	return http.HandlerFunc((&handler{r, logger}).resolve)
+// Admin returns the handler of POST /admin/resolve.
+func Admin(r *Resolver, logger *slog.Logger) http.Handler {
+	return http.HandlerFunc((&admin{r, logger}).resolve)
 }
 
-type handler struct {
-	resolver *charge.Resolver
+type admin struct {
+	resolver *Resolver
 	logger   *slog.Logger
 }
 
@@ -38,7 +32,7 @@ const maxBody = 4 << 10
 
 const example = `{"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
 
-func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
+func (h *admin) resolve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
 		problem(w, http.StatusMethodNotAllowed, "This path only serves POST.", 0)
@@ -67,7 +61,7 @@ func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
 	h.refuse(w, id, err)
 }
 
-func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err error) {
+func (h *admin) refuse(w http.ResponseWriter, id idempotent.RecordID, err error) {
 	var running *idempotent.InProgressError
 	var settled *idempotent.SettledError
 	switch {
@@ -88,7 +82,7 @@ func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err erro
 	}
 }
 
-func (h *handler) log(id idempotent.RecordID, err error) {
+func (h *admin) log(id idempotent.RecordID, err error) {
 	h.logger.Error("admin: a record could not be resolved", "operation", id.Operation(), "key_hash", id.KeyHash(), "error_type", fmt.Sprintf("%T", err))
 }
 

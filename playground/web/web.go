@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package playground
+package web
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
-	"github.com/once-lambda/once/examples/charge-lambda/provider"
-	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/page"
 	"github.com/once-lambda/once/internal/view"
+	"github.com/once-lambda/once/playground/provider"
+	"github.com/once-lambda/once/playground/worker"
 )
 
 //go:embed index.html page.css page.js icon.svg

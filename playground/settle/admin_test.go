@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admin_test
+package settle_test
 
 import (
 	"bytes"
@@ -9,31 +9,38 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/examples/charge-lambda/admin"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/playground/provider"
+	"github.com/once-lambda/once/playground/settle"
 )
 
 const (
-	key    = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-	body   = `{"idempotency_key":"` + key + `"}`
-	booked = `[{"id":"ch_1","amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
+	key  = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	body = `{"idempotency_key":"` + key + `"}`
 )
 
+// fixture is the function with what settles its records, and the provider.
 type fixture struct {
-	admin http.Handler
-	store *memstore.Store
-	clock *idempotenttest.Clock
-	log   bytes.Buffer
-	asked func() // called, if set, when the provider gets a request
+	t        *testing.T
+	function charge.HandlerFunc
+	admin    http.Handler
+	webhook  http.Handler
+	store    *memstore.Store
+	clock    *idempotenttest.Clock
+	bank     *provider.Provider
+	booked   chan struct{} // gets a value for each slow charge, whose answer waits for the client
+	log      bytes.Buffer
+	asked    func() (down bool) // called, if set, when the provider gets a request
 }
 
 // failing is a store that is not available.
@@ -43,53 +50,68 @@ func (failing) Get(context.Context, idempotent.RecordID) (*driver.Record, error)
 	return nil, errors.New("secret")
 }
 
-// newFixture returns the handler with a provider that finds charges.
-func newFixture(t *testing.T, finds string) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &fixture{store: memstore.New(), clock: &idempotenttest.Clock{}}
-	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if want := charge.RecordIDOf(key).DownstreamKey(); r.URL.Query().Get("idempotency_key") != want {
-			t.Errorf("the provider got a request for %s", r.URL.RawQuery)
-		}
-		if w.asked != nil {
-			w.asked()
-		}
-		if finds == "" {
+	w := &fixture{t: t, store: memstore.New(), clock: &idempotenttest.Clock{}, booked: make(chan struct{}, 1)}
+	var err error
+	w.bank, err = provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"), func(o *provider.Options) {
+		o.Slow = func(ctx context.Context) { w.booked <- struct{}{}; <-ctx.Done() }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.bank.Close() })
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.asked != nil && w.asked() {
 			rw.WriteHeader(http.StatusInternalServerError)
+			return
 		}
-		rw.Write([]byte(finds))
+		w.bank.ServeHTTP(rw, r)
 	}))
-	t.Cleanup(provider.Close)
-	client, err := charge.NewClient(provider.URL)
+	t.Cleanup(server.Close)
+	client, err := charge.NewClient(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Now = w.clock.Now })
+	logger := slog.New(slog.NewTextHandler(&w.log, nil))
+	guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.admin = admin.Handler(&charge.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}, slog.New(slog.NewTextHandler(&w.log, nil)))
+	w.function = charge.New(guard, client)
+	w.admin = settle.Admin(&settle.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}, logger)
+	w.webhook = &settle.Webhook{Guard: guard, Provider: client}
 	return w
 }
 
-// claim creates the record of an owner that was killed.
-func (w *fixture) claim(t *testing.T) {
-	t.Helper()
+// book makes a charge under a downstream key, for a record, and returns its id.
+func (w *fixture) book(downstream, record string) (id string) {
+	w.t.Helper()
+	r := httptest.NewRequest("POST", "/charges", strings.NewReader(`{"amount":4200,"currency":"usd","customer":"cus_1","metadata":{"record":"`+record+`"}}`))
+	r.Header.Set("Idempotency-Key", downstream)
+	w.bank.ServeHTTP(httptest.NewRecorder(), r)
+	charges := w.bank.Charges()
+	return charges[len(charges)-1].ID
+}
+
+// claim creates the record of a process that was killed.
+func (w *fixture) claim(id idempotent.RecordID) {
+	w.t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
-	met, err := w.store.Insert(t.Context(), driver.Record{
-		ID: charge.RecordIDOf(key), State: driver.StateInProgress, Version: driver.Version{1}, Owner: driver.Owner{1}, Attempt: 1, Codec: lambdahttp.Encoding,
+	met, err := w.store.Insert(w.t.Context(), driver.Record{
+		ID: id, State: driver.StateInProgress, Reason: driver.ReasonClaimed, Version: driver.Version{1}, Owner: driver.Owner{1}, Attempt: 1, Codec: lambdahttp.Encoding,
 		Fingerprint: idempotent.FingerprintBytes(nil), LeaseEnd: now.Add(90*time.Second + time.Millisecond), Created: now,
 	}, now)
 	if err != nil || met != nil {
-		t.Fatal(met, err)
+		w.t.Fatal(met, err)
 	}
 }
 
 // wantRunning checks that nothing was settled.
-func (w *fixture) wantRunning(t *testing.T) {
-	t.Helper()
-	if r, err := w.store.Get(t.Context(), charge.RecordIDOf(key)); err != nil || r.State != driver.StateInProgress {
-		t.Errorf("the record is %v, %v", r, err)
+func (w *fixture) wantRunning(id idempotent.RecordID) {
+	w.t.Helper()
+	if r, err := w.store.Get(w.t.Context(), id); err != nil || r.State != driver.StateInProgress {
+		w.t.Errorf("the record is %v, %v", r, err)
 	}
 }
 
@@ -124,23 +146,24 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, parts ...strin
 
 func TestCompleted(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, booked)
-	w.claim(t)
+	w := newFixture(t)
+	made := w.book(charge.RecordIDOf(key).DownstreamKey(), "")
+	w.claim(charge.RecordIDOf(key))
 	want(t, post(w.admin, body), http.StatusConflict, "may still be running")
 	w.clock.Advance(2 * time.Minute)
 	for range 2 { // also if both agree already
 		want(t, post(w.admin, body), http.StatusOK, `"resolution":"completed"`, `"record":"POST /charges#`)
 	}
 	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
-	if err != nil || r.State != driver.StateCompleted || !strings.Contains(string(r.Result), "/charges/ch_1") {
+	if err != nil || r.State != driver.StateCompleted || !strings.Contains(string(r.Result), "/charges/"+made) {
 		t.Errorf("the record is %v, %v", r, err)
 	}
 }
 
 func TestNotExecuted(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, "[]")
-	w.claim(t)
+	w := newFixture(t)
+	w.claim(charge.RecordIDOf(key))
 	early := post(w.admin, body)
 	want(t, early, http.StatusConflict, "may still be running")
 	if got := early.Header().Get("Retry-After"); got != "91" && got != "90" {
@@ -155,28 +178,29 @@ func TestNotExecuted(t *testing.T) {
 // Another attempt began between the read of the record and the provider's answer.
 func TestAnotherAttempt(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, "[]")
-	w.claim(t)
+	w := newFixture(t)
+	w.claim(charge.RecordIDOf(key))
 	w.clock.Advance(2 * time.Minute)
-	w.asked = func() {
+	w.asked = func() (down bool) {
 		r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
 		if err != nil {
 			t.Error(err)
-			return
+			return true
 		}
 		next := *r
 		next.Attempt, next.Owner, next.Version = 2, driver.Owner{2}, driver.Version{2}
 		if met, err := w.store.Replace(t.Context(), next, r.Version); met != nil || err != nil {
 			t.Error(met, err)
 		}
+		return false
 	}
 	want(t, post(w.admin, body), http.StatusConflict, "Another attempt began")
-	w.wantRunning(t)
+	w.wantRunning(charge.RecordIDOf(key))
 }
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, "[]")
+	w := newFixture(t)
 	want(t, post(w.admin, body), http.StatusNotFound, "on record")
 	for _, bad := range []string{"", "{", "[]", "{}", body + "{}", `{"key":"x"}`, strings.Repeat(" ", 5000) + body} {
 		want(t, post(w.admin, bad), http.StatusBadRequest, "idempotency_key")
@@ -191,7 +215,8 @@ func TestRefusals(t *testing.T) {
 
 func TestSettledOtherwise(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, booked)
+	w := newFixture(t)
+	w.book(charge.RecordIDOf(key).DownstreamKey(), "")
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	if met, err := w.store.Insert(t.Context(), driver.Record{
 		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Codec: lambdahttp.Encoding, Encoding: lambdahttp.Encoding, Result: []byte("other"),
@@ -203,11 +228,12 @@ func TestSettledOtherwise(t *testing.T) {
 
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
-	w := newFixture(t, "")
-	w.claim(t)
+	w := newFixture(t)
+	w.asked = func() (down bool) { return true }
+	w.claim(charge.RecordIDOf(key))
 	w.clock.Advance(2 * time.Minute)
 	want(t, post(w.admin, body), http.StatusBadGateway, "no evidence")
-	w.wantRunning(t)
+	w.wantRunning(charge.RecordIDOf(key))
 	if log := w.log.String(); !strings.Contains(log, "could not be resolved") || strings.Contains(log, key) {
 		t.Errorf("the log says %s", log)
 	}
@@ -216,7 +242,7 @@ func TestProviderIsAway(t *testing.T) {
 func TestStoreIsAway(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	h := admin.Handler(&charge.Resolver{Store: failing{}}, slog.New(slog.NewTextHandler(&log, nil)))
+	h := settle.Admin(&settle.Resolver{Store: failing{}}, slog.New(slog.NewTextHandler(&log, nil)))
 	want(t, post(h, body), http.StatusServiceUnavailable, "store")
 	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "StoreError") {
 		t.Errorf("the log says %s", &log)

@@ -1,0 +1,3 @@
+module github.com/once-lambda/once/playground/provider
+
+go 1.26.0
