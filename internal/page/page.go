@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page serves the web pages of the repository: the playground of the
-// example and the console of the command line. It has what they share: the look,
+// Package page serves the web pages of the repository: the playground and the
+// console of the command line. It has what they share: the look,
 // the drawing of a record, the check of each request, and the headers that each
 // response needs.
 //

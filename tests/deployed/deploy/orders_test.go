@@ -17,9 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/once-lambda/once/playground/provider"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/playground/provider"
 )
 
 // The fate of an order on its first delivery.

@@ -111,11 +111,11 @@ func TestClientLoop(t *testing.T) {
 	p.wantCharges(1)
 }
 
-// The example's README, followed from top to bottom: each block of commands
-// runs unchanged, and does what the text around it states.
+// The READMEs of the example and of the playground, followed from top to bottom: each
+// block of commands runs unchanged, and does what the text around it states. TestProfiles
+// starts the playground with make.
 func TestExampleGuide(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(engine.Root(), "examples", "charge-lambda")
 	g := newGuide(t, "examples", "charge-lambda", "README.md")
 	data := t.TempDir()
 	p := start(t, data, long, unhurried)
@@ -123,7 +123,7 @@ func TestExampleGuide(t *testing.T) {
 		t.Helper()
 		block = g.on(p, block)
 		cmd := exec.Command("timeout", patience, "bash", "-euo", "pipefail", "-c", block)
-		cmd.Dir = dir
+		cmd.Dir = engine.Root()
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, block, out)
@@ -131,9 +131,9 @@ func TestExampleGuide(t *testing.T) {
 		g.wants(block, string(out), want...)
 	}
 
-	build, _, _ := strings.Cut(g.next("./cmd/local"), "&&")
-	run(build)
-
+	if block := g.next("make run"); block != "DATA=/tmp/charge make run\n" {
+		t.Fatalf("the guide starts with %q", block)
+	}
 	charge := g.next("8e03978e-40d5-43e8-bc93-6894a57f9324")
 	run(charge, "HTTP/1.1 201", "Location: /charges/ch_")
 	run(charge, "HTTP/1.1 201", "Idempotent-Replayed: true")
@@ -176,9 +176,14 @@ func TestExampleGuide(t *testing.T) {
 	other := start(t, t.TempDir(), inStripe)
 	other.want(other.post("", aCharge), http.StatusBadRequest)
 	run(g.next("charge.sh"), "the provider booked 3 charges")
-	run(g.next("policy openapi"), "# Idempotency keys", `"openapi": "3.1.0"`, "UUID")
+	run(g.next("./examples/charge-lambda/cmd/lambda"))
+	g.end()
 
-	run(g.next("./cmd/lambda"))
+	g = newGuide(t, "playground", "README.md")
+	if block := g.next("make run"); block != "make run\n" {
+		t.Fatalf("the playground starts with %q", block)
+	}
+	run(g.next("policy openapi"), "# Idempotency keys", `"openapi": "3.1.0"`, "UUID")
 	g.end()
 }
 
