@@ -285,7 +285,7 @@ func TestListenErrors(t *testing.T) {
 }
 
 // A missing table, and a missing region: one error each, which states what to
-// do. Not parallel: the AWS SDK reads the process's environment.
+// do. Not parallel: dynamostore and the AWS SDK read the process's environment.
 func TestTable(t *testing.T) {
 	dynamo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -298,11 +298,15 @@ func TestTable(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records"), "AWS_REGION")
+	table := func(name string, pairs ...string) func(string) string {
+		t.Setenv("ONCE_TABLE", name) // dynamostore.Open reads it too
+		return env(append(pairs, "DATA", t.TempDir(), "ONCE_TABLE", name)...)
+	}
+	wantRefusal(t, table("once-records"), "AWS_REGION")
 	t.Setenv("AWS_REGION", "us-east-1")
-	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records"), "once-records", "ONCE_CREATE_TABLE=1")
-	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records", "ONCE_CREATE_TABLE", "1"), "once-records")
-	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "/"), "dynamostore")
+	wantRefusal(t, table("once-records"), "once-records", "ONCE_CREATE_TABLE=1")
+	wantRefusal(t, table("once-records", "ONCE_CREATE_TABLE", "1"), "once-records")
+	wantRefusal(t, table("/"), "dynamostore")
 }
 
 // Under each profile the printed commands have the key as its header spells it, and the
