@@ -35,8 +35,7 @@ const MetadataRecord = "record"
 var (
 	// ErrDeclined: the provider declined the card, and nothing was charged.
 	ErrDeclined = errors.New("charge: the card was declined")
-	// ErrNotSent: there was no connection to the provider, so nothing can have
-	// been charged.
+	// ErrNotSent: there was no connection to the provider, so nothing was charged.
 	ErrNotSent = errors.New("charge: the provider cannot be reached")
 	// ErrNoCharge: the provider has no such charge.
 	ErrNoCharge = errors.New("charge: no such charge")
@@ -74,8 +73,7 @@ func (c *Client) Charge(ctx context.Context, key string, r Request) (Charge, err
 		Metadata map[string]string `json:"metadata"`
 	}{r, metadata})
 
-	// Without a connection, nothing can have happened. That is more reliable
-	// than any kind of error.
+	// Without a connection nothing can have happened, whatever the error is.
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -95,8 +93,8 @@ func (c *Client) Charge(ctx context.Context, key string, r Request) (Charge, err
 	return charge, nil
 }
 
-// Get returns a charge by its id, with the id of the record that it was made for,
-// or [ErrNoCharge].
+// Get returns a charge by its id, or [ErrNoCharge], and the id of the record that it
+// was made for: a webhook settles that one.
 func (c *Client) Get(ctx context.Context, id string) (Charge, idempotent.RecordID, error) {
 	var found struct {
 		Charge
@@ -133,8 +131,7 @@ func unclear(status int) error {
 	return fmt.Errorf("charge: the provider answered with status %d", status)
 }
 
-// do sends a request, reads at most 1 MB of the reply, and decodes it into v if it is
-// a success.
+// do sends a request, and decodes a successful reply of at most 1 MB into v.
 func (c *Client) do(ctx context.Context, method, path, key string, body []byte, v any) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {

@@ -45,7 +45,7 @@ func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.O
 		r := a.other(ctx, ev.RequestContext.HTTP.Method, ev.RawPath)
 		return events.APIGatewayV2HTTPResponse{StatusCode: r.Status, Headers: headers(r), Body: string(r.Body)}, nil
 	}
-	get := lambdahttp.APIGatewayV2(guard, other, a.optFns...) // a profile may refuse a key on a GET
+	get := lambdahttp.APIGatewayV2(guard, other, a.optFns...) // so that a profile can refuse a key on a GET
 	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return route(ev.RequestContext.HTTP.Method, ev.RawPath, create, get, other)(ctx, ev)
 	}

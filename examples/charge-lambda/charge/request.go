@@ -65,8 +65,7 @@ func invalid(format string, args ...any) error {
 // 4.2e3 are one amount, and there is no rounding to float64.
 func (r *Request) readAmount(raw json.RawMessage) bool {
 	text := string(raw)
-	// Check the size first, so that 1e999999999 is never expanded to its
-	// digits.
+	// Check the size first: 1e999999999 must not be expanded to its digits.
 	if approx, err := strconv.ParseFloat(text, 64); err != nil || approx < 1 || approx > maxAmount || len(text) > 40 {
 		return false
 	}

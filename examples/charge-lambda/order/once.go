@@ -16,8 +16,7 @@ import (
 )
 
 // AtOnce returns the handler that pays, and then writes everything else in one
-// transaction: the order, the request for a receipt, and the outcome. Without the
-// payment it would consist of one Commit, and declare [idempotent.Rerun].
+// transaction: the order, the request for a receipt, and the outcome.
 func (s *Shop) AtOnce() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
 }
@@ -43,8 +42,8 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 func (s *Shop) Resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	paid, err := s.Provider.Find(ctx, r.ID.DownstreamKey())
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and none can follow, see ResolveSteps
-		return idempotent.ProvenNotExecuted(r.Token), nil
+	case errors.Is(err, charge.ErrNoCharge):
+		return charge.NotCharged(r, s.Now()), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // retried later
 	}

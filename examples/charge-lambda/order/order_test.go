@@ -223,7 +223,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	w.store = store
-	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mail: w.services.Mail, Orders: "orders", Outbox: "outbox"}
+	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.services, Mail: w.services.Mail, Orders: "orders", Outbox: "outbox", Now: w.clock.Now}
 	return w
 }
 
@@ -308,7 +308,7 @@ func TestEveryCrash(t *testing.T) {
 				db := dynamotest.In(w, "records", []string{"orders", "outbox"})
 				b := &services{charges: map[string]charge.Charge{}, mails: map[string]string{}}
 				shop := func(g *idempotent.Guard) *order.Shop {
-					return &order.Shop{Guard: g, Client: db, Provider: atPoints{b, w}, Mail: atPoints{b, w}.Mail, Orders: "orders", Outbox: "outbox"}
+					return &order.Shop{Guard: g, Client: db, Provider: atPoints{b, w}, Mail: atPoints{b, w}.Mail, Orders: "orders", Outbox: "outbox", Now: time.Now}
 				}
 				rows := func(table string) int {
 					out, err := db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String(table)})

@@ -5,6 +5,7 @@ package order
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -42,9 +43,11 @@ type Shop struct {
 	Guard    *idempotent.Guard // over a *dynamostore.Store
 	Client   dynamostore.Client
 	Provider Provider
-	Mail     func(ctx context.Context, key, order string) (receipt string, err error) // mails a receipt, once per key
-	Orders   string                                                                   // the table of the orders; partition key "pk"
-	Outbox   string                                                                   // the table of receipts to mail; partition key "pk"
+	// Mail mails the receipt of an order, once per key, and returns its id.
+	Mail   func(ctx context.Context, key, order string) (id string, err error)
+	Orders string // the table of the orders; partition key "pk"
+	Outbox string // the table of receipts to mail; partition key "pk"
+	Now    func() time.Time
 }
 
 // Provider takes payments, once per key. A *charge.Client is one.

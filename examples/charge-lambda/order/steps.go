@@ -19,8 +19,7 @@ const (
 	stepReceipt   = "receipt"
 )
 
-// InSteps returns the handler that continues where an earlier attempt stopped. The
-// order and the mark of its step are written in one transaction.
+// InSteps returns the handler that continues where an earlier attempt stopped.
 func (s *Shop) InSteps() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Operation) {
 		o.Recovery = idempotent.Resume
@@ -72,8 +71,8 @@ func (s *Shop) ResolveSteps(ctx context.Context, r idempotent.PendingRecord) (id
 	}
 	paid, err := s.Provider.Find(ctx, r.ID.StepKey(stepAuthorise))
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and none can follow: the worker is dead, and this provider books at once
-		return idempotent.ProvenNotExecuted(r.Token), nil
+	case errors.Is(err, charge.ErrNoCharge):
+		return charge.NotCharged(r, s.Now()), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // retried later
 	}

@@ -160,9 +160,8 @@ func (s *stack) charges() {
 // orders creates the function that takes orders from a queue, and its dead-letter
 // queue.
 func (s *stack) orders() {
-	fn := s.function("Orders", "orders", s.orderTimeout, nil)
-	s.queued = fn
-	s.records.GrantHandler(fn, jsii.String(orderOperation))
+	s.queued = s.function("Orders", "orders", s.orderTimeout, nil)
+	s.records.GrantHandler(s.queued, jsii.String(orderOperation))
 	shop := awsdynamodb.NewTableV2(s.Stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
 		PartitionKey:       &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
 		DeletionProtection: jsii.Bool(true),
@@ -170,8 +169,8 @@ func (s *stack) orders() {
 			PointInTimeRecoveryEnabled: jsii.Bool(true),
 		},
 	})
-	shop.Grant(fn, jsii.String("dynamodb:PutItem"), jsii.String("dynamodb:UpdateItem"))
-	fn.AddEnvironment(jsii.String("SHOP_TABLE"), shop.TableName(), nil)
+	shop.Grant(s.queued, jsii.String("dynamodb:PutItem"), jsii.String("dynamodb:UpdateItem"))
+	s.queued.AddEnvironment(jsii.String("SHOP_TABLE"), shop.TableName(), nil)
 	s.dead = awssqs.NewQueue(s.Stack, jsii.String("DeadOrders"), &awssqs.QueueProps{
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)), EnforceSSL: jsii.Bool(true),
 	})
@@ -181,7 +180,7 @@ func (s *stack) orders() {
 		EnforceSSL:        jsii.Bool(true),
 	})
 	infra.NewQueueSource(s.Stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
-		Function: fn, Queue: queue,
+		Function: s.queued, Queue: queue,
 		Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
 		Source:    &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(10)},
 	})
