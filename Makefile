@@ -278,7 +278,7 @@ deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 destroy: ## Destroy it; its tables stay (ARGS)
 	@$(STACK)/cdk destroy $(ARGS)
 
-verify-aws: ## Compare the promises with AWS, in your account (ARGS)
+verify-aws: ## Check what only AWS can show, in your account (ARGS)
 	@go build -o $(BIN)/verify ./tests/deployed/verify
 	@exec $(BIN)/verify $(ARGS)
 

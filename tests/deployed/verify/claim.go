@@ -4,18 +4,23 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
-	"github.com/aws/smithy-go"
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/once-lambda/once/internal/kit/engine"
 )
 
 // verdict is the result of a claim.
@@ -40,33 +45,11 @@ func when(ok bool) verdict {
 type claim struct {
 	name, expected, source string
 	local                  bool // LocalStack behaves as AWS does
-	waits                  bool // it asks little of AWS
-	kms                    bool // only with --kms
+	replicas               bool // only with --replicas
+	units                  int  // write units that it takes at most
 
-	run     func(context.Context, *world) (answers any, seen string, v verdict, err error)
+	run     func(context.Context, *world) row
 	rejudge func(recorded []byte) (seen string, v verdict, err error)
-}
-
-// of completes a claim: collect gets the answers of AWS, and judge decides by them
-// alone, so that recorded answers can be judged anywhere.
-func of[A any](c claim, collect func(context.Context, *world) (A, error), judge func(A) (seen string, v verdict)) claim {
-	c.run = func(ctx context.Context, w *world) (any, string, verdict, error) {
-		answers, err := collect(ctx, w)
-		if err != nil {
-			return answers, "", notJudged, err
-		}
-		seen, v := judge(answers)
-		return answers, seen, v, nil
-	}
-	c.rejudge = func(recorded []byte) (string, verdict, error) {
-		var answers A
-		if err := json.Unmarshal(recorded, &answers); err != nil {
-			return "", "", err
-		}
-		seen, v := judge(answers)
-		return seen, v, nil
-	}
-	return c
 }
 
 // row is the result of a claim, in the order of the table.
@@ -78,51 +61,53 @@ type row struct {
 	Answers               any `json:",omitempty"`
 }
 
+// of completes a claim: collect gets the answers of AWS, and judge decides by them
+// alone, so that recorded answers can be judged anywhere. LocalStack's answers to most
+// claims prove nothing, but an error is one there, too.
+func of[A any](c claim, collect func(context.Context, *world) (A, error), judge func(A) (seen string, v verdict)) claim {
+	c.run = func(ctx context.Context, w *world) row {
+		began := time.Now()
+		answers, err := collect(ctx, w)
+		r := row{Claim: c.name, Expected: c.expected, Source: c.source, Answers: answers, MS: time.Since(began).Milliseconds()}
+		if err != nil {
+			r.Seen, r.Verdict = strings.ReplaceAll(err.Error(), "\n", "; "), notJudged // for a row of the table
+		} else if r.Seen, r.Verdict = judge(answers); w.Local && !c.local {
+			r.Verdict = onlyOnAWS
+		}
+		return r
+	}
+	c.rejudge = func(recorded []byte) (seen string, v verdict, err error) {
+		var answers A
+		if err = json.Unmarshal(recorded, &answers); err == nil {
+			seen, v = judge(answers)
+		}
+		return seen, v, err
+	}
+	return c
+}
+
 // judgeAll checks the claims side by side. LocalStack is slower than AWS by far, so
-// there all but those that mostly wait take turns.
+// there they take turns.
 func judgeAll(ctx context.Context, w *world, all []claim) []row {
 	rows := make([]row, len(all))
 	var checks sync.WaitGroup
 	var turn sync.Mutex
 	for i, c := range all {
-		rows[i] = row{Claim: c.name, Expected: c.expected, Source: c.source, Verdict: onlyOnAWS, Seen: "-"}
-		if w.Local && !c.local {
-			continue
-		}
 		checks.Go(func() {
-			if w.Local && !c.waits {
+			if w.Local {
 				turn.Lock()
 				defer turn.Unlock()
 			}
-			began := time.Now()
-			var err error
-			r := &rows[i]
-			r.Answers, r.Seen, r.Verdict, err = c.run(ctx, w)
-			r.MS = time.Since(began).Milliseconds()
-			if err != nil {
-				r.Seen = reason(err)
-			}
-			w.note("%s: %s", c.name, r.Verdict)
+			rows[i] = c.run(ctx, w)
+			w.note("%s: %s", c.name, rows[i].Verdict)
 		})
 	}
 	checks.Wait()
 	return rows
 }
 
-// reason describes why a claim could not be judged.
-func reason(err error) string {
-	failure, _ := errors.AsType[smithy.APIError](err)
-	text := strings.ReplaceAll(err.Error(), "\n", "; ") // for a row of the table
-	switch {
-	case failure == nil:
-		return text
-	case strings.Contains(failure.ErrorCode(), "AccessDenied"), strings.Contains(failure.ErrorCode(), "Unauthorized"):
-		return "denied by a policy: " + failure.ErrorMessage()
-	case slices.Contains([]string{"TooManyRequestsException", "LimitExceededException", "ServiceQuotaExceededException", "ThrottlingException"}, failure.ErrorCode()):
-		return "a quota is too low: " + failure.ErrorMessage()
-	}
-	return text
-}
+// reports is the folder of reports, and of the function.
+const reports = ".cache/verify"
 
 // report is what a run writes as JSON.
 type report struct {
@@ -133,19 +118,37 @@ type report struct {
 	account string // which is not published
 }
 
-// print prints the table.
-func (r report) print(w io.Writer) error {
+// report describes a run.
+func (w *world) report(rows []row) report {
+	commit, _ := engine.Output(exec.Command("git", "-C", engine.Root(), "describe", "--always", "--dirty", "--abbrev=40"))
+	return report{
+		ID: w.ID, Region: w.Region, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit,
+		SDK: "aws-sdk-go-v2 " + aws.SDKVersion, LocalStack: w.Local, Rows: rows, account: w.Account,
+	}
+}
+
+// publish prints the table, and writes the report to a file.
+func (r report) publish(out io.Writer, file string) error {
+	file = cmp.Or(file, filepath.Join(engine.Root(), reports, r.ID+".json"))
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLAIM\tVERDICT\tEXPECTED\tSEEN\tms\tSOURCE")
 	for _, row := range r.Rows {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\n", row.Claim, row.Verdict, row.Expected, row.Seen, row.MS, row.Source)
 	}
-	if err := table.Flush(); err != nil {
+	table.Flush() // writes to memory
+	fmt.Fprintf(&text, "report: %s\n", file)
+	if _, err := out.Write(r.masked(text.Bytes())); err != nil {
 		return err
 	}
-	_, err := w.Write(r.masked(text.Bytes()))
-	return err
+	written, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(r.masked(written), '\n'), 0o644)
 }
 
 // masked returns text without the number of the account, which denials contain.
@@ -154,15 +157,11 @@ func (r report) masked(text []byte) []byte {
 }
 
 // err reports whether a claim is false, or was not judged.
-func (r report) err() error {
-	var all []string
+func (r report) err() (err error) {
 	for _, row := range r.Rows {
 		if row.Verdict == fails || row.Verdict == notJudged {
-			all = append(all, fmt.Sprintf("%s is %s: %s", row.Claim, row.Verdict, row.Seen))
+			err = errors.Join(err, fmt.Errorf("%s is %s: %s", row.Claim, row.Verdict, row.Seen))
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(all, "\n"))
+	return err
 }

@@ -6,42 +6,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	cfntypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
 // kept is what AWS keeps after a run.
 const kept = `AWS keeps the custom metrics of the namespace %s for 15 months, and bills none without new values.
-With --kms it deletes the key after seven days, and does not bill it until then.
+It deletes the key of the table after seven days, and does not bill it until then.
 `
 
 // destroy removes everything that a run created, in whatever state it is. It goes on
-// after an error, and can be called again.
+// after an error, and can be called again. A stack of the same name that no run created
+// is left, with everything else.
 func (w *world) destroy(ctx context.Context) error {
-	return errors.Join(w.removeStack(ctx), w.removeBucket(ctx), w.removeLogs(ctx), w.removeReplicas(ctx))
+	stack, err := w.settled(ctx) // a stack that is being created cannot be deleted everywhere
+	if err == nil && stack != nil && !slices.ContainsFunc(stack.Tags, func(t cfntypes.Tag) bool { return *t.Key == tag && *t.Value == w.ID }) {
+		return fmt.Errorf("the stack %s is left: it has not the tag %s of a run", *stack.StackName, tag)
+	}
+	if err == nil && stack != nil {
+		err = w.removeStack(ctx)
+	}
+	return errors.Join(err, w.removeBucket(ctx))
 }
 
 func (w *world) removeStack(ctx context.Context) error {
-	stack, err := w.settled(ctx) // a stack that is being created cannot be deleted everywhere
-	if err != nil || stack == nil {
-		return err
-	}
+	var stack *cfntypes.Stack
 	const attempts = 3 // a resource may still be in use at the first one
 	for range attempts {
 		if _, err := w.cloudformation.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: aws.String(nameOf(w.ID))}); err != nil {
 			return fmt.Errorf("the stack %s is left: %w", nameOf(w.ID), err)
 		}
 		w.note("removal of stack %s requested", nameOf(w.ID))
-		stack, err = w.settled(ctx)
-		if err != nil || stack == nil || stack.StackStatus == cfntypes.StackStatusDeleteComplete {
-			w.note("stack removed")
+		var err error
+		if stack, err = w.settled(ctx); err != nil {
 			return err
+		}
+		if stack == nil {
+			w.note("stack removed")
+			return nil
 		}
 	}
 	return fmt.Errorf("the stack %s is left as %s: %s", nameOf(w.ID), stack.StackStatus, w.failures(ctx))
@@ -67,29 +74,5 @@ func (w *world) removeBucket(ctx context.Context) error {
 		return left(err)
 	}
 	w.note("bucket removed")
-	return nil
-}
-
-// removeLogs removes log groups that something has created after the stack was
-// deleted.
-func (w *world) removeLogs(ctx context.Context) error {
-	for _, prefix := range []string{nameOf(w.ID), "/aws/lambda/" + nameOf(w.ID)} {
-		groups := cloudwatchlogs.NewDescribeLogGroupsPaginator(w.logs, &cloudwatchlogs.DescribeLogGroupsInput{LogGroupNamePrefix: &prefix})
-		for groups.HasMorePages() {
-			page, err := groups.NextPage(ctx)
-			if err != nil {
-				return fmt.Errorf("log groups that begin with %s may be left: %w", prefix, err)
-			}
-			for _, g := range page.LogGroups {
-				if !strings.HasPrefix(*g.LogGroupName, prefix+"-") {
-					continue
-				}
-				if _, err := w.logs.DeleteLogGroup(ctx, &cloudwatchlogs.DeleteLogGroupInput{LogGroupName: g.LogGroupName}); err != nil {
-					return fmt.Errorf("the log group %s is left: %w", *g.LogGroupName, err)
-				}
-				w.note("log group %s removed", *g.LogGroupName)
-			}
-		}
-	}
 	return nil
 }

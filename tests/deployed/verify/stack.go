@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"io"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
@@ -24,32 +24,23 @@ import (
 	"github.com/once-lambda/once/tests/deployed/verify/wire"
 )
 
-const (
-	timeout      = 3           // of the functions, in seconds
-	localTimeout = 30          // on LocalStack, whose machine may be busy
-	visibility   = 6 * timeout // of the queue, in seconds
-	mostReceive  = 2           // deliveries of a message before it is dead
-)
-
 // shape is what the stack depends on.
 type shape struct {
 	ID, Account, Region  string
 	Arch                 string // arm64 or amd64
 	Boundary, RolePrefix string
-	KMS                  bool
+	Replicas             []string // two regions of a table in three; or empty
 	Local                bool     // on LocalStack
 	Wrong                []string // names of wrongs
 }
 
-// Keys of objects in the bucket.
-const (
-	functionArchive  = "function.zip"
-	extensionArchive = "extension.zip"
-)
-
-// synthesise returns the template of the stack, for an account without the
-// resources of cdk bootstrap.
-func synthesise(s shape) ([]byte, error) {
+// synthesise reads a shape as JSON and writes the template of its stack, for an account
+// without the resources of cdk bootstrap.
+func synthesise(in io.Reader, out io.Writer) error {
+	var s shape
+	if err := json.NewDecoder(in).Decode(&s); err != nil {
+		return err
+	}
 	defer jsii.Close()
 	app := awscdk.NewApp(nil)
 	props := &awscdk.StackProps{
@@ -64,19 +55,11 @@ func synthesise(s shape) ([]byte, error) {
 	b := builder{shape: s, Stack: awscdk.NewStack(app, &name, props)}
 	b.bucket = awss3.Bucket_FromBucketName(b.Stack, jsii.String("Bucket"), &name)
 	b.build()
-	artifact := app.Synth(nil).GetStackByName(&name)
-	var refused []string
-	for _, message := range *artifact.Messages() {
-		//lint:ignore SA1019 the CDK for Go has no other type of a message
-		level, entry := message.Level, message.Entry
-		if strings.EqualFold(string(level), "error") {
-			refused = append(refused, fmt.Sprint(entry.Data))
-		}
+	text, err := spoil(app.Synth(nil).GetStackByName(&name).Template(), s.Wrong)
+	if err == nil {
+		_, err = out.Write(text)
 	}
-	if len(refused) > 0 {
-		return nil, fmt.Errorf("the constructs refuse the stack: %s", strings.Join(refused, "; "))
-	}
-	return spoil(artifact.Template(), s.Wrong)
+	return err
 }
 
 // builder builds the stack.
@@ -87,143 +70,107 @@ type builder struct {
 }
 
 func (b builder) build() {
-	own := &awsdynamodb.TablePropsV2{
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, DeletionProtection: jsii.Bool(false),
-		// A deleted table with backups leaves one for 35 days.
-		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: jsii.Bool(false)},
+	key := awskms.NewKey(b.Stack, jsii.String("Key"), &awskms.KeyProps{
+		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, PendingWindow: awscdk.Duration_Days(jsii.Number(7)),
+	})
+	encrypted := temporary()
+	encrypted.Encryption = awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil)
+	records := infra.NewIdempotencyTable(b.Stack, jsii.String("Records"), encrypted)
+	items, units := b.table("Items"), b.table("Units")
+	if len(b.Replicas) > 0 {
+		strong := temporary()
+		strong.MultiRegionConsistency, strong.Replicas = awsdynamodb.MultiRegionConsistency_STRONG, new([]*awsdynamodb.ReplicaTableProps)
+		for _, region := range b.Replicas {
+			*strong.Replicas = append(*strong.Replicas, &awsdynamodb.ReplicaTableProps{Region: jsii.String(region)})
+		}
+		b.output("Strong", infra.NewIdempotencyTable(b.Stack, jsii.String("Strong"), strong).Table.TableName())
 	}
-	if b.KMS {
-		key := awskms.NewKey(b.Stack, jsii.String("Key"), &awskms.KeyProps{
-			RemovalPolicy: awscdk.RemovalPolicy_DESTROY, PendingWindow: awscdk.Duration_Days(jsii.Number(7)),
-		})
-		own.Encryption = awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil)
-		b.output("Key", key.KeyArn())
-	}
-	records := infra.NewIdempotencyTable(b.Stack, jsii.String("Records"), own)
-	items, refused := b.table("Items"), b.table("Refused")
-	b.output("Records", records.Table.TableName())
-	b.output("Items", items.TableName())
-	b.output("Refused", refused.TableName())
 
-	function := func(id string, timeout float64, role string, layers ...awslambda.ILayerVersion) awslambda.Function {
-		fn := b.function(id, timeout, layers)
-		fn.AddEnvironment(jsii.String("ROLE"), &role, nil)
+	extension := awslambda.NewLayerVersion(b.Stack, jsii.String("Extension"), &awslambda.LayerVersionProps{
+		Code: b.code("extension.zip"), LayerVersionName: jsii.String(nameOf(b.ID) + "-Extension"),
+	})
+	handler, extended := b.function("Handler"), b.function("Extended", extension)
+	for _, fn := range []awslambda.Function{handler, extended} {
+		records.GrantHandler(fn, jsii.String(wire.Operation), jsii.String(wire.Counted))
 		fn.AddEnvironment(jsii.String("ITEMS_TABLE"), items.TableName(), nil)
 		items.Grant(fn, *jsii.Strings("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem")...)
-		b.output(id, fn.FunctionName())
-		return fn
 	}
-	extension := awslambda.NewLayerVersion(b.Stack, jsii.String("Extension"), &awslambda.LayerVersionProps{
-		Code: b.code(extensionArchive), LayerVersionName: jsii.String(nameOf(b.ID) + "-Extension"),
-	})
-	handler, extended := function("Handler", timeout, "handler"), function("Extended", timeout, "handler", extension)
-	for _, fn := range []awslambda.Function{handler, extended} {
-		records.GrantHandler(fn, *jsii.Strings(wire.Operation, wire.Counted, wire.Messages)...)
-	}
-
-	dead := awssqs.NewQueue(b.Stack, jsii.String("Dead"), &awssqs.QueueProps{RetentionPeriod: awscdk.Duration_Days(jsii.Number(14))})
-	queue := awssqs.NewQueue(b.Stack, jsii.String("Queue"), &awssqs.QueueProps{
-		VisibilityTimeout: awscdk.Duration_Seconds(jsii.Number(visibility)),
-		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(mostReceive)},
-	})
-	infra.NewQueueSource(b.Stack, jsii.String("Source"), &infra.QueueSourceProps{
-		Function: handler, Queue: queue, Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
-	})
-	if b.Local { // it receives no message while the function has one, so this is not too long for the queue
-		for _, fn := range []awslambda.Function{handler, extended} {
-			fn.Node().DefaultChild().(awslambda.CfnFunction).SetTimeout(jsii.Number(localTimeout))
-		}
-	}
-	b.output("Queue", queue.QueueUrl())
-	b.output("Dead", dead.QueueUrl())
-
-	reconciler := infra.NewReconciler(b.Stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
-		Function: function("Reconcile", 60, "reconciler"), Table: records,
-		Scan: &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(0))}, // a killed run announces itself
-	})
 	topic, pages := awssns.NewTopic(b.Stack, jsii.String("Page"), nil), awssqs.NewQueue(b.Stack, jsii.String("Pages"), nil)
 	topic.AddSubscription(awssnssubscriptions.NewSqsSubscription(pages, &awssnssubscriptions.SqsSubscriptionProps{RawMessageDelivery: jsii.Bool(true)}))
-	b.output("Pages", pages.QueueUrl())
 	infra.NewIdempotencyAlarms(b.Stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String(nameOf(b.ID)), Operations: jsii.Strings(wire.Refused), Table: records,
-		Functions: &[]awslambda.IFunction{handler, extended}, Reconciler: reconciler, DeadLetterQueues: &[]awssqs.IQueue{dead},
-		Page: topic, Ticket: topic,
+		Functions: &[]awslambda.IFunction{handler, extended}, Page: topic, Ticket: topic,
 	})
+	for name, value := range map[string]*string{
+		"Records": records.Table.TableName(), "Items": items.TableName(), "Units": units.TableName(), "Key": key.KeyArn(),
+		"Pages": pages.QueueUrl(), "Handler": handler.FunctionName(), "Extended": extended.FunctionName(),
+	} {
+		b.output(name, value)
+	}
+}
+
+// temporary returns the properties of a table that goes with the stack. A deleted
+// table with backups would leave one for 35 days.
+func temporary() *awsdynamodb.TablePropsV2 {
+	return &awsdynamodb.TablePropsV2{
+		RemovalPolicy: awscdk.RemovalPolicy_DESTROY, DeletionProtection: jsii.Bool(false),
+		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: jsii.Bool(false)},
+	}
 }
 
 // table creates a table that has no records.
 func (b builder) table(id string) awsdynamodb.TableV2 {
-	return awsdynamodb.NewTableV2(b.Stack, &id, &awsdynamodb.TablePropsV2{
-		PartitionKey:  &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-	})
+	props := temporary()
+	props.PartitionKey = &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING}
+	return awsdynamodb.NewTableV2(b.Stack, &id, props)
 }
 
 // function creates a function with its own log group and role. A log group that
 // Lambda would create, and a permission to create one, would outlive the stack.
-func (b builder) function(id string, timeout float64, layers []awslambda.ILayerVersion) awslambda.Function {
-	architecture := awslambda.Architecture_ARM_64()
+func (b builder) function(id string, layers ...awslambda.ILayerVersion) awslambda.Function {
+	timeout, architecture := 3.0, awslambda.Architecture_ARM_64()
+	if b.Local { // whose machine may be busy
+		timeout = 30
+	}
 	if b.Arch == "amd64" {
 		architecture = awslambda.Architecture_X86_64()
 	}
+	name := nameOf(b.ID) + "-" + id
 	logs := awslogs.NewLogGroup(b.Stack, jsii.String(id+"Logs"), &awslogs.LogGroupProps{
-		LogGroupName: jsii.String(nameOf(b.ID) + "-" + id), Retention: awslogs.RetentionDays_ONE_DAY, RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
+		LogGroupName: jsii.String("/aws/lambda/" + name), Retention: awslogs.RetentionDays_ONE_DAY, RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
 	})
 	role := awsiam.NewRole(b.Stack, jsii.String(id+"Role"), &awsiam.RoleProps{
-		RoleName: jsii.String(b.RolePrefix + nameOf(b.ID) + "-" + id), AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+		RoleName: jsii.String(b.RolePrefix + name), AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})
 	awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
 		Grantee: role, Actions: jsii.Strings("logs:CreateLogStream", "logs:PutLogEvents"), ResourceArns: &[]*string{logs.LogGroupArn()},
 	})
 	return awslambda.NewFunction(b.Stack, jsii.String(id), &awslambda.FunctionProps{
-		Runtime: awslambda.Runtime_PROVIDED_AL2023(), Architecture: architecture, Handler: jsii.String("bootstrap"), Code: b.code(functionArchive),
+		FunctionName: &name, Runtime: awslambda.Runtime_PROVIDED_AL2023(), Architecture: architecture, Handler: jsii.String("bootstrap"), Code: b.code("function.zip"),
 		Timeout: awscdk.Duration_Seconds(&timeout), MemorySize: jsii.Number(128), Role: role, LogGroup: logs, Layers: &layers,
 		// The claim "metrics" is about lines that this filter would drop.
 		LoggingFormat: awslambda.LoggingFormat_JSON, ApplicationLogLevelV2: awslambda.ApplicationLogLevel_WARN,
 	})
 }
 
+// code is an archive that deploy has uploaded.
 func (b builder) code(object string) awslambda.Code {
 	return awslambda.Code_FromBucketV2(b.bucket, &object, nil)
 }
 
 func (b builder) output(name string, value *string) {
-	awscdk.NewCfnOutput(b.Stack, jsii.String(name+"Output"), &awscdk.CfnOutputProps{Value: value}).OverrideLogicalId(jsii.String(name + "Output"))
+	awscdk.NewCfnOutput(b.Stack, jsii.String(name+"Output"), &awscdk.CfnOutputProps{Value: value}).OverrideLogicalId(&name)
 }
 
-// wrongs make a stack wrong. Each makes one claim false, so that tests can show that
-// the claim sees it.
-var wrongs = map[string]func(kind string, resource map[string]any){
+// wrongs make a stack wrong by another text in its template. Each makes one claim
+// false, so that tests can show that the claim sees it.
+var wrongs = map[string]struct{ text, wrong string }{
 	// The table does not grant the operation of the function.
-	"grant": func(kind string, r map[string]any) {
-		if kind == "AWS::IAM::Policy" {
-			replace(r, wire.Operation+"#", "other#")
-		}
-	},
-	// The index has another key than the records.
-	"index": func(kind string, r map[string]any) {
-		if kind == "AWS::DynamoDB::GlobalTable" {
-			replace(r, "rk", "other")
-		}
-	},
+	"grant": {`"` + wire.Operation + `#`, `"other#`},
 	// The lease ends when Lambda begins to kill.
-	"margin": func(kind string, r map[string]any) {
-		if kind == "AWS::Lambda::Function" {
-			r["Environment"].(map[string]any)["Variables"].(map[string]any)["MARGIN"] = "1ms"
-		}
-	},
-	// A response about single messages acknowledges all of them.
-	"queue": func(kind string, r map[string]any) {
-		if kind == "AWS::Lambda::EventSourceMapping" {
-			delete(r, "FunctionResponseTypes")
-		}
-	},
-	// An alarm has no action.
-	"alarm": func(kind string, r map[string]any) {
-		if kind == "AWS::CloudWatch::Alarm" {
-			delete(r, "AlarmActions")
-		}
-	},
+	"margin": {`"ITEMS_TABLE":`, `"MARGIN":"1ms","ITEMS_TABLE":`},
+	// An alarm has no action when it rings.
+	"alarm": {`"AlarmActions":`, `"InsufficientDataActions":`},
 }
 
 // spoil returns the template as JSON, made wrong.
@@ -233,46 +180,11 @@ func spoil(template any, names []string) ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		var t map[string]any
-		if err := json.Unmarshal(text, &t); err != nil {
-			return nil, err
+		w, ok := wrongs[name]
+		if !ok || !bytes.Contains(text, []byte(w.text)) {
+			return nil, fmt.Errorf("the template cannot be made wrong by %q", name)
 		}
-		change, ok := wrongs[name]
-		if !ok {
-			return nil, fmt.Errorf("no wrong stack is called %q", name)
-		}
-		for _, r := range t["Resources"].(map[string]any) {
-			resource := r.(map[string]any)
-			properties, _ := resource["Properties"].(map[string]any)
-			change(resource["Type"].(string), properties)
-		}
-		spoilt, err := json.Marshal(t)
-		if err != nil {
-			return nil, err
-		}
-		if bytes.Equal(spoilt, text) {
-			return nil, fmt.Errorf("the wrong stack %q is like the right one", name)
-		}
-		text = spoilt
+		text = bytes.ReplaceAll(text, []byte(w.text), []byte(w.wrong))
 	}
 	return text, nil
-}
-
-// replace replaces the beginning of each text in v that begins with old.
-func replace(v any, old, text string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for name := range v {
-			v[name] = replace(v[name], old, text)
-		}
-	case []any:
-		for i := range v {
-			v[i] = replace(v[i], old, text)
-		}
-	case string:
-		if rest, ok := strings.CutPrefix(v, old); ok {
-			return text + rest
-		}
-	}
-	return v
 }

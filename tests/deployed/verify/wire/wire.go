@@ -9,19 +9,17 @@ import "time"
 // The operations of the function. The table grants it all of them except Refused.
 const (
 	Operation = "verify"
-	Counted   = "verify-counted"
-	Messages  = "verify-message"
-	Refused   = "verify-refused"
+	Counted   = "counted"
+	Refused   = "refused"
 )
 
 // Request asks the function for one task.
 type Request struct {
-	Do    string   // one of the tasks below
-	Key   string   // of Crowd and Kill
-	Keys  []string // of Unknown
-	Count int      // clients of Crowd; requests of Count
-	Tries int      // claims of each client of Crowd, at most
-	Panic bool     // Kill ends with a panic instead of a time-out
+	Do        string // one of the tasks below
+	Operation string // of Run
+	Count     int    // keys of Run
+	Key       string // of Kill
+	Panic     bool   // Kill ends with a panic instead of a time-out
 
 	Ciphertext []byte // of Probe: text that the table's key has encrypted; nil without such a key
 	KeyID      string
@@ -29,45 +27,18 @@ type Request struct {
 
 // The tasks.
 const (
-	Probe   = "probe"   // which calls of DynamoDB its role allows
-	Crowd   = "crowd"   // concurrent claims of one key
-	Kill    = "kill"    // a run that writes the time until it is killed
-	Unknown = "unknown" // a record with an unknown outcome for each key
-	Count   = "count"   // first requests of Counted
-	Refuse  = "refuse"  // a request of the operation Refused
-	Clock   = "clock"   // the difference to the clock of DynamoDB
+	Probe = "probe" // which calls of DynamoDB its role allows
+	Run   = "run"   // first requests of an operation, which must succeed
+	Kill  = "kill"  // a run that writes the time until it is killed
+	Clock = "clock" // the difference to the clock of DynamoDB
 )
 
 // Answer is the function's answer.
 type Answer struct {
-	Probes    map[string]string // of Probe: Allowed, or the error, by the call
-	Ends      map[string]int    // of the other tasks: how often a request ended in each way
-	Conflicts int               // calls that DynamoDB refused because of another transaction
-	// Environment is random, and the same for all requests to one process.
-	Environment string
-	// Early and Late limit the function's clock minus that of DynamoDB, of Clock.
-	Early, Late time.Duration
+	Probes      map[string]string // of Probe: Allowed, or the error, by the call
+	Environment string            // of Clock: random, and the same for all requests to one process
+	Early, Late time.Duration     // of Clock: the limits of the function's clock minus that of DynamoDB
 }
 
 // Allowed is the result of a call that the role allows.
 const Allowed = "allowed"
-
-// The ends of requests that are no error.
-const (
-	Ran        = "ran"
-	Replayed   = "replayed"
-	InProgress = "in progress"
-)
-
-// Message is a message of the queue.
-type Message struct {
-	ID   string
-	Kind string // Good, Late or Bad
-}
-
-// The kinds of messages.
-const (
-	Good = "good"
-	Late = "late" // the first delivery fails
-	Bad  = "bad"  // every delivery fails
-)
