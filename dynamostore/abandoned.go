@@ -116,9 +116,8 @@ func (s *Store) readOn(ctx context.Context, now time.Time, handle func([]driver.
 	}
 	p := &pass{
 		store: s, now: now, mark: mark, handle: handle,
-		pace:    pace{units: fullPage, every: time.Second * fullPage / time.Duration(scanUnits*len(mark.starts))},
-		deletes: pace{units: 1, every: time.Second / time.Duration(deleteUnits*len(mark.starts))},
-		slots:   make(chan struct{}, deleteParallel),
+		pace:   pace{units: fullPage, every: time.Second * fullPage / time.Duration(scanUnits*len(mark.starts))},
+		reaper: newReaper(s, now, len(mark.starts)),
 	}
 	err = p.read(ctx)
 	mark.reserved = time.Time{}
@@ -129,7 +128,7 @@ func (s *Store) readOn(ctx context.Context, now time.Time, handle func([]driver.
 	defer cancel()
 	_, saveErr := s.putBookmark(save, mark) // if it is not mine any more, another call has gone on
 	result := mark.scanned(now, s.opts.ScanEvery)
-	result.Items, result.ReadUnits, result.Deleted = p.done.Items, p.done.ReadUnits, p.done.Deleted
+	result.Items, result.ReadUnits, result.Deleted = p.done.Items, p.done.ReadUnits, p.reaper.deleted
 	return result, errors.Join(err, saveErr)
 }
 
@@ -170,29 +169,8 @@ func (s *Store) shortestPause() time.Duration {
 	return time.Hour
 }
 
-const (
-	// saveTimeout is the time to write a bookmark after the end of the context.
-	saveTimeout = 5 * time.Second
-	// longestRead is how long a call reads, and reserves the scan for itself, at most.
-	longestRead = 15 * time.Minute
-	// fullPage is how many read units a full page of a scan costs: 1 MB.
-	fullPage = 128
-)
-
-// timeLeft returns the time until the deadline of ctx, which has one.
-func timeLeft(ctx context.Context) time.Duration {
-	deadline, _ := ctx.Deadline()
-	return time.Until(deadline)
-}
-
-// unlessEnded returns the error of a request, or nil if ctx has ended: what that cuts
-// off is repeated by the next call.
-func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
+// fullPage is how many read units a full page of a scan costs: 1 MB.
+const fullPage = 128
 
 // pass is a call of Abandoned that reads.
 type pass struct {
@@ -202,15 +180,13 @@ type pass struct {
 	handle func([]driver.Listed) bool
 	pace   pace
 
-	deletes pace          // of deletions
-	slots   chan struct{} // of deletions
+	reaper *reaper // of a table without a time to live
 
 	stop context.CancelFunc // ends the call
 
 	mu     sync.Mutex
 	closed bool  // handle has returned false
 	err    error // of the reads
-	kept   error // of the first deletion that failed: this call makes no more
 	done   driver.Scanned
 }
 
@@ -230,7 +206,7 @@ func (p *pass) read(ctx context.Context) error {
 		})
 	}
 	segments.Wait()
-	return errors.Join(p.err, p.kept)
+	return errors.Join(p.err, p.reaper.err)
 }
 
 // page reads a page of a segment. The segment starts after it once its records are
@@ -261,7 +237,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	found := make([]driver.Listed, 0, len(out.Items))
 	var expired []item
 	for _, it := range out.Items {
-		if p.isExpired(it) {
+		if p.reaper.isExpired(it) {
 			expired = append(expired, it)
 			continue
 		}
@@ -271,7 +247,9 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	if !p.handled(out, found) {
 		return false
 	}
-	p.deleteAll(ctx, expired) // claims come first
+	if !p.reaper.deleteAll(ctx, expired) { // claims come first
+		p.stop()
+	}
 	if ctx.Err() != nil {
 		return false // the next call reads the page again
 	}
@@ -320,47 +298,13 @@ func (p *pass) selection() selection {
 	case p.store.opts.Consistency != Strong:
 		return s
 	case p.handle == nil: // the table holds only chunks
-		s.condition, s.values = expiredCondition, item{":expired": p.expiry()}
+		s.condition, s.values = expiredCondition, item{":expired": p.reaper.expiry()}
 	default:
 		s.condition = "(" + s.condition + ") OR " + expiredCondition
-		s.values[":expired"] = p.expiry()
+		s.values[":expired"] = p.reaper.expiry()
 	}
 	s.projection += ", " + attrVersion + ", " + ttlPlaceholder
 	s.names = map[string]string{ttlPlaceholder: l.ttl}
 	maps.Copy(s.names, l.keyNames)
 	return s
-}
-
-// pace spreads the calls for all segments over the time.
-type pace struct {
-	units float64       // of a usual call
-	every time.Duration // between two usual calls
-
-	mu   sync.Mutex
-	next time.Time // of the next call
-}
-
-// wait waits until the next call may be made, and reports whether the time of ctx
-// is enough for that.
-func (p *pace) wait(ctx context.Context) bool {
-	p.mu.Lock()
-	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now
-	}
-	delay := p.next.Sub(now)
-	p.next = p.next.Add(p.every)
-	p.mu.Unlock()
-	return timeLeft(ctx) > delay && sleep(ctx, delay) == nil
-}
-
-// spent corrects the time of the next call after one that took other units. A reply
-// without its units is that of a usual call.
-func (p *pace) spent(c *types.ConsumedCapacity) {
-	if c == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - unitsOf(c)/p.units)))
 }

@@ -18,6 +18,13 @@ import (
 	"github.com/once-lambda/once/internal/tabledef"
 )
 
+const (
+	// saveTimeout is the time to write a bookmark after the end of the context.
+	saveTimeout = 5 * time.Second
+	// longestRead is how long a call reads, and reserves the scan for itself, at most.
+	longestRead = 15 * time.Minute
+)
+
 // bookmark is where a pass over the table is. Its item is in the table, under a
 // key that no record and no chunk can have:
 //

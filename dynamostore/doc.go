@@ -49,6 +49,7 @@ package dynamostore
 //	abandoned.go    runs that were abandoned, by a scan that continues
 //	expire.go       expired items of a table without a time to live
 //	bookmark.go     where that scan is
+//	pace.go         how fast it goes
 //	list.go         due records, by index or by scan
 //	chunk.go        large results
 //	table_create.go CreateTable

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -32,72 +33,92 @@ const (
 	deleteUnits = 250
 )
 
+// reaper deletes the expired items that a pass finds.
+type reaper struct {
+	store *Store
+	now   time.Time
+	pace  pace
+	slots chan struct{} // of deletions at the same time
+
+	mu      sync.Mutex
+	deleted int
+	err     error // of the first deletion that failed: this call makes no more
+}
+
+func newReaper(s *Store, now time.Time, segments int) *reaper {
+	return &reaper{
+		store: s, now: now,
+		pace:  pace{units: 1, every: time.Second / time.Duration(deleteUnits*segments)},
+		slots: make(chan struct{}, deleteParallel),
+	}
+}
+
 // expiry returns the earliest time to live of an item that stays.
-func (p *pass) expiry() types.AttributeValue { return number(p.now.Unix()) }
+func (r *reaper) expiry() types.AttributeValue { return number(r.now.Unix()) }
 
 // isExpired reports whether DynamoDB's time to live would delete the item. The time to
 // live is projected only in a table with strong consistency.
-func (p *pass) isExpired(it item) bool {
+func (r *reaper) isExpired(it item) bool {
 	d := decoder{kind: "item", item: it}
-	ttl := d.number(p.store.layout.ttl, required)
-	return d.err == nil && ttl < p.now.Unix()
+	ttl := d.number(r.store.layout.ttl, required)
+	return d.err == nil && ttl < r.now.Unix()
 }
 
-// deleteAll deletes expired items. It ends the call if a deletion was throttled, or if
-// the time is too short for the pace.
-func (p *pass) deleteAll(ctx context.Context, expired []item) {
+// deleteAll deletes expired items. It returns false, and the call ends, if a deletion was
+// throttled, or if the time is too short for the pace.
+func (r *reaper) deleteAll(ctx context.Context, expired []item) (more bool) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var deletions sync.WaitGroup
 	for _, it := range expired {
-		p.slots <- struct{}{}
+		r.slots <- struct{}{}
 		deletions.Go(func() {
-			defer func() { <-p.slots }()
-			if !p.mayDelete() {
-				return
+			defer func() { <-r.slots }()
+			if r.mayDelete() && !(r.pace.wait(ctx) && r.delete(ctx, it)) {
+				stop()
 			}
-			if !p.deletes.wait(ctx) {
-				p.stop()
-				return
-			}
-			p.delete(ctx, it)
 		})
 	}
 	deletions.Wait()
+	return ctx.Err() == nil
 }
 
 // mayDelete reports whether the call still deletes expired items. The search for
 // abandoned runs goes on without: it must not depend on a permission to delete.
-func (p *pass) mayDelete() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.kept == nil
+func (r *reaper) mayDelete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err == nil
 }
 
-// delete deletes an expired item, unless it was renewed.
-func (p *pass) delete(ctx context.Context, it item) {
-	l := p.store.layout
+// delete deletes an expired item, unless it was renewed. It returns false if that was
+// throttled.
+func (r *reaper) delete(ctx context.Context, it item) (more bool) {
+	l := r.store.layout
 	in := &dynamodb.DeleteItemInput{
-		TableName:                 aws.String(p.store.table),
+		TableName:                 aws.String(r.store.table),
 		Key:                       l.keyOf(l.nameOf(it)),
 		ConditionExpression:       aws.String(deleteChunkCondition),
 		ExpressionAttributeNames:  map[string]string{ttlPlaceholder: l.ttl},
-		ExpressionAttributeValues: item{":expired": p.expiry()},
+		ExpressionAttributeValues: item{":expired": r.expiry()},
 		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
 	}
 	if version := it[attrVersion]; version != nil {
 		in.ConditionExpression = aws.String(deleteRecordCondition)
 		in.ExpressionAttributeValues[":was"] = version
 	}
-	out, err := p.store.deleteItem(ctx, in)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	out, err := r.store.deleteItem(ctx, in)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch _, renewed := errors.AsType[*types.ConditionalCheckFailedException](err); {
 	case err == nil:
-		p.deletes.spent(out.ConsumedCapacity)
-		p.done.Deleted++
+		r.pace.spent(out.ConsumedCapacity)
+		r.deleted++
 	case renewed || isConflict(err): // it is not expired any more, or another region keeps writing it
 	case isThrottling(err):
-		p.stop()
+		return false
 	default:
-		p.kept = cmp.Or(p.kept, p.store.explain("DeleteItem", unlessEnded(ctx, err)))
+		r.err = cmp.Or(r.err, r.store.explain("DeleteItem", unlessEnded(ctx, err)))
 	}
+	return true
 }

@@ -20,7 +20,7 @@ import (
 // partition keys.
 //
 // The name of an item is its partition key without the prefix: a record id, the
-// key of a chunk, or [ScanKey].
+// key of a chunk, or tabledef.ScanKey.
 type layout struct {
 	partitionKey, sortKey, ttl string // attributes; sortKey is empty without one
 	prefix                     string

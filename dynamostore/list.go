@@ -194,23 +194,7 @@ func (s *Store) queryPage(ctx context.Context, in *dynamodb.QueryInput, slots ch
 	return p, nil
 }
 
-// ScanOptions are the options of [Store.Scan] and Options.NoIndex. The zero
-// value of each field is its documented default.
-type ScanOptions struct {
-	// Segments is how many parts of the table are read in parallel. Default: 4.
-	Segments int
-	// Progress is called after every page with the amount read so far, by one
-	// goroutine at a time. Default: no call.
-	Progress func(ScanProgress)
-}
-
 const defaultSegments = 4
-
-// ScanProgress is the progress of a scan.
-type ScanProgress struct {
-	Items     int     // items read, including chunks of large results
-	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
-}
 
 // The filters of scans: the items that are records, and those in any list.
 const (

@@ -122,6 +122,22 @@ type Options struct {
 	Prefix                              string
 }
 
+// ScanOptions are the options of [Store.Scan] and Options.NoIndex. The zero
+// value of each field is its documented default.
+type ScanOptions struct {
+	// Segments is how many parts of the table are read in parallel. Default: 4.
+	Segments int
+	// Progress is called after every page with the amount read so far, by one
+	// goroutine at a time. Default: no call.
+	Progress func(ScanProgress)
+}
+
+// ScanProgress is the progress of a scan.
+type ScanProgress struct {
+	Items     int     // items read, including chunks of large results
+	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
+}
+
 // Consistency is the consistency of a table across regions.
 type Consistency string
 
