@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/logs"
+	"github.com/once-lambda/once/internal/pathkey"
 	"github.com/once-lambda/once/internal/timing"
 )
 
@@ -145,7 +146,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.serveUnguarded(ctx, r, key, w)
 	}
 	if unnamed || p.PerResource {
-		key.ID = ResourceKey(r.resource, id)
+		key.ID = pathkey.ID(r.resource, id)
 	}
 	key.Scope, err = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope.Of(ctx, r) })
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/pathkey"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -529,7 +530,7 @@ func FuzzSameRequest(f *testing.F) {
 
 // A record is found by operation, caller, key and path, whatever the event type
 // and the spelling of the path are.
-func TestResourceKey(t *testing.T) {
+func TestKeyWithPath(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newFixture(t, on, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
@@ -538,75 +539,9 @@ func TestResourceKey(t *testing.T) {
 		if on.name == "APIGatewayV1" {
 			path = "/prod" + path // a base path, which the event does not name
 		}
-		want := idempotent.Key{Operation: "POST (no route)", Scope: "merchant-1", ID: lambdahttp.ResourceKey(path, keyA)}.RecordID()
+		want := idempotent.Key{Operation: "POST (no route)", Scope: "merchant-1", ID: pathkey.ID(path, keyA)}.RecordID()
 		if got := w.store.record(t); got == nil || got.ID != want {
 			t.Errorf("the record is %v, want %s", got, want)
-		}
-	})
-}
-
-// Two pairs of a path and a key have the same ID only if they are the same.
-func TestResourceKeysAreDistinct(t *testing.T) {
-	t.Parallel()
-	pieces := []string{"", "/", "a", "/a", "//a", "/a/", "/a b", "/a%2Fb", "/a/b", "/a%0A/b", "/a\n/b", "%", "%zz", "/a/b c"}
-	seen := map[string][2]string{}
-	for _, path := range pieces {
-		for _, key := range []string{"a", "/a", "b /a", "/a b", "b", "%0A", "a%0Ab"} {
-			id := lambdahttp.ResourceKey(path, key)
-			pair := [2]string{lambdahttp.CanonicalPath(path), key}
-			if other, ok := seen[id]; ok && other != pair {
-				t.Errorf("%q and %q have the ID %q", other, pair, id)
-			}
-			seen[id] = pair
-			if id == key {
-				t.Errorf("%q at %q has the ID of the key without a path", key, path)
-			}
-		}
-	}
-}
-
-func TestCanonicalPath(t *testing.T) {
-	t.Parallel()
-	for path, want := range map[string]string{
-		"/orders/1/pay": "/orders/1/pay",
-		"/caf%c3%a9":    "/caf%C3%A9",
-		"/café":         "/caf%C3%A9",
-		"/%6Frders":     "/orders",
-		"/a%2fb":        "/a%2Fb",
-		"/a/b":          "/a/b",
-		"/a%20b":        "/a%20b",
-		"/a b":          "/a%20b",
-		"/a+b":          "/a+b",
-		"/a%2Bb":        "/a+b",
-		"/a%3Bb":        "/a%3Bb",
-		"/a;b":          "/a%3Bb",
-		"/100%":         "/100%25",
-		"/100%25":       "/100%25",
-		"/%zz%41":       "/%25zz%2541",
-		"/\x00\xff\n":   "/%00%FF%0A",
-		"//a//":         "//a//",
-		"/a?b":          "/a%3Fb",
-		"":              "",
-	} {
-		if got := lambdahttp.CanonicalPath(path); got != want {
-			t.Errorf("%q: %q, want %q", path, got, want)
-		}
-	}
-}
-
-// A canonical path is printable, keeps the segments of the path, and is
-// canonical itself.
-func FuzzCanonicalPath(f *testing.F) {
-	for _, path := range []string{"/orders/1/pay", "/caf%c3%a9", "/a%2fb", "/100%", "//\x00\n%", ""} {
-		f.Add(path)
-	}
-	f.Fuzz(func(t *testing.T, path string) {
-		got := lambdahttp.CanonicalPath(path)
-		if strings.ContainsFunc(got, func(c rune) bool { return c <= ' ' || c > '~' }) || strings.Count(got, "/") != strings.Count(path, "/") {
-			t.Errorf("%q: got %q", path, got)
-		}
-		if again := lambdahttp.CanonicalPath(got); again != got {
-			t.Errorf("%q: got %q, and again %q", path, got, again)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 var (
 	Codec          idempotent.Codec = responses{}
 	OperationOf                     = operationOf
-	CanonicalPath                   = canonicalPath
 	SplitMultipart                  = splitMultipart
 	VerifyDigest                    = verifyDigest
 	SyntaxErrors                    = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}

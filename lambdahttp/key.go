@@ -118,17 +118,6 @@ var (
 	errNotText  = errors.New("the field is neither a string nor a number")
 )
 
-// ResourceKey returns the ID of the [idempotent.Key] of a request whose path
-// belongs to its key, see [Options.Operation] and [Profile.PerResource]. The path
-// has no stage, base path and query, as "/orders/1/pay", in any percent-encoding, and
-// begins with the host if the pattern of a ServeMux has one.
-// The ID of other requests is the key itself. Use it to find the record of a
-// request by its key.
-func ResourceKey(path, key string) string {
-	// A key is printable and a canonical path is too, so no ID has two meanings.
-	return canonicalPath(path) + "\n" + key
-}
-
 // canonicalKey validates a key from any source, and returns the form in which it
 // is compared.
 func (p *Profile) canonicalKey(key string) (string, error) {

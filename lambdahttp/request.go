@@ -9,12 +9,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/aws/aws-lambda-go/lambdaurl"
+
+	"github.com/once-lambda/once/internal/pathkey"
 )
 
 // Request is the view of an event that the rules get, the same for every event
@@ -145,7 +146,7 @@ func (r *Request) complete(all bool) {
 	if !all {
 		return
 	}
-	r.resource = r.host + r.mount.strip(canonicalPath(r.Path))
+	r.resource = r.host + r.mount.strip(pathkey.Canonical(r.Path))
 	if r.query != nil {
 		r.RawQuery = r.query(r)
 	}
@@ -173,7 +174,7 @@ func (m *mount) matched() string {
 		fill = append(fill, "{"+name+"}", value, "{"+name+"+}", value)
 	}
 	path := strings.NewReplacer(fill...).Replace(m.route)
-	return strings.TrimSuffix(canonicalPath(path), "/")
+	return strings.TrimSuffix(pathkey.Canonical(path), "/")
 }
 
 func (m *mount) stripStage(path string) string {
@@ -182,21 +183,6 @@ func (m *mount) stripStage(path string) string {
 		return rest
 	}
 	return path
-}
-
-// canonicalPath returns a path in one spelling of its percent-encoding. It
-// decodes and encodes each segment, so an encoded '/' is never a separator. An
-// event of an HTTP API has the path decoded, so a segment can be invalid: its '%'
-// is an ordinary character.
-func canonicalPath(path string) string {
-	segments := strings.Split(path, "/")
-	for i, s := range segments {
-		if decoded, err := url.PathUnescape(s); err == nil {
-			s = decoded
-		}
-		segments[i] = url.PathEscape(s)
-	}
-	return strings.Join(segments, "/")
 }
 
 // spellings returns the keys of m that equal name in any letter case. They are

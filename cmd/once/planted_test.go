@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/pathkey"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -110,7 +111,7 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 	created := at(p.Age)
 	k := idempotent.Key{Operation: p.Key[0], Scope: cmp.Or(p.Key[1], idempotent.Global), ID: p.Key[2]}
 	if p.Path != "" {
-		k.ID = lambdahttp.ResourceKey(p.Path, k.ID)
+		k.ID = pathkey.ID(p.Path, k.ID)
 	}
 	states := map[string]driver.State{"in_progress": driver.StateInProgress, "completed": driver.StateCompleted, "retryable": driver.StateRetryable, "unknown": driver.StateUnknown}
 	r = driver.Record{

@@ -29,8 +29,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/pathkey"
 	"github.com/once-lambda/once/internal/tabledef"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // records is the interface of a store that the commands need.
@@ -580,7 +580,7 @@ func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
 	}
 	key := t.key
 	if t.path != "" {
-		key = lambdahttp.ResourceKey(t.path, key)
+		key = pathkey.ID(t.path, key)
 	}
 	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: operation, Scope: scope, ID: key}.RecordID()))
 	if err != nil {

@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"internal/kit/exchange":     {"idempotent", "lambdahttp"},
 	"internal/logs":             {},
 	"internal/page":             {},
+	"internal/pathkey":          {},
 	"internal/sfv":              {},
 	"internal/tabledef":         {},
 	"internal/timing":           {},
@@ -45,7 +46,7 @@ var allowed = map[string][]string{
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", "internal/timing", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
 	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/faults", "internal/invariant"},
-	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/sfv", "internal/timing", awsLambda},
+	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/pathkey", "internal/sfv", "internal/timing", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
 	"idempotencyclient":         {}, // for programs without this project
@@ -70,7 +71,7 @@ var allowed = map[string][]string{
 	"dynamostore/powertools": {"idempotent", "idempotent/driver", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
-		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/tabledef", "internal/view", "lambdahttp",
+		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/pathkey", "internal/tabledef", "internal/view", "lambdahttp",
 		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 	},
 	"infra": {"dynamostore", "idempotent/event", "internal/tabledef", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},

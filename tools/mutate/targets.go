@@ -68,6 +68,7 @@ var targets = []target{
 	{module: "infra", pkg: ".", breaks: []string{"grants.go", "alarms.go", "props.go"}},
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
 	{module: ".", pkg: "internal/canonical", breaks: []string{"canonical.go", "number.go", "order.go", "parse.go"}, measuring: []string{"TestLimits", "TestMemory"}},
+	{module: ".", pkg: "internal/pathkey", breaks: []string{"pathkey.go"}},
 	{module: ".", pkg: "internal/view", breaks: []string{"view.go"}},
 	{module: ".", pkg: "internal/timing", breaks: []string{"timing.go"}},
 	{module: ".", pkg: "telemetry", breaks: []string{"telemetry.go"}},
