@@ -286,18 +286,18 @@ func problemHeaders(o *Options) (headers [len(situations)][]mark) {
 	return headers
 }
 
-// expires sets Idempotency-Expires, if the options enable it: the expiry of the
+// expires sets Idempotency-Expires, if the profile has it: the expiry of the
 // outcome as an HTTP date (RFC 9110, section 5.6.7), rounded down.
 func (e *responder) expires(a answer, at time.Time) answer {
-	if !e.opts.ExpiresHeader {
+	if !e.opts.Profile.sets(nameExpires) {
 		return a
 	}
 	return a.mark(&expiresHeader, at.Format(http.TimeFormat))
 }
 
-// status sets Idempotency-Status, if the profile enables it.
+// status sets Idempotency-Status, if the profile has it.
 func (e *responder) status(a answer, value string) answer {
-	if !e.opts.Profile.StatusHeader || value == "" {
+	if !e.opts.Profile.sets(nameStatus) || value == "" {
 		return a
 	}
 	return a.mark(&statusHeader, value)
@@ -319,8 +319,8 @@ func statusOf(s Situation) string {
 	return ""
 }
 
-// The values of Idempotency-Status. All but the last are sent with
-// Profile.StatusHeader only.
+// The values of Idempotency-Status. All but the last are sent only if
+// Profile.ResponseHeaders has that name, see addedHeaders.
 const (
 	statusCreated   = "created"
 	statusReplayed  = "replayed"
@@ -337,39 +337,27 @@ type header struct {
 	name    string
 	meaning string  // for clients
 	values  []value // all that are possible; nil: any
-	// own reports whether the handler's own response, or a stored one, can have it; nil:
-	// only the response of a situation can.
-	own func(*Options) bool
+	own     bool    // the handler's own response, or a stored one, can have it; otherwise only the response of a situation
 }
 
-// value is a value of a header, which the header can have if when reports true; nil: it
-// always can.
-type value struct {
-	text, meaning string
-	when          func(*Options) bool
-}
-
-func always(*Options) bool         { return true }
-func withStatuses(o *Options) bool { return o.Profile.StatusHeader }
-func withExpires(o *Options) bool  { return o.ExpiresHeader }
-func withExposing(o *Options) bool { return o.ExposeHeaders }
+type value struct{ text, meaning string }
 
 var (
-	replayedHeader = header{nameReplayed, "This is the stored response to an earlier request.", []value{{text: "true"}}, always}
+	replayedHeader = header{nameReplayed, "This is the stored response to an earlier request.", []value{{text: "true"}}, true}
 	statusHeader   = header{nameStatus, "How the key was handled.", []value{
-		{statusCreated, "the request was executed, and its response is stored", withStatuses},
-		{statusReplayed, "this is the stored response", withStatuses},
-		{statusConflict, "the first request is running, or its response is gone", withStatuses},
-		{statusMismatch, "the key belongs to another request", withStatuses},
-		{statusUnknown, "the outcome is unknown", withStatuses},
-		{statusIgnored, "the request has a key, but its method is not guarded", withStatuses},
-		{statusNotStored, "a retry will not get this response", nil},
-	}, always}
-	expiresHeader  = header{nameExpires, "When the stored response expires, as an HTTP date.", nil, withExpires}
-	exposedHeader  = header{nameExposed, "The headers that scripts of other origins can read.", nil, withExposing}
-	retryHeader    = header{"Retry-After", "How many seconds to wait before repeating the request.", nil, nil}
-	locationHeader = header{"Location", "The resource that reports progress.", nil, nil}
-	linkHeader     = header{"Link", "The page about keys.", nil, nil}
+		{statusCreated, "the request was executed, and its response is stored"},
+		{statusReplayed, "this is the stored response"},
+		{statusConflict, "the first request is running, or its response is gone"},
+		{statusMismatch, "the key belongs to another request"},
+		{statusUnknown, "the outcome is unknown"},
+		{statusIgnored, "the request has a key, but its method is not guarded"},
+		{statusNotStored, "a retry will not get this response"},
+	}, true}
+	expiresHeader  = header{nameExpires, "When the stored response expires, as an HTTP date.", nil, true}
+	exposedHeader  = header{nameExposed, "The headers that scripts of other origins can read.", nil, true}
+	retryHeader    = header{"Retry-After", "How many seconds to wait before repeating the request.", nil, false}
+	locationHeader = header{"Location", "The resource that reports progress.", nil, false}
+	linkHeader     = header{"Link", "The page about keys.", nil, false}
 
 	headers = []*header{&replayedHeader, &statusHeader, &expiresHeader, &exposedHeader, &retryHeader, &locationHeader, &linkHeader}
 )

@@ -333,7 +333,7 @@ func afterwards(err error, id idempotent.RecordID) bool {
 // (Fetch, "CORS protocol"), besides those that the response exposes itself. A
 // browser hides all but a few headers.
 func (e *engine) expose(a answer, w work) answer {
-	if !e.opts.ExposeHeaders || len(a.marked) == 0 {
+	if !e.opts.Profile.sets(nameExposed) || len(a.marked) == 0 {
 		return a
 	}
 	var own http.Header

@@ -331,7 +331,7 @@ func ExampleOptions() {
 			}
 			return nil
 		}
-		o.ExpiresHeader = true
+		o.Profile.ResponseHeaders = []string{"Idempotency-Expires"}
 		o.Guard = func(o *idempotent.Operation) {
 			o.Retention = 72 * time.Hour
 			o.WaitFor = 10 * time.Second

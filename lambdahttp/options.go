@@ -104,15 +104,6 @@ type Options struct {
 	// only.
 	GatewayTimeout time.Duration
 
-	// ExpiresHeader sends Idempotency-Expires, an HTTP date: until then a retry
-	// gets the response. Default: no.
-	ExpiresHeader bool
-
-	// ExposeHeaders lists the headers that this package sets in
-	// Access-Control-Expose-Headers, so that scripts in a browser can read
-	// them. Default: no.
-	ExposeHeaders bool
-
 	// DocsURL is the page about idempotency keys for the clients of your API: an
 	// absolute URL, or a path of the API itself, "/docs/idempotency". Responses of
 	// 400, 409 and 422 link to it with rel="describedby", and the type of a problem is

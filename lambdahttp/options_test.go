@@ -59,13 +59,14 @@ func TestConstructionPanics(t *testing.T) {
 			"Options.ReplayHeaders: X-REQUEST-KEY carries the key": func(o *lambdahttp.Options) {
 				o.Profile.Header, o.ReplayHeaders = "X-Request-Key", []string{"*", "X-REQUEST-KEY"}
 			},
-			`Options.ReplayHeaders: "X-*"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"*", "X-*"} },
-			`Options.ReplayHeaders: ""`:                func(o *lambdahttp.Options) { o.ReplayHeaders = []string{""} },
-			"Options.ReplayHeaders: set-cookie":        func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"set-cookie"} },
-			"Options.ReplayHeaders: ratelimit-reset":   func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"ratelimit-reset"} },
-			"Profile.Header":                           func(o *lambdahttp.Options) { o.Profile.Header = "a b" },
-			"Profile.MinKeyLength (-1)":                func(o *lambdahttp.Options) { o.Profile.MinKeyLength = -1 },
-			"Profile.MaxKeyLength (8)":                 func(o *lambdahttp.Options) { o.Profile.MaxKeyLength = 8 },
+			`Options.ReplayHeaders: "X-*"`:           func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"*", "X-*"} },
+			`Options.ReplayHeaders: ""`:              func(o *lambdahttp.Options) { o.ReplayHeaders = []string{""} },
+			"Options.ReplayHeaders: set-cookie":      func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"set-cookie"} },
+			"Options.ReplayHeaders: ratelimit-reset": func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"ratelimit-reset"} },
+			"Profile.Header":                         func(o *lambdahttp.Options) { o.Profile.Header = "a b" },
+			"Profile.MinKeyLength (-1)":              func(o *lambdahttp.Options) { o.Profile.MinKeyLength = -1 },
+			"Profile.MaxKeyLength (8)":               func(o *lambdahttp.Options) { o.Profile.MaxKeyLength = 8 },
+			`Profile.ResponseHeaders: "Link" is not an optional header; use Idempotency-Status, `: func(o *lambdahttp.Options) { o.Profile.ResponseHeaders = []string{"Link"} },
 			"Profile.Methods is empty":                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{} },
 			`Profile.Methods: "PO ST"`:                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
 			"Profile.Answers[key-reused].Status is 42": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
@@ -308,7 +309,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		}
 	}
 	all := func(o *lambdahttp.Options) {
-		o.Profile.StatusHeader, o.ExpiresHeader, o.ExposeHeaders = true, true, true
+		o.Profile.ResponseHeaders = []string{"Idempotency-Expires", "Access-Control-Expose-Headers", "Idempotency-Status"}
 	}
 	for want, optFns := range map[string][]func(*lambdahttp.Options){
 		"Idempotent-Replayed[true] Idempotency-Status[not-stored]": nil,
@@ -411,9 +412,7 @@ func profilesTables(t *testing.T) (profiles, answers string) {
 		}[p.ServerErrors]
 	})
 	line("minimum retention", func(p *lambdahttp.Profile) string { return fmt.Sprintf("%g h", p.MinRetention.Hours()) })
-	line("`Idempotency-Status`", func(p *lambdahttp.Profile) string {
-		return map[bool]string{true: "on", false: "off"}[p.StatusHeader]
-	})
+	line("optional headers", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ResponseHeaders, ", "), "–") })
 	line("a problem is", func(p *lambdahttp.Profile) string {
 		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
 	})

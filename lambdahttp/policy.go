@@ -163,13 +163,11 @@ func (s ServerErrors) meaning(r idempotent.Recovery) string {
 // addedHeaders returns the headers of a handler's own or stored response.
 func (o *Options) addedHeaders() (added []PolicyHeader) {
 	for _, h := range headers {
-		if h.own == nil || !h.own(o) {
-			continue
-		}
+		sent := !slices.Contains(optionalHeaders, h.name) || o.Profile.sets(h.name)
 		p := PolicyHeader{Name: h.name, Description: h.meaning}
 		var meanings []string
 		for _, v := range h.values {
-			if v.when == nil || v.when(o) {
+			if sent || v.text == statusNotStored {
 				p.Values = append(p.Values, v.text)
 				meanings = append(meanings, v.text+", "+v.meaning)
 			}
@@ -177,7 +175,9 @@ func (o *Options) addedHeaders() (added []PolicyHeader) {
 		if h.values != nil && h.values[0].meaning != "" {
 			p.Description = strings.TrimSuffix(h.meaning, ".") + ": " + strings.Join(meanings, "; ") + "."
 		}
-		added = append(added, p)
+		if h.own && (sent || p.Values != nil) {
+			added = append(added, p)
+		}
 	}
 	return added
 }

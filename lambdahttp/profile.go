@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,9 +58,15 @@ type Profile struct {
 	// MinRetention is the shortest allowed [idempotent.Operation.Retention]. It
 	// must be at least an hour.
 	MinRetention time.Duration
-	// StatusHeader sends Idempotency-Status with every response to a request
-	// that has a key.
-	StatusHeader bool
+	// ResponseHeaders are the names of the headers that this package sets besides
+	// Idempotent-Replayed, which every replay has:
+	//
+	//   - Idempotency-Status, on every response to a request that has a key: how the
+	//     key was handled.
+	//   - Idempotency-Expires, an HTTP date: until then a retry gets the response.
+	//   - Access-Control-Expose-Headers: the names of the headers that this package
+	//     set on the response, so that scripts in a browser can read them.
+	ResponseHeaders []string
 
 	// Answers are the statuses and texts of the responses that replace the
 	// handler's.
@@ -196,7 +203,7 @@ var UUID = Profile{
 	ForbiddenMethods: []string{"GET", "HEAD"},
 	ServerErrors:     FollowRecovery,
 	MinRetention:     leastRetention,
-	StatusHeader:     true,
+	ResponseHeaders:  []string{nameStatus},
 	Render:           ProblemJSON,
 	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
 		MissingKey: {Detail: "This operation requires an Idempotency-Key header. Send a new UUID of version 4 or 7."},
@@ -238,6 +245,11 @@ func (p Profile) withDefaults() Profile {
 	return p
 }
 
+// sets reports whether ResponseHeaders has the name, which is canonical.
+func (p *Profile) sets(name string) bool {
+	return slices.ContainsFunc(p.ResponseHeaders, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
 func (p *Profile) validate() error {
 	if !sfv.IsHTTPToken(p.Header) {
 		return fmt.Errorf("lambdahttp: Profile.Header %q is not a valid header name", p.Header)
@@ -253,6 +265,11 @@ func (p *Profile) validate() error {
 	}
 	if err := p.validateMethods(); err != nil {
 		return err
+	}
+	for _, name := range p.ResponseHeaders {
+		if !slices.Contains(optionalHeaders, http.CanonicalHeaderKey(name)) {
+			return fmt.Errorf("lambdahttp: Profile.ResponseHeaders: %q is not an optional header; use %s", name, strings.Join(optionalHeaders, ", "))
+		}
 	}
 	for s, a := range p.Answers {
 		least, most := 400, 599

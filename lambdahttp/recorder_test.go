@@ -542,7 +542,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 		"passing, nothing":      {"GET", true, func(http.ResponseWriter, *http.Request) {}, "ignored", "X-Outer|Idempotency-Status"},
 		"passing without a key": {"POST", false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, "", "X-Outer"},
 	} {
-		s := newSite(t, c.h, around, func(o *lambdahttp.Options) { o.Profile.StatusHeader, o.ExposeHeaders = true, true })
+		s := newSite(t, c.h, around, telling, exposing)
 		r := s.request(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
 			if got := h.Get("Idempotency-Status"); got != "" {
 				t.Errorf("%s: the hints have Idempotency-Status %q", name, got)
@@ -570,7 +570,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			t.Errorf("exposed %q, replayed %q", got, a.Header.Get("Idempotent-Replayed"))
 		}
 	}
-	s = newSite(t, func(http.ResponseWriter, *http.Request) {}, around, func(o *lambdahttp.Options) { o.ExposeHeaders = true })
+	s = newSite(t, func(http.ResponseWriter, *http.Request) {}, around, exposing)
 	s.do("")
 	a, _ := s.do("")
 	if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|Idempotent-Replayed" {

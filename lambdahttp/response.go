@@ -33,6 +33,9 @@ const (
 	nameExposed  = "Access-Control-Expose-Headers"
 )
 
+// optionalHeaders are the names that Profile.ResponseHeaders can have.
+var optionalHeaders = []string{nameStatus, nameExpires, nameExposed}
+
 // exchangeHeaders are headers that are wrong or harmful in another exchange than
 // the one for which they were made. They are never stored. A pattern "X-*"
 // stands for every name with that prefix.

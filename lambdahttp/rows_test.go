@@ -316,7 +316,7 @@ var optionRows = []row{
 		return w.post(charge())
 	}, want: want{gets: exchange.Replay}, runs: 1, record: "completed"},
 
-	{id: "HTTP-29", situation: "`Profile.StatusHeader`: created", options: telling, play: once(), want: want{says: "created"}, runs: 1, record: "completed"},
+	{id: "HTTP-29", situation: "`Idempotency-Status`: created", options: telling, play: once(), want: want{says: "created"}, runs: 1, record: "completed"},
 	{id: "HTTP-29", situation: "replayed", options: telling, play: twice(), want: want{gets: exchange.Replay, says: "replayed"}, runs: 1, record: "completed"},
 	{id: "HTTP-29", situation: "conflict", options: telling, play: meanwhile(), want: want{gets: "in-progress", says: "conflict"}, runs: 1, record: "completed"},
 	{id: "HTTP-29", situation: "mismatch", options: telling, play: meanwhile(withBody("{}")), want: want{gets: "key-reused", says: "mismatch"}, runs: 1, record: "completed"},
@@ -327,7 +327,7 @@ var optionRows = []row{
 		want: want{status: 504, says: "not-stored"}, runs: 1, record: "unknown"},
 
 	// F70: 24 h by default.
-	{id: "HTTP-30", situation: "`ExpiresHeader`: when the stored response expires", options: expiring, play: expiresIn(24 * time.Hour),
+	{id: "HTTP-30", situation: "`Idempotency-Expires`: when the stored response expires", options: expiring, play: expiresIn(24 * time.Hour),
 		want: want{header: map[string]string{"Idempotency-Expires": "*"}}, runs: 1, record: "completed"},
 	{id: "HTTP-30", situation: "the same for a replay, with a retention of 48 h",
 		options: func(o *lambdahttp.Options) {
@@ -365,7 +365,7 @@ var optionRows = []row{
 		play:    twiceWith(map[string]string{"Content-Type": "application/json", "X-Charge-Id": "ch_1", "Idempotent-Replayed": "true"}),
 		want:    want{gets: exchange.Replay}, runs: 1, record: "completed"},
 
-	{id: "HTTP-33", profiles: "ietf stripe", situation: "`ExposeHeaders`: a replay names the headers that scripts may read", options: exposing, play: twice(),
+	{id: "HTTP-33", profiles: "ietf stripe", situation: "`Access-Control-Expose-Headers`: a replay names the headers that scripts may read", options: exposing, play: twice(),
 		want: want{gets: exchange.Replay, header: map[string]string{"Access-Control-Expose-Headers": "Idempotent-Replayed"}}, runs: 1, record: "completed"},
 	{id: "HTTP-33", profiles: "ietf", situation: "the same for a problem", options: func(o *lambdahttp.Options) { exposing(o); documented(o) }, play: vanished,
 		want: want{gets: "outcome-unknown", base: "https://api.example.com/docs/keys#", retryAfter: "60",
@@ -612,11 +612,16 @@ func (w *fixture) waits(takes, deadline, least, most time.Duration) (second repl
 	return second
 }
 
-func telling(o *lambdahttp.Options) { o.Profile.StatusHeader = true }
+// The headers that a profile can add, in any letter case.
+var (
+	telling  = setting("idempotency-status")
+	expiring = setting("Idempotency-Expires")
+	exposing = setting("Access-Control-Expose-Headers")
+)
 
-func expiring(o *lambdahttp.Options) { o.ExpiresHeader = true }
-
-func exposing(o *lambdahttp.Options) { o.ExposeHeaders = true }
+func setting(name string) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) { o.Profile.ResponseHeaders = append(o.Profile.ResponseHeaders, name) }
+}
 
 func documented(o *lambdahttp.Options) { o.DocsURL = "https://api.example.com/docs/keys" }
 

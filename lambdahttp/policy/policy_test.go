@@ -51,12 +51,11 @@ func allOptions(o *lambdahttp.Options) {
 	o.KeyFrom = lambdahttp.BodyField("/idempotency_key")
 	o.Operation = func(*lambdahttp.Request) string { return "charge" }
 	o.Fingerprint = lambdahttp.VerifiedDigest
-	o.Profile.StatusHeader = true
+	o.Profile.ResponseHeaders = []string{"Idempotency-Status", "Idempotency-Expires"}
 	o.Profile.ForbiddenMethods = []string{"GET"}
 	o.Profile.Answers[lambdahttp.BodyTooLarge].Header = map[string]string{"x-limit": "6 MiB | 0*_`"}
 	o.ReplayHeaders = []string{"x-charge-id", "etag"}
 	o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "" }
-	o.ExpiresHeader = true
 	o.DocsURL = "https://api.example.com/docs/keys"
 	o.Guard = func(o *idempotent.Operation) {
 		o.Recovery, o.AllowMissingKey = idempotent.Rerun, true

@@ -96,7 +96,7 @@ func (p *world) overHTTP(front string) {
 		case "accepted":
 			o.Accepted = func(context.Context, *lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
 		case "exposed headers":
-			o.ExposeHeaders = true
+			o.Profile.ResponseHeaders = append(o.Profile.ResponseHeaders, "Access-Control-Expose-Headers")
 		case "server errors":
 			o.ServerErrors = lambdahttp.UnknownServerErrors
 		}

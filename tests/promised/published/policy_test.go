@@ -36,7 +36,7 @@ var policies = map[string]func(*lambdahttp.Options){
 	"UUID":   func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID },
 	"bare keys": func(o *lambdahttp.Options) {
 		o.Profile.Syntax = lambdahttp.QuotedOrBareKey
-		o.Profile.StatusHeader, o.ExpiresHeader = true, true
+		o.Profile.ResponseHeaders = []string{"Idempotency-Status", "Idempotency-Expires"}
 		o.DocsURL = "https://api.example.com/docs/keys"
 	},
 	"key in the body": func(o *lambdahttp.Options) {
