@@ -332,7 +332,7 @@ const (
 )
 
 // header is a header that this package sets. The responses and what clients know of
-// them are made from these, see [NewPolicy].
+// them are made from these, see addedHeaders.
 type header struct {
 	name    string
 	meaning string  // for clients

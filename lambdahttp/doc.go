@@ -24,8 +24,8 @@
 // clients write keys and which answers they get: [IETF], [Stripe], [UUID] or a
 // custom one. An event type is a translation of events and responses.
 //
-// [NewPolicy] returns the rules for clients, computed from the options of a
-// handler. Package lambdahttp/policy renders them.
+// Package lambdahttp/policy renders the rules for clients from the options of a
+// handler.
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A

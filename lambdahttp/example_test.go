@@ -236,33 +236,6 @@ func ExampleProfile_stripe() {
 	// 400 {"error":{"type":"idempote <nil>
 }
 
-// The policy for clients is computed from the options of the handler.
-func ExampleNewPolicy() {
-	guard, err := idempotent.New(memstore.New())
-	if err != nil {
-		panic(err)
-	}
-	options := func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.Claim("sub")
-	}
-	handler := lambdahttp.APIGatewayV2(guard, pay, options)
-	rules, err := lambdahttp.NewPolicy(guard, options)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(rules.Header, rules.Methods, rules.Retention)
-	for _, a := range rules.Answers {
-		if a.Status == 422 {
-			fmt.Println(a.Situation, a.Title)
-		}
-	}
-	_ = handler // in main: lambda.StartHandlerFunc(handler)
-	// Output:
-	// Idempotency-Key [POST PATCH] 24h0m0s
-	// key-reused Idempotency-Key is already used
-	// final The request has a final outcome
-}
-
 // An API key is shown once: it is not stored, and a retry gets a hint how to
 // continue.
 func ExampleNoStore() {
@@ -331,7 +304,7 @@ func ExampleOptions() {
 			}
 			return nil
 		}
-		o.Profile.ResponseHeaders = []string{"Idempotency-Expires"}
+		o.Profile.ResponseHeaders = append(o.Profile.ResponseHeaders, "Idempotency-Expires")
 		o.Guard = func(o *idempotent.Operation) {
 			o.Retention = 72 * time.Hour
 			o.WaitFor = 10 * time.Second

@@ -17,6 +17,7 @@ import (
 
 	"github.com/once-lambda/once/internal/kit/exchange"
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
 // F01, F03, F04, F09, F10, F12, F13, F20, F24, F50, F60, F65, F90, G07, G08: what clients
@@ -288,10 +289,7 @@ func (want want) checkStripe(w *fixture, a reply) {
 // that a client can get must be published.
 func (want want) checkPublished(w *fixture, a reply) {
 	w.t.Helper()
-	p, err := lambdahttp.NewPolicy(w.guard, w.options...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	p := lambdahttp.PolicyOf(w.guard, w.options...)
 	allowed := map[string][]string{"Content-Type": nil, "Content-Language": nil} // by name; nil: any value
 	for _, h := range p.AddedHeaders {
 		allowed[h.Name] = h.Values
@@ -300,7 +298,7 @@ func (want want) checkPublished(w *fixture, a reply) {
 		for _, name := range []string{"Location", "X-Charge-Id", "Date"} { // the handler's own
 			allowed[name] = nil
 		}
-	} else if i := slices.IndexFunc(p.Answers, func(published lambdahttp.PolicyAnswer) bool { return isPublished(published, a) }); i < 0 {
+	} else if i := slices.IndexFunc(p.Answers, func(published describe.Answer) bool { return isPublished(published, a) }); i < 0 {
 		w.t.Errorf("the policy has no response %d %s", a.status, a.body)
 	} else {
 		for _, h := range p.Answers[i].Headers {
@@ -325,7 +323,7 @@ func (want want) checkPublished(w *fixture, a reply) {
 
 // isPublished reports whether a is the published response: its status, and the members
 // by which a program identifies the situation, are the same.
-func isPublished(published lambdahttp.PolicyAnswer, a reply) bool {
+func isPublished(published describe.Answer, a reply) bool {
 	told := func(body []byte) map[string]any {
 		var members map[string]any
 		if json.Unmarshal(body, &members) != nil {
@@ -334,7 +332,7 @@ func isPublished(published lambdahttp.PolicyAnswer, a reply) bool {
 		if e, ok := members["error"].(map[string]any); ok {
 			members = e
 		}
-		if published.Situation == lambdahttp.FinalOutcome {
+		if published.Situation == "final" {
 			members["code"] = "" // the handler's
 		}
 		return map[string]any{"type": members["type"], "title": members["title"], "code": members["code"]}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/sfv"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
 // Access to unexported identifiers for the tests.
@@ -58,6 +59,11 @@ func Reencode(data []byte) (r Response, again []byte, err error) {
 // CodecIn returns the codec of the guarded handler that ctx belongs to.
 func CodecIn(ctx context.Context) idempotent.Codec {
 	return codec{ctx.Value(declarationKey{}).(*declaration)}
+}
+
+// PolicyOf returns the policy of a handler that is built with these arguments.
+func PolicyOf(g *idempotent.Guard, optFns ...func(*Options)) *describe.Policy {
+	return mustEngine(g, translator{}, optFns).Describe()
 }
 
 // ResourceOf returns the path of r in the form in which it is compared.

@@ -98,7 +98,7 @@ func (j JSON[Req, Resp]) FunctionURL(
 // Handler returns j guarded by g, like a handler behind [Middleware].
 func (j JSON[Req, Resp]) Handler(g *idempotent.Guard, optFns ...func(*Options)) http.Handler {
 	e := j.engine("Handler", g, optFns)
-	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return &middleware{e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		response, err := j.serve(r.Context(), e)
 		SetError(r.Context(), err)
 		if response.Status == 0 {
@@ -109,8 +109,7 @@ func (j JSON[Req, Resp]) Handler(g *idempotent.Guard, optFns ...func(*Options)) 
 		}
 		w.WriteHeader(response.Status)
 		_, _ = w.Write(response.Body) // an error: the client is gone, and the outcome does not change
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serveHTTP(w, r, work) })
+	})}
 }
 
 func serveJSON[Req, Resp, Ev, Ans any](

@@ -106,10 +106,7 @@ var published = func() map[string]*regexp.Regexp {
 		if err != nil {
 			panic(err)
 		}
-		policy, err := lambdahttp.NewPolicy(guard, single, func(o *lambdahttp.Options) { o.Profile = p })
-		if err != nil {
-			panic(err)
-		}
+		policy := lambdahttp.PolicyOf(guard, single, func(o *lambdahttp.Options) { o.Profile = p })
 		patterns[name] = regexp.MustCompile(policy.KeyPattern)
 	}
 	return patterns

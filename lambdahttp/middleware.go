@@ -66,8 +66,14 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 		if next == nil {
 			panic("lambdahttp: Middleware: the handler is nil")
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serveHTTP(w, r, next) })
+		return &middleware{e, next}
 	}
+}
+
+// middleware is next under the rules of the engine.
+type middleware struct {
+	*engine
+	next http.Handler
 }
 
 // SetError sets the error that an http.Handler behind [Middleware] cannot
@@ -112,8 +118,9 @@ type httpWork struct {
 	failure handlerError
 }
 
-func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	x := &httpWork{engine: e, next: next, r: r}
+func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := m.engine
+	x := &httpWork{engine: e, next: m.next, r: r}
 	x.body.r, x.body.limit = r, int64(e.opts.MaxRequestBody)
 	x.rec.w, x.rec.direct = w, true
 	x.view = Request{

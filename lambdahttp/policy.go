@@ -10,81 +10,20 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
-// Policy describes to clients how a handler uses keys, which a server should
-// publish (the draft, section 2.5). It is computed from the options of the
-// handler, so the two always agree. Package lambdahttp/policy renders it as
-// Markdown and as OpenAPI.
-type Policy struct {
-	Header   string // request header with the key; empty if a field of the body has it
-	Field    string // JSON Pointer to the field of the body with the key; empty if a header has it
-	Required bool   // a guarded request without a key is refused
-
-	KeySyntax            string // in words
-	KeyPattern           string // regular expression (ECMA-262) of the value
-	KeyExample           string // a valid value
-	MinLength, MaxLength int    // of the key itself, without quotes and escapes; see Profile
-
-	Methods          []string // guarded methods
-	ForbiddenMethods []string // methods whose requests must not have a key
-	Scope            string   // the callers for whom a key is valid
-	Extent           string   // the requests that a key identifies
-	Fingerprint      string   // what two requests with one key must have in common
-	Digest           bool     // a Content-Digest header is required
-
-	Retention           time.Duration // how long an outcome is retained after it is stored
-	UnresolvedRetention time.Duration // how long an unknown outcome is retained; 0: until it is settled
-	WaitFor             time.Duration // how long a request waits for a running one with its key; 0: no wait
-	ServerErrors        string        // what a response of 5xx does to the key
-	ReplayedHeaders     []string      // headers of a stored response; "*": all but OmittedHeaders
-	OmittedHeaders      []string      // headers, or patterns such as "*-Token", that "*" does not include
-
-	// AddedHeaders are the headers that this package sets on a handler's own or
-	// stored response.
-	AddedHeaders []PolicyHeader
-	// Answers are the responses that replace the handler's, one for each situation
-	// that can occur.
-	Answers []PolicyAnswer
-
-	DocsURL string
-}
-
-// PolicyHeader is a response header.
-type PolicyHeader struct {
-	Name        string
-	Values      []string // all possible values; nil: any
-	Description string
-	Always      bool // on every response of this kind
-}
-
-// PolicyAnswer is a response that replaces the handler's.
-type PolicyAnswer struct {
-	Situation           Situation
-	Status              int
-	Type, Title, Detail string
-	RetryAfter          bool           // the response has a Retry-After header
-	Headers             []PolicyHeader // besides Content-Type and Content-Language
-	Example             Response       // the response for a resource "/charges/ch_1"
-	Minimal             Response       // Example without its optional parts
-}
-
-// NewPolicy returns the policy of a handler that is built with the same
-// arguments. It returns the error with which the handler's constructor would
-// panic.
-func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
-	e, err := newEngine(g, translator{}, optFns)
-	if err != nil {
-		return nil, err
-	}
-	var kept idempotent.Options // the final options, with defaults
-	_, err = e.guard.With(func(o *idempotent.Options) { kept = *o })
+// Describe returns the policy of a handler. It implements describe.Handler, for package
+// lambdahttp/policy.
+func (e *engine) Describe() *describe.Policy {
+	var kept idempotent.Options                                    // the final options, with defaults
+	_, _ = e.guard.With(func(o *idempotent.Options) { kept = *o }) // the same options were valid before
 	o, p := e.opts, &e.opts.Profile
-	policy := &Policy{
+	policy := &describe.Policy{
 		Header: p.Header, Field: o.KeyFrom.pointer, Required: !kept.AllowMissingKey,
 		KeySyntax: p.Syntax.Description, KeyPattern: p.bounded(p.Syntax.Pattern), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
-		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
+		Methods: p.Methods, ForbiddenMethods: p.ForbiddenMethods,
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,
 		Retention: kept.Retention, UnresolvedRetention: kept.UnresolvedRetention, WaitFor: kept.WaitFor,
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
@@ -99,11 +38,11 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	}
 	for s := range Situation(len(situations)) {
 		if e.gives(s, policy.Required) {
-			policy.Answers = append(policy.Answers, e.answerPolicy(s))
+			policy.Answers = append(policy.Answers, e.describeAnswer(s))
 		}
 	}
-	slices.SortStableFunc(policy.Answers, func(a, b PolicyAnswer) int { return cmp.Compare(a.Status, b.Status) })
-	return policy, err
+	slices.SortStableFunc(policy.Answers, func(a, b describe.Answer) int { return cmp.Compare(a.Status, b.Status) })
+	return policy
 }
 
 // gives reports whether the situation can occur with these options, if a key is
@@ -161,10 +100,10 @@ func (s ServerErrors) meaning(r idempotent.Recovery) string {
 }
 
 // addedHeaders returns the headers of a handler's own or stored response.
-func (o *Options) addedHeaders() (added []PolicyHeader) {
+func (o *Options) addedHeaders() (added []describe.Header) {
 	for _, h := range headers {
 		sent := !slices.Contains(optionalHeaders, h.name) || o.Profile.sets(h.name)
-		p := PolicyHeader{Name: h.name, Description: h.meaning}
+		p := describe.Header{Name: h.name, Description: h.meaning}
 		var meanings []string
 		for _, v := range h.values {
 			if sent || v.text == statusNotStored {
@@ -182,24 +121,28 @@ func (o *Options) addedHeaders() (added []PolicyHeader) {
 	return added
 }
 
-// answerPolicy describes the response of a situation. It makes the response twice:
+// describeAnswer describes the response of a situation. It makes the response twice:
 // with all facts that it can carry, and without them.
-func (e *engine) answerPolicy(s Situation) PolicyAnswer {
+func (e *engine) describeAnswer(s Situation) describe.Answer {
 	p := e.problem(s)
-	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: carries[s].wait}
+	a := describe.Answer{Situation: s.String(), Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: carries[s].wait}
 	if carries[s].code {
 		p.Code = "" // that of the error
 	}
-	a.Minimal = *e.expose(e.complete(p, facts{}), nil).response
-	a.Example = *e.expose(e.complete(p, facts{
+	with := func(f facts) describe.Response {
+		r := e.expose(e.complete(p, f), nil).response
+		return describe.Response{Header: r.Header, Body: r.Body}
+	}
+	a.Minimal = with(facts{})
+	a.Example = with(facts{
 		code: "card_declined", resource: "/charges/ch_1", until: time.Date(2026, time.January, 1, 12, 0, 12, 0, time.UTC),
 		wait: 12 * time.Second, location: "/work/ch_1",
-	}), nil).response
+	})
 	for _, name := range slices.Sorted(maps.Keys(a.Example.Header)) {
 		if name == "Content-Type" || name == "Content-Language" {
 			continue
 		}
-		h := PolicyHeader{Name: name, Always: a.Minimal.Header[name] != nil}
+		h := describe.Header{Name: name, Always: a.Minimal.Header[name] != nil}
 		if slices.Equal(a.Minimal.Header[name], a.Example.Header[name]) {
 			h.Values = []string{a.Example.Header.Get(name)}
 		}

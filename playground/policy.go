@@ -14,18 +14,17 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/lambdahttp/policy"
 )
 
 // rules returns what clients have to know about keys. It opens no store, because a
 // policy does not depend on one.
-func rules(c *config) (*lambdahttp.Policy, error) {
+func rules(c *config) (*policy.Policy, error) {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
 		return nil, err
 	}
-	return lambdahttp.NewPolicy(guard, charge.Keys, c.keys)
+	return policy.New(guard, charge.Keys, c.keys), nil
 }
 
 // printPolicy prints the rules under the profile in the environment.
@@ -38,9 +37,9 @@ func printPolicy(getenv func(string) string, stdout io.Writer, openAPI bool) err
 	if err != nil {
 		return err
 	}
-	text := []byte(policy.Markdown(published))
+	text := []byte(published.Markdown())
 	if openAPI {
-		text = policy.OpenAPI(published)
+		text = published.OpenAPI()
 	}
 	_, err = stdout.Write(text)
 	return err
@@ -59,7 +58,7 @@ func policyPage(c *config) (http.Handler, error) {
 	// The page has an anchor for each problem, which is HTML. Its text is this
 	// program's own.
 	markdown := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(html.WithUnsafe()))
-	if err := markdown.Convert([]byte(policy.Markdown(published)), b); err != nil {
+	if err := markdown.Convert([]byte(published.Markdown()), b); err != nil {
 		return nil, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

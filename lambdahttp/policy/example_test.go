@@ -27,11 +27,8 @@ func Example() {
 		o.DocsURL = "https://api.example.com/docs/idempotency"
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, options)
-	rules, err := lambdahttp.NewPolicy(guard, options)
-	if err != nil {
-		panic(err)
-	}
-	page, document := policy.Markdown(rules), policy.OpenAPI(rules)
+	rules := policy.New(guard, options)
+	page, document := rules.Markdown(), rules.OpenAPI()
 
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "| retention") || strings.HasPrefix(line, "| 422") {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
 // jsonSchema is the part of JSON Schema 2020-12 that a policy needs.
@@ -93,7 +93,7 @@ func jsonType(v any) string {
 
 // decoded returns the JSON value of a response's body. It returns false if the
 // Content-Type is not JSON (RFC 6839, section 3.1) or the body is invalid.
-func decoded(r *lambdahttp.Response) (v any, ok bool) {
+func decoded(r *describe.Response) (v any, ok bool) {
 	media := mediaType(r)
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
 	return v, isJSON && json.Unmarshal(r.Body, &v) == nil
@@ -101,7 +101,7 @@ func decoded(r *lambdahttp.Response) (v any, ok bool) {
 
 // mediaType returns the media type of a response in lower case, without
 // parameters.
-func mediaType(r *lambdahttp.Response) string {
+func mediaType(r *describe.Response) string {
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }

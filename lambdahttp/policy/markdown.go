@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy renders the policy of a handler for its clients: Markdown for
-// people, OpenAPI for programs. The policy is data of package lambdahttp, see
-// [lambdahttp.NewPolicy]. A function that serves requests does not need this
-// package: render the policy in a command or a test, and publish the result.
 package policy
 
 import (
@@ -16,10 +12,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
-// Markdown renders a policy as a page for clients.
-func Markdown(p *lambdahttp.Policy) string {
+// markdown renders a policy as a page for clients.
+func markdown(p *describe.Policy) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Idempotency keys\n\n"+
 		"A request with %s is executed once. Repeat it with the same key, and you get the response of the first one.\n"+
@@ -41,7 +38,7 @@ func Markdown(p *lambdahttp.Policy) string {
 }
 
 // writeRules writes the table of the rules for keys.
-func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
+func writeRules(b *strings.Builder, p *describe.Policy) {
 	line := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(b, "| %s | %s |\n", name, text)
@@ -79,21 +76,21 @@ func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
 }
 
 // carrier describes where a request carries its key.
-func carrier(p *lambdahttp.Policy) string {
+func carrier(p *describe.Policy) string {
 	if p.Field != "" {
 		return "a key, the field " + code(p.Field) + " of its JSON body,"
 	}
 	return "an " + code(p.Header) + " header"
 }
 
-func place(p *lambdahttp.Policy) string {
+func place(p *describe.Policy) string {
 	if p.Field != "" {
 		return "the field " + code(p.Field) + " of the JSON body"
 	}
 	return "the request header " + code(p.Header) + ", on one line"
 }
 
-func lengths(p *lambdahttp.Policy) string {
+func lengths(p *describe.Policy) string {
 	if p.MinLength == p.MaxLength {
 		return strconv.Itoa(p.MinLength)
 	}
@@ -101,7 +98,7 @@ func lengths(p *lambdahttp.Policy) string {
 }
 
 // replayed describes the headers of a replay.
-func replayed(p *lambdahttp.Policy) string {
+func replayed(p *describe.Policy) string {
 	named := slices.DeleteFunc(slices.Clone(p.ReplayedHeaders), func(name string) bool { return name == "*" })
 	text := "these of its headers: " + codes(named)
 	if len(named) < len(p.ReplayedHeaders) {
@@ -115,7 +112,7 @@ func replayed(p *lambdahttp.Policy) string {
 
 // headers lists the headers of a response, with the value of each that has only
 // one.
-func headers(a *lambdahttp.PolicyAnswer) string {
+func headers(a *describe.Answer) string {
 	names := make([]string, len(a.Headers))
 	for i, h := range a.Headers {
 		names[i] = code(h.Name)
@@ -129,7 +126,7 @@ func headers(a *lambdahttp.PolicyAnswer) string {
 // members lists the members of a response's body by which a program identifies
 // the situation: the strings, without the texts for people and the example
 // values.
-func members(a *lambdahttp.PolicyAnswer) string {
+func members(a *describe.Answer) string {
 	document, _ := decoded(&a.Minimal)
 	var found []string
 	var walk func(path string, v any)
@@ -150,9 +147,9 @@ func members(a *lambdahttp.PolicyAnswer) string {
 }
 
 // example renders one response as HTTP.
-func example(p *lambdahttp.Policy) string {
+func example(p *describe.Policy) string {
 	for _, a := range p.Answers {
-		if a.Situation != lambdahttp.KeyReused {
+		if a.Situation != lambdahttp.KeyReused.String() {
 			continue
 		}
 		var b strings.Builder

@@ -10,24 +10,11 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
 
-// OpenAPI renders a policy as an OpenAPI 3.1.0 document in JSON. It consists
-// of components only, to which the description of an API refers:
-//
-//	parameters:
-//	  - $ref: 'idempotency.json#/components/parameters/IdempotencyKey'
-//	responses:
-//	  '409':
-//	    $ref: 'idempotency.json#/components/responses/Idempotency409'
-//
-// There is one response for each status, with an example for each situation,
-// and one header for each that this package sets on the handler's own
-// responses. If Content-Digest is required there is a second parameter. If the
-// key is a member of the body there is a schema instead of the parameter. What
-// OpenAPI cannot express, such as the retention, is under
-// "x-idempotency-policy".
-func OpenAPI(p *lambdahttp.Policy) []byte {
+// openAPIOf renders a policy as an OpenAPI document.
+func openAPIOf(p *describe.Policy) []byte {
 	d := openAPI{
 		OpenAPI: "3.1.0",
 		Info: openAPIInfo{Title: "Idempotency keys", Version: "1.0.0", Description: fmt.Sprintf(
@@ -66,7 +53,7 @@ func schemaRef(name string) *jsonSchema { return &jsonSchema{Ref: "#/components/
 
 // schemaOfKey describes the value that carries the key. In a body that value is
 // the key itself, so only there it has a maximum length.
-func schemaOfKey(p *lambdahttp.Policy) *jsonSchema {
+func schemaOfKey(p *describe.Policy) *jsonSchema {
 	s := &jsonSchema{
 		Type:        "string",
 		Description: fmt.Sprintf("%s; the key itself has %s characters", p.KeySyntax, lengths(p)),
@@ -81,7 +68,7 @@ func schemaOfKey(p *lambdahttp.Policy) *jsonSchema {
 	return s
 }
 
-func parameters(p *lambdahttp.Policy) map[string]openAPIParameter {
+func parameters(p *describe.Policy) map[string]openAPIParameter {
 	all := map[string]openAPIParameter{}
 	if p.Header != "" {
 		all["IdempotencyKey"] = openAPIParameter{
@@ -103,11 +90,11 @@ func parameters(p *lambdahttp.Policy) map[string]openAPIParameter {
 
 // responses returns one response for each status, and one for methods
 // whose requests must not have a key.
-func responses(p *lambdahttp.Policy) map[string]openAPIResponse {
-	groups := map[string][]lambdahttp.PolicyAnswer{}
+func responses(p *describe.Policy) map[string]openAPIResponse {
+	groups := map[string][]describe.Answer{}
 	for _, a := range p.Answers {
 		name := fmt.Sprintf("Idempotency%d", a.Status)
-		if a.Situation == lambdahttp.KeyNotAllowed {
+		if a.Situation == lambdahttp.KeyNotAllowed.String() {
 			name = "IdempotencyKeyNotAllowed"
 		}
 		groups[name] = append(groups[name], a)
@@ -119,10 +106,10 @@ func responses(p *lambdahttp.Policy) map[string]openAPIResponse {
 	return all
 }
 
-func responseOf(group []lambdahttp.PolicyAnswer) openAPIResponse {
+func responseOf(group []describe.Answer) openAPIResponse {
 	var titles []string
 	r := openAPIResponse{Headers: map[string]openAPIHeader{}, Content: map[string]openAPIMediaType{}}
-	headers := map[string][]lambdahttp.PolicyHeader{}
+	headers := map[string][]describe.Header{}
 	for _, a := range group {
 		titles = append(titles, a.Title)
 		for _, h := range a.Headers {
@@ -143,7 +130,7 @@ func responseOf(group []lambdahttp.PolicyAnswer) openAPIResponse {
 			value = string(a.Example.Body)
 		}
 		raw, _ := json.Marshal(value) // it was decoded from JSON, or is a string
-		m.Examples[a.Situation.String()] = openAPIExample{Summary: a.Title, Value: raw}
+		m.Examples[a.Situation] = openAPIExample{Summary: a.Title, Value: raw}
 		r.Content[media] = m
 	}
 	for name, all := range headers {
@@ -159,7 +146,7 @@ func responseOf(group []lambdahttp.PolicyAnswer) openAPIResponse {
 	return r
 }
 
-func headerOf(h *lambdahttp.PolicyHeader) openAPIHeader {
+func headerOf(h *describe.Header) openAPIHeader {
 	s := &jsonSchema{Type: "string", Enum: slices.Compact(slices.Sorted(slices.Values(h.Values)))}
 	if h.Name == "Retry-After" {
 		s = &jsonSchema{Type: "integer", Minimum: 1}
@@ -169,10 +156,10 @@ func headerOf(h *lambdahttp.PolicyHeader) openAPIHeader {
 
 // schemaOfAnswers returns the schema of the problem responses, or nil if none is
 // JSON.
-func schemaOfAnswers(p *lambdahttp.Policy) *jsonSchema {
+func schemaOfAnswers(p *describe.Policy) *jsonSchema {
 	var documents []any
 	for _, a := range p.Answers {
-		for _, r := range []*lambdahttp.Response{&a.Example, &a.Minimal} {
+		for _, r := range []*describe.Response{&a.Example, &a.Minimal} {
 			if v, ok := decoded(r); ok {
 				documents = append(documents, v)
 			}
@@ -184,7 +171,7 @@ func schemaOfAnswers(p *lambdahttp.Policy) *jsonSchema {
 	return schemaOf(documents)
 }
 
-func extension(p *lambdahttp.Policy) openAPIPolicy {
+func extension(p *describe.Policy) openAPIPolicy {
 	x := openAPIPolicy{
 		Methods: p.Methods, ForbiddenMethods: p.ForbiddenMethods,
 		ValidFor: p.Scope, BelongsTo: p.Extent, Compared: p.Fingerprint,
@@ -197,7 +184,7 @@ func extension(p *lambdahttp.Policy) openAPIPolicy {
 	}
 	x.Key.Required, x.Key.Syntax, x.Key.MinLength, x.Key.MaxLength = p.Required, p.KeySyntax, p.MinLength, p.MaxLength
 	for _, a := range p.Answers {
-		x.Answers = append(x.Answers, openAPIAnswer{a.Situation.String(), a.Status, a.Type, a.Title, a.RetryAfter})
+		x.Answers = append(x.Answers, openAPIAnswer{a.Situation, a.Status, a.Type, a.Title, a.RetryAfter})
 	}
 	return x
 }

@@ -26,17 +26,13 @@ import (
 var update = flag.Bool("update", false, "rewrite the policies in testdata")
 
 // policyOf returns the policy of a handler with the options.
-func policyOf(t *testing.T, optFns ...func(*lambdahttp.Options)) *lambdahttp.Policy {
+func policyOf(t *testing.T, optFns ...func(*lambdahttp.Options)) *policy.Policy {
 	t.Helper()
 	g, err := idempotent.New(memstore.New())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lambdahttp.NewPolicy(g, optFns...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return policy.New(g, optFns...)
 }
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
@@ -69,24 +65,17 @@ func allOptions(o *lambdahttp.Options) {
 // documents only the first profile's is a file; the others are its differences.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	g, err := idempotent.New(memstore.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lambdahttp.NewPolicy(g); err == nil || !strings.Contains(err.Error(), "Options.Scope") {
-		t.Errorf("without a scope: got the error %v", err)
-	}
 	ietf := policyOf(t, single)
-	compareGolden(t, "ietf.md", policy.Markdown(ietf))
-	compareGolden(t, "ietf.json", string(policy.OpenAPI(ietf)))
+	compareGolden(t, "ietf.md", ietf.Markdown())
+	compareGolden(t, "ietf.json", string(ietf.OpenAPI()))
 	for name, optFns := range map[string][]func(*lambdahttp.Options){
 		"stripe": {single, optional, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }},
 		"uuid":   {func(o *lambdahttp.Options) { o.Profile, o.Scope = lambdahttp.UUID, lambdahttp.Claim("sub") }},
 		"all":    {allOptions},
 	} {
 		p := policyOf(t, optFns...)
-		compareGolden(t, name+".md", policy.Markdown(p))
-		compareGolden(t, name+".txt", differences(t, policy.OpenAPI(ietf), policy.OpenAPI(p)))
+		compareGolden(t, name+".md", p.Markdown())
+		compareGolden(t, name+".txt", differences(t, ietf.OpenAPI(), p.OpenAPI()))
 	}
 }
 
@@ -207,23 +196,21 @@ func TestPolicySays(t *testing.T) {
 		{[]option{whole, perResource}, "one request of a path" + another},
 		{[]option{whole, named}, "one request of an operation" + refused},
 	} {
-		if page := policy.Markdown(policyOf(t, append(c.optFns, single)...)); !strings.Contains(page, c.says) {
+		if page := policyOf(t, append(c.optFns, single)...).Markdown(); !strings.Contains(page, c.says) {
 			t.Errorf("the page has no %q:\n%s", c.says, page)
 		}
 	}
 }
 
-// Changing a policy does not change the handler.
-func TestPolicyIsACopy(t *testing.T) {
+// A policy needs the same valid options as a handler.
+func TestPolicyOfInvalidOptions(t *testing.T) {
 	t.Parallel()
-	uuid := func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID }
-	p := policyOf(t, single, uuid)
-	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0], p.OmittedHeaders[0] = "x", "x", "x", "x"
-	p.AddedHeaders[0].Values[0], p.AddedHeaders[1].Values[0] = "x", "x"
-	again := policyOf(t, single, uuid)
-	if strings.Contains(policy.Markdown(again), "`x`") || again.Methods[0] != "POST" || again.ForbiddenMethods[0] != "GET" {
-		t.Errorf("got\n%s", policy.Markdown(again))
-	}
+	defer func() {
+		if p := recover(); !strings.Contains(fmt.Sprint(p), "idempotent.Operation.Retention is 1m0s") {
+			t.Errorf("got the panic %v", p)
+		}
+	}()
+	policyOf(t, single, func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Operation) { o.Retention = time.Minute } })
 }
 
 // A policy can have a syntax and rules without descriptions.
@@ -237,13 +224,13 @@ func TestPolicyWithoutDescriptions(t *testing.T) {
 			return lambdahttp.Response{Status: p.Status, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(p.Title)}
 		}
 	})
-	if page := policy.Markdown(p); strings.Contains(page, "| pattern |") || !strings.Contains(page, "the authenticated caller") || !strings.Contains(page, "what the operation depends on") {
+	if page := p.Markdown(); strings.Contains(page, "| pattern |") || !strings.Contains(page, "the authenticated caller") || !strings.Contains(page, "what the operation depends on") {
 		t.Errorf("the page is\n%s", page)
 	}
-	if page := policy.Markdown(p); !strings.Contains(page, `[/docs/my\_keys](</docs/my_keys>)`) {
+	if page := p.Markdown(); !strings.Contains(page, `[/docs/my\_keys](</docs/my_keys>)`) {
 		t.Errorf("the page does not link to its documentation:\n%s", page)
 	}
-	if d := string(policy.OpenAPI(p)); strings.Contains(d, "IdempotencyAnswer") || !strings.Contains(d, `"text/plain"`) {
+	if d := string(p.OpenAPI()); strings.Contains(d, "IdempotencyAnswer") || !strings.Contains(d, `"text/plain"`) {
 		t.Errorf("the document is\n%s", d)
 	}
 }
@@ -277,7 +264,7 @@ func TestPolicyOfAnyForm(t *testing.T) {
 			Responses map[string]struct{ Content map[string]any }
 		}
 	}
-	if err := json.Unmarshal(policy.OpenAPI(p), &d); err != nil {
+	if err := json.Unmarshal(p.OpenAPI(), &d); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"type":"object","properties":{"empty":{"type":"array","items":{}},"flag":{"type":"boolean"},"fraction":{"type":"number"},` +

@@ -46,8 +46,8 @@ var allowed = map[string][]string{
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", "internal/timing", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
 	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/faults", "internal/invariant"},
-	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/pathkey", "internal/sfv", "internal/timing", awsLambda},
-	"lambdahttp/policy":         {"lambdahttp"},
+	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/pathkey", "internal/sfv", "internal/timing", "lambdahttp/internal/describe", awsLambda},
+	"lambdahttp/policy":         {"idempotent", "lambdahttp", "lambdahttp/internal/describe"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
 	"idempotencyclient":         {}, // for programs without this project
 	"lambdadurable":             {"idempotent", awsSDK, smithy},
@@ -63,6 +63,8 @@ var allowed = map[string][]string{
 	"oncevet":             {"golang.org/x/tools/go"},
 	"oncevet/cmd/oncevet": {"oncevet", "golang.org/x/tools/go/analysis"},
 	"oncevet/gclplugin":   {"oncevet", "golang.org/x/tools/go/analysis", "github.com/golangci/plugin-module-register"},
+	// What lambdahttp/policy renders.
+	"lambdahttp/internal/describe": {},
 	// A stand-in for tests.
 	"lambdadurable/internal/durable": {},
 

@@ -18,8 +18,8 @@ import (
 // part of every record's id: records must still be found after a route is renamed.
 const Operation = "POST /charges"
 
-// Keys sets how the API uses idempotency keys. Pass it to [lambdahttp.NewPolicy] to
-// publish that to clients.
+// Keys sets how the API uses idempotency keys. Pass it to policy.New of
+// lambdahttp/policy to publish that to clients.
 func Keys(o *lambdahttp.Options) {
 	o.Scope = lambdahttp.SingleTenant // there is no authentication; an API with callers sets lambdahttp.Claim("sub") here
 	o.Operation = func(*lambdahttp.Request) string { return Operation }

@@ -100,7 +100,7 @@ func openShop(c *check, f front, r *requirement) *api {
 	c.t.Cleanup(server.Close)
 	s.api = api{
 		url: server.URL, routes: true,
-		document: func() []byte { return policy.OpenAPI(s.alive.Load().policy()) },
+		document: func() []byte { return s.alive.Load().policy().OpenAPI() },
 		settle:   s.settle,
 		crash: func(mods ...func(*life)) {
 			s.alive.Load().kill()
@@ -147,7 +147,7 @@ func (s *shop) born(mods ...func(*life)) {
 	}
 	mux.Handle("POST /uploads/{customer}", s.front.serve(l, plain{l.upload}, l.options))
 	mux.Handle("GET /charges/{id}", s.front.serve(l, l.reading(), l.options))
-	mux.HandleFunc("GET "+page, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, policy.Markdown(l.policy())) })
+	mux.HandleFunc("GET "+page, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, l.policy().Markdown()) })
 	mux.HandleFunc("POST /admin/reconcile", l.reconcile)
 	l.routes = mux
 	s.alive.Store(l)
@@ -166,13 +166,7 @@ func (l *life) options(o *lambdahttp.Options) {
 	}
 }
 
-func (l *life) policy() *lambdahttp.Policy {
-	p, err := lambdahttp.NewPolicy(l.guard, l.options)
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
+func (l *life) policy() *policy.Policy { return policy.New(l.guard, l.options) }
 
 // serve serves a request by the shop's clock. If the process dies meanwhile, the
 // connection breaks.

@@ -53,13 +53,10 @@ var policies = map[string]func(*lambdahttp.Options){
 
 func api(t *testing.T, optFns ...func(*lambdahttp.Options)) *API {
 	t.Helper()
-	p, err := lambdahttp.NewPolicy(guard(t), append([]func(*lambdahttp.Options){single}, optFns...)...)
+	document := policy.New(guard(t), append([]func(*lambdahttp.Options){single}, optFns...)...).OpenAPI()
+	a, err := New(document)
 	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := New(policy.OpenAPI(p))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, policy.OpenAPI(p))
+		t.Fatalf("%v\n%s", err, document)
 	}
 	return a
 }
