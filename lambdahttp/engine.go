@@ -52,20 +52,12 @@ type work interface {
 	response() (Response, error)
 }
 
-// mustEngine is newEngine for a constructor, which panics if an option is invalid.
-func mustEngine(g *idempotent.Guard, translate translator, optFns []func(*Options)) *engine {
-	e, err := newEngine(g, translate, optFns)
-	if err != nil {
-		panic(err)
-	}
-	return e
-}
-
-// newEngine returns the engine of a handler that is built with these arguments.
-func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options)) (*engine, error) {
+// newEngine returns the engine of a handler that is built with these arguments. It panics
+// if an option is invalid.
+func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options)) *engine {
 	opts, err := newOptions(optFns)
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
 	e := &engine{responder: responder{opts: opts, headers: problemHeaders(opts)}, translate: translate}
 	var kept []time.Duration
@@ -83,14 +75,14 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
 	for i, name := range []string{"Retention", "UnresolvedRetention"} {
 		if least := opts.Profile.MinRetention; kept[i] != 0 && kept[i] < least {
-			return nil, fmt.Errorf("lambdahttp: idempotent.Operation.%s is %s; set at least %s, because clients may retry for so long (Profile.MinRetention)", name, kept[i], least)
+			panic(fmt.Errorf("lambdahttp: idempotent.Operation.%s is %s; set at least %s, because clients may retry for so long (Profile.MinRetention)", name, kept[i], least))
 		}
 	}
-	return e, nil
+	return e
 }
 
 // serve applies the rules to one request, in the order shown in doc.go. An

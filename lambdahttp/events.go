@@ -159,7 +159,7 @@ func adapt[Ev, Ans any](
 	if g == nil || h == nil {
 		panic("lambdahttp: " + t.name + ": the guard or the handler is nil")
 	}
-	return serveEvents(t, mustEngine(g, translates[Ans](t.read), optFns), h)
+	return serveEvents(t, newEngine(g, translates[Ans](t.read), optFns), h)
 }
 
 func serveEvents[Ev, Ans any](t *eventType[Ev, Ans], e *engine, h func(context.Context, Ev) (Ans, error)) func(context.Context, Ev) (Ans, error) {

@@ -63,7 +63,7 @@ func CodecIn(ctx context.Context) idempotent.Codec {
 
 // PolicyOf returns the policy of a handler that is built with these arguments.
 func PolicyOf(g *idempotent.Guard, optFns ...func(*Options)) *describe.Policy {
-	return mustEngine(g, translator{}, optFns).Describe()
+	return newEngine(g, translator{}, optFns).Describe()
 }
 
 // ResourceOf returns the path of r in the form in which it is compared.

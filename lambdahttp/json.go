@@ -132,7 +132,7 @@ func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(
 	if j.Handle == nil {
 		panic("lambdahttp: JSON." + name + ": JSON.Handle is nil")
 	}
-	e := mustEngine(g, translates[Resp](j.translate), optFns)
+	e := newEngine(g, translates[Resp](j.translate), optFns)
 	names := jsontypes.NamesIn(reflect.TypeFor[Req]())
 	e.prepare = func(ctx context.Context, r *Request) (context.Context, error) { return j.prepare(ctx, e, r, names) }
 	return e

@@ -61,7 +61,7 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 	if g == nil {
 		panic("lambdahttp: Middleware: the guard is nil")
 	}
-	e := mustEngine(g, translator{}, optFns)
+	e := newEngine(g, translator{}, optFns)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("lambdahttp: Middleware: the handler is nil")
