@@ -21,9 +21,9 @@ func short(o *idempotent.Operation) { o.Retention = time.Hour }
 
 func handlers(guard *idempotent.Guard, h bridge, topic func(context.Context, events.SNSEvent) (string, error)) {
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, func(o *idempotent.Operation) { o.Retention = 24 * time.Hour }) // want `retention: outcomes expire after 24h0m0s, and the source delivers again for up to 30h0m0s`
-	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, short)                                                        // want `retention: outcomes expire after 1h`
-	idempotent.Wrap(guard, lambdabatch.SNS("ship"), topic, provider.Day)                                                     // want `retention: .* lambdabatch.SNSRedelivery`
-	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h)                                                               // the guard may set it
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, short)                                                          // want `retention: outcomes expire after 1h`
+	idempotent.Wrap(guard, lambdabatch.SNS("ship"), topic, provider.Day)                                                       // want `retention: .* lambdabatch.SNSRedelivery`
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h)                                                                 // the guard may set it
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, func(o *idempotent.Operation) { o.Retention = lambdabatch.EventBridgeRedelivery })
 }
 

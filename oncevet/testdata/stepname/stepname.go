@@ -15,7 +15,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-func resume(o *idempotent.Operation) { o.Recovery, o.Steps = idempotent.Resume, []string{"ship", "mail"} }
+func resume(o *idempotent.Operation) {
+	o.Recovery, o.Steps = idempotent.Resume, []string{"ship", "mail"}
+}
 
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, undeclared, resume)
