@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +21,7 @@ type call struct {
 
 	deadline time.Time // by Timeout
 	attempts int
-	sent     bool // by any attempt
+	sent     atomic.Bool // by any attempt
 }
 
 // run sends the request until it has an answer.
@@ -85,8 +87,7 @@ func (c *call) attempt() (*http.Response, error) {
 		sent.Header = http.Header{}
 	}
 	sent.Header.Set(c.opts.Header, c.value)
-	resp, err := c.opts.Base.RoundTrip(sent)
-	c.sent = c.sent || err == nil || !unsent(err)
+	resp, err := c.opts.send(sent, &c.sent)
 	if err == nil {
 		resp.Request = sent // for a redirect, which has to have the same key
 		err = readAhead(resp, c.opts.MaxResponseBody, func() { cancel(nil) })
@@ -101,9 +102,21 @@ func (c *call) attempt() (*http.Response, error) {
 	return resp, nil
 }
 
+// send sends a request, and sets sent if the server may have received it.
+// http.Transport repeats a request with a key on another connection, and returns the
+// last error only, so each connection that gets the request counts.
+func (o *Options) send(req *http.Request, sent *atomic.Bool) (*http.Response, error) {
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	resp, err := o.Base.RoundTrip(req.WithContext(ctx))
+	if err == nil || !unsent(err) {
+		sent.Store(true)
+	}
+	return resp, err
+}
+
 func (c *call) failed(err error) *Error {
-	e := &Error{Method: c.req.Method, Host: c.req.URL.Host, Attempts: c.attempts, Sent: c.sent, Err: err}
-	if c.sent {
+	e := &Error{Method: c.req.Method, Host: c.req.URL.Host, Attempts: c.attempts, Sent: c.sent.Load(), Err: err}
+	if e.Sent {
 		e.hint = "it may have been executed; send it again with the same key only"
 	}
 	return e

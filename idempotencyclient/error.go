@@ -8,12 +8,13 @@ import "fmt"
 // *url.Error, so use errors.As.
 type Error struct {
 	Method, Host string
-	// Attempts counts the times that the request was given to [Options.Base]. It is
-	// 0 if the request was refused before.
+	// Attempts counts the times that the request was given to [Options.Base], which
+	// can repeat it. It is 0 if the request was refused before.
 	Attempts int
 	// Sent reports that the server may have received the request, so that its effect
-	// may have happened. It is false if the request was refused or if no attempt
-	// reached the server. It says nothing about earlier requests with the same key.
+	// may have happened. It is false only if the request was refused, or if it was
+	// written to no connection, neither by an attempt nor by a repetition of
+	// http.Transport. It says nothing about earlier requests with the same key.
 	Sent bool
 	// Err is the cause: the error of the last attempt, or the cause of the context's
 	// end.

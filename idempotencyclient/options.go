@@ -30,8 +30,9 @@ type Options struct {
 	// to a host that Hosts does not list is refused then.
 	ContextKey func(context.Context) string
 
-	// MaxAttempts limits how often a request is sent. Default: 10. With 1 a request is
-	// not repeated.
+	// MaxAttempts limits how often a request is given to Base. Default: 10. Even with 1,
+	// http.Transport can repeat a request with the header Idempotency-Key, whose key
+	// stays.
 	MaxAttempts int
 	// Timeout limits a request with its retries and waits. Default: 1 min. A wait
 	// that would end later is not begun.
@@ -71,7 +72,9 @@ type Options struct {
 	// Default: 24 h. A stored key that is older is refused with [ErrKeyExpired].
 	Retention time.Duration
 
-	// Base sends the requests. Default: http.DefaultTransport.
+	// Base sends the requests. Default: http.DefaultTransport. If another one repeats
+	// requests itself, it has to call the hooks of net/http/httptrace, or else
+	// [Error.Sent] can be false for a request that was executed.
 	Base http.RoundTripper
 }
 

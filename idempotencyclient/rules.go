@@ -28,8 +28,7 @@ func permanent(err error) bool {
 	return errors.As(err, &certificate)
 }
 
-// unsent reports whether an error proves that the request was not sent: the
-// connection was not established.
+// unsent reports whether an error proves that its connection was not established.
 func unsent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial" || permanent(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 )
 
 // Transport is an http.RoundTripper that gives a request one key and repeats it
@@ -70,17 +71,18 @@ func (t *Transport) Forget(name string) error {
 
 var errNoPendingDir = errors.New("a name needs Options.PendingDir, which is not set")
 
-// once sends a request to a server that may not know keys. Without a key,
-// http.Transport does not repeat it either.
+// once sends a request to a server that may not know keys. http.Transport repeats it
+// only if the caller has set a key.
 func (t *Transport) once(req *http.Request) (*http.Response, error) {
 	const hint = "Options.Hosts does not list this host; list it if it honours keys"
 	_, named := nameOf(req.Context())
 	if named || t.opts.ContextKey != nil || t.before(req) != "" {
 		return nil, refused(req, errors.New("the request needs a key, and "+hint))
 	}
-	resp, err := t.opts.Base.RoundTrip(req)
+	var sent atomic.Bool
+	resp, err := t.opts.send(req, &sent)
 	if err != nil {
-		return nil, &Error{Method: req.Method, Host: req.URL.Host, Attempts: 1, Sent: !unsent(err), Err: err, hint: "not repeated, because " + hint}
+		return nil, &Error{Method: req.Method, Host: req.URL.Host, Attempts: 1, Sent: sent.Load(), Err: err, hint: "not repeated, because " + hint}
 	}
 	return resp, nil
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -198,32 +199,50 @@ func TestRedirects(t *testing.T) {
 
 // http.Transport repeats a POST itself if it has a key, and the server closed an idle
 // connection. A server that is not declared must get the request once: it gets no key.
-func TestUndeclared_StandardTransport(t *testing.T) {
+// With a key, the request that was executed is sent, although the last connection was
+// refused.
+func TestSent_StandardTransport(t *testing.T) {
 	t.Parallel()
-	var posts atomic.Int32
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if posts.Add(1) == 2 {
-			conn, _, err := w.(http.Hijacker).Hijack()
-			if err == nil {
-				conn.Close()
+	for name, row := range map[string]struct {
+		host, key string
+		most      int32 // connections
+	}{
+		"without a key":    {host: "api.example.com", most: 9},
+		"the caller's key": {host: "api.example.com", key: "k", most: 1},
+		"the client's key": {host: "127.0.0.1", most: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var posts, connections atomic.Int32
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if posts.Add(1) == 2 {
+					conn, _, err := w.(http.Hijacker).Hijack()
+					if err == nil {
+						conn.Close()
+					}
+				}
+			}))
+			defer web.Close()
+			transport := newTransport(t, &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if connections.Add(1) > row.most {
+					return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}}, func(o *idempotencyclient.Options) { o.Hosts, o.MaxAttempts = []string{row.host}, 1 })
+			for i := range 2 {
+				req := newRequest(t, t.Context(), http.MethodPost, web.URL, "4200")
+				if row.key != "" {
+					req.Header.Set("Idempotency-Key", row.key)
+				}
+				_, _, err := sendRequest(t, transport, req)
+				if e := (*idempotencyclient.Error)(nil); (i == 1) != errors.As(err, &e) || i == 1 && (!e.Sent || e.Attempts != 1) {
+					t.Errorf("request %d: %+v", i, err)
+				}
 			}
-		}
-	}))
-	defer web.Close()
-	transport := newTransport(t, &http.Transport{})
-	client := &http.Client{Transport: transport}
-	for i := range 2 {
-		resp, err := client.Post(web.URL, "text/plain", strings.NewReader("4200"))
-		if err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
-		if e := (*idempotencyclient.Error)(nil); (i == 1) != errors.As(err, &e) {
-			t.Errorf("request %d: %v", i, err)
-		}
-	}
-	if n := posts.Load(); n != 2 {
-		t.Errorf("the server got %d requests, want 2", n)
+			if posts, connections := posts.Load(), connections.Load(); posts != 2 || row.key != "" && connections != 2 {
+				t.Errorf("the server got %d requests, want 2; %d connections", posts, connections)
+			}
+		})
 	}
 }
 
