@@ -44,6 +44,8 @@ func TestWaits(t *testing.T) {
 		"a date without Date":          {answers: busy(1, "Retry-After: Sat, 01 Jan 2000 00:00:08 GMT"), waits: []time.Duration{8 * second}}, // the bubble begins at 0:00:00
 		"an invalid Retry-After":       {answers: busy(1, "Retry-After: soon"), waits: []time.Duration{200e6}},
 		"a Retry-After that is 0":      {answers: busy(1, "Retry-After: 0"), waits: []time.Duration{200e6}},
+		"a Retry-After of centuries":   {answers: busy(1, "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT"), status: 503, option: func(o *idempotencyclient.Options) { o.Jitter = 1 }},
+		"seconds beyond 64 bits":       {answers: busy(1, "Retry-After: 99999999999999999999"), status: 503, option: func(o *idempotencyclient.Options) { o.Jitter = 1 }},
 		"a Retry-After beyond Timeout": {answers: busy(1, "Retry-After: 60"), status: 503},
 		"the last wait before Timeout": {answers: busy(1, "Retry-After: 59"), waits: []time.Duration{59 * second}},
 		"MaxAttempts":                  {answers: busy(20), status: 503, waits: []time.Duration{200e6, 400e6}, option: func(o *idempotencyclient.Options) { o.MaxAttempts = 3 }},

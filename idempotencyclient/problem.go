@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -144,10 +145,11 @@ func parseProblem(data []byte) Problem {
 
 // retryAfter returns the time from the response until the moment that Retry-After
 // names in seconds or as a date. A date counts from the server's own Date, so that
-// the clock of this machine does not matter.
+// the clock of this machine does not matter. Centuries stand for a longer time.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+	seconds, err := strconv.ParseUint(value, 10, 33) // more do not fit into a Duration
+	if err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(seconds) * time.Second
 	}
 	until, _ := http.ParseTime(value) // or long ago

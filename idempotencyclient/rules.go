@@ -49,7 +49,7 @@ func (o *Options) delay(attempt int, asked time.Duration) time.Duration {
 	}
 	random := time.Duration(rand.Float64() * o.Jitter * float64(wait))
 	if asked > 0 {
-		return asked + random // never earlier
+		return max(asked, asked+random) // never earlier, also if the sum overflows
 	}
 	return wait - random
 }
