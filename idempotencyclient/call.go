@@ -90,6 +90,9 @@ func (c *call) attempt() (*http.Response, error) {
 	resp, err := c.opts.send(sent, &c.sent)
 	if err == nil {
 		resp.Request = sent // for a redirect, which has to have the same key
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, nil // the connection is the caller's
+		}
 		err = readAhead(resp, c.opts.MaxResponseBody, func() { cancel(nil) })
 	}
 	if err != nil {

@@ -307,6 +307,27 @@ func TestResponseBody(t *testing.T) {
 	}
 }
 
+// A connection that the server switches to another protocol is the caller's: it is not
+// read, not wrapped, and not ended by a time-out.
+func TestResponseBody_Upgrade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn, far := net.Pipe()
+		time.AfterFunc(time.Hour, func() { far.Close() }) // ends a Read
+		s := &server{answers: []answer{func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: conn}, nil
+		}}}
+		resp, err := newTransport(t, s).RoundTrip(newRequest(t, t.Context(), http.MethodPost, api, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if resp.Body != io.ReadCloser(s.got[0].answer) || s.got[0].context.Err() != nil {
+			t.Errorf("the body is %T, the context %v", resp.Body, s.got[0].context.Err())
+		}
+	})
+}
+
 // AttemptTimeout includes the part of the response that is read ahead, and no more.
 // The context of an attempt ends when its body is closed.
 func TestResponseBody_Slow(t *testing.T) {

@@ -63,11 +63,17 @@ func (p pending) key(name string) (string, error) {
 	if err := json.Unmarshal(data, &e); err != nil || e.Key == "" {
 		return "", fmt.Errorf("the key in the file %s is damaged; find out whether the request was executed, then call Forget", file)
 	}
-	if time.Since(e.Created) >= p.retention {
+	switch age := time.Since(e.Created); {
+	case age < -maxAhead:
+		return "", fmt.Errorf("the key in the file %s is dated in the future (%s), so its age is not known; correct the clock, or find out whether the request was executed, then call Forget", file, e.Created.Format(time.RFC3339Nano))
+	case age >= p.retention:
 		return "", ErrKeyExpired
 	}
 	return e.Key, p.sync(p.dir) // another process may have created it a moment ago
 }
+
+// maxAhead is how far ahead the clock can have been when the key was created.
+const maxAhead = time.Minute
 
 // create stores a new key, unless another process stores one first.
 func (p pending) create(file string) error {
@@ -86,12 +92,13 @@ func (p pending) create(file string) error {
 	return nil
 }
 
-// forget removes the key of name.
+// forget removes the key of name. The removal survives a loss of power: otherwise the
+// next request of that name could get the response to this one.
 func (p pending) forget(name string) error {
-	if err := os.Remove(p.file(name)); !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(p.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return nil
+	return p.sync(p.dir)
 }
 
 func (p pending) file(name string) string {

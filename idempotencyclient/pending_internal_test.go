@@ -11,7 +11,8 @@ import (
 )
 
 // The folder is synced before a key is used, also a key that another process may have
-// stored a moment ago. Without the sync, the key is not used.
+// stored a moment ago. Without the sync, the key is not used. It is synced after a key
+// is forgotten, also if an earlier Forget removed it, and the sync failed.
 func TestPending_Syncs(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pending")
@@ -29,7 +30,15 @@ func TestPending_Syncs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{filepath.Dir(dir), dir, dir}; !slices.Equal(synced, want) {
+	failure = errors.New("disk failure")
+	if err := p.forget("order"); !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
+	}
+	failure = nil
+	if err := p.forget("order"); err != nil {
+		t.Error(err)
+	}
+	if want := []string{filepath.Dir(dir), dir, dir, dir, dir}; !slices.Equal(synced, want) {
 		t.Errorf("synced %v, want %v", synced, want)
 	}
 	failure = errors.New("disk failure")

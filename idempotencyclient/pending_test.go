@@ -141,6 +141,19 @@ func TestPending_Refuses(t *testing.T) {
 				t.Errorf("%q: %d requests, %v", content, len(s.got), err)
 			}
 		}
+
+		// The clock was wrong when the key was stored, or is now: its age is not known.
+		for ahead, refused := range map[time.Duration]bool{time.Minute: false, time.Minute + 1: true, 200 * 365 * 24 * time.Hour: true} {
+			created := time.Now().Add(ahead).Format(time.RFC3339Nano)
+			if err := os.WriteFile(files[0], []byte(`{"key":"k","created":"`+created+`"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = sendNamed(t, transport, s, "order")
+			want := "the key in the file " + files[0] + " is dated in the future (" + created + "), so its age is not known; correct the clock, or find out whether the request was executed, then call Forget"
+			if (err != nil) != refused || refused && (!strings.HasSuffix(err.Error(), want) || errors.Is(err, idempotencyclient.ErrKeyExpired) || len(s.got) != 0) {
+				t.Errorf("%v ahead: %d requests, %v", ahead, len(s.got), err)
+			}
+		}
 	})
 }
 

@@ -58,6 +58,7 @@ var limits = map[string]string{
 	"lambdabatch.longestGrown":      "to which the wait for an unknown outcome doubles",
 	"lambdadurable.leastRetention":  "",
 	"idempotencyclient.maxProblem":  "bytes of a response that are read for a problem",
+	"idempotencyclient.maxAhead":    "",
 	"dynamostore.maxItem":           "bytes of an item; a larger result is stored in several",
 	"dynamostore.maxChunked":        "bytes of a result in several items",
 	"dynamostore.maxChunks":         "",
