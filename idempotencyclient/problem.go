@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,8 +51,11 @@ func Check(resp *http.Response) error {
 // Unknown reports that the response is not the outcome of the request, which may
 // have been executed, or may be running. A request with another key could then have
 // the effect a second time. The method is true for each answer that a [Transport]
-// repeats, and for a replay that is not available.
-func (p *Problem) Unknown() bool { return p.repeatable() || slices.Contains(lostCodes, p.Code) }
+// repeats, for a replay that is not available, and for a 409 that has neither a code
+// nor a type.
+func (p *Problem) Unknown() bool {
+	return p.repeatable() || p.unnamed() || slices.Contains(lostCodes, p.Code)
+}
 
 // Error returns the status, the code and what to do.
 func (p *Problem) Error() string {
@@ -79,18 +83,26 @@ var (
 )
 
 // waits reports whether the first request is running, or has an unknown outcome. A
-// 409 without a code means that too, according to the IETF draft. A handler can
-// answer 202 with such a code, but does not say when to repeat the request.
+// 409 says so by its code, by the same name in its type, or by Retry-After: any other
+// can be an answer of the API. A handler can answer 202 with such a code, but does not
+// say when to repeat the request.
 func (p *Problem) waits() bool {
+	_, situation, _ := strings.Cut(p.Type, "#") // as package lambdahttp writes a type
 	switch {
 	case p.Replayed:
 		return false
-	case p.Status == http.StatusConflict && p.Code == "":
+	case p.Status == http.StatusConflict && (p.RetryAfter > 0 || slices.Contains(waitingCodes, situation)):
 		return true
 	case p.Status == http.StatusAccepted && p.RetryAfter == 0:
 		return false
 	}
 	return slices.Contains(waitingCodes, p.Code)
+}
+
+// unnamed reports whether this is a 409 that does not say what the conflict is. It is
+// not repeated, and can mean that the first request is running, as in the IETF draft.
+func (p *Problem) unnamed() bool {
+	return p.Status == http.StatusConflict && !p.Replayed && p.Code == "" && (p.Type == "" || p.Type == "about:blank")
 }
 
 // repeatable reports whether the same request with the same key can get another

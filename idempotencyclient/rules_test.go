@@ -33,7 +33,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(page), "\n| answer | code | header | the client |\n")
+	_, rest, _ := strings.Cut(string(page), "\n| answer | code or type | header | the client |\n")
 	table, _, _ := strings.Cut(rest, "\n\n")
 	played := 0
 	for _, row := range strings.Split(table, "\n")[1:] {
@@ -49,7 +49,11 @@ func TestRules(t *testing.T) {
 		for answers := range strings.SplitSeq(cells[0], ", ") {
 			for _, code := range codes {
 				code := strings.Trim(code, "`")
-				for _, form := range []string{`{"code":%q}`, `{"error":{"type":"x","code":%q}}`} {
+				forms := []string{`{"code":%q}`, `{"error":{"type":"x","code":%q}}`}
+				if strings.Contains(code, "#") {
+					forms = []string{`{"type":%q}`}
+				}
+				for _, form := range forms {
 					name := strings.TrimSpace(answers)
 					play, ok := unanswered[name]
 					if n, err := strconv.Atoi(name); err == nil {
