@@ -111,7 +111,7 @@ func (c *call) attempt() (*http.Response, error) {
 func (o *Options) send(req *http.Request, sent *atomic.Bool) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	resp, err := o.Base.RoundTrip(req.WithContext(ctx))
-	if err == nil || !unsent(err) {
+	if !unsent(err) {
 		sent.Store(true)
 	}
 	return resp, err

@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 			want: &idempotencyclient.Problem{Status: 402, Code: "card_declined", Detail: "no key here"}, text: `402 Payment Required ("card_declined")`},
 		"a stored throttle": {status: 429, lines: []string{"Idempotent-Replayed: true", "Retry-After: Thu, 01 Jan 2015 12:00:00 GMT"},
 			want: &idempotencyclient.Problem{Status: 429, Replayed: true}, text: "429 Too Many Requests"},
-		"a stored conflict": {status: 409, lines: []string{"Idempotent-Replayed: true"}, want: &idempotencyclient.Problem{Status: 409, Replayed: true}, text: "409 Conflict"},
+		"a stored conflict": {status: 409, lines: []string{"Idempotent-Replayed: true", "Retry-After: 1"}, want: &idempotencyclient.Problem{Status: 409, RetryAfter: time.Second, Replayed: true}, text: "409 Conflict"},
 		"a conflict of a type": {status: 409, media: problem, body: `{"type":"https://x/out-of-stock"}`,
 			want: &idempotencyclient.Problem{Status: 409, Type: "https://x/out-of-stock"}, text: "409 Conflict"},
 		"a conflict of a declared type": {status: 409, media: problem, body: `{"type":"https://x/#outcome-unknown"}`, unknown: true,
