@@ -74,4 +74,4 @@ package lambdahttp
 //	profile.go      the profiles of the header
 //	syntax.go       how a key is written
 //	problem.go      the reasons for a refusal, and their form
-//	response.go     a response, and which of its headers are stored
+//	response.go     a response, and which of its headers are replayed

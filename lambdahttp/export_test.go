@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/sfv"
 	"github.com/once-lambda/once/lambdahttp/internal/describe"
 )
@@ -21,8 +22,8 @@ var (
 
 // ExchangeHeaders yields the groups of headers that are never stored.
 func ExchangeHeaders(yield func(why string, names []string) bool) {
-	for _, group := range exchangeHeaders {
-		if !yield(group.why, group.names) {
+	for _, group := range httpform.ExchangeHeaders {
+		if !yield(group.Why, group.Names) {
 			return
 		}
 	}

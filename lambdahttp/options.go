@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/sfv"
 )
 
@@ -213,7 +214,7 @@ func (o *Options) validate() error {
 		if !sfv.IsHTTPToken(name) || name != allHeaders && strings.Contains(name, "*") {
 			return fmt.Errorf(`lambdahttp: Options.ReplayHeaders: %q is neither a header name nor "*"`, name)
 		}
-		if ofExchange(name) {
+		if httpform.OfExchange(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s belongs to one exchange and is never stored", name)
 		}
 		if http.CanonicalHeaderKey(name) == o.replayed.key {

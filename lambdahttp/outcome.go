@@ -5,18 +5,13 @@ package lambdahttp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/sfv"
+	"github.com/once-lambda/once/internal/httpform"
 )
 
 // NoStore excludes the handler's response from the store, for example because
@@ -47,19 +42,6 @@ func NoStore(ctx context.Context, hint string) {
 // replayed are removed. The status must be 200 to 599.
 func Resolved(r Response) idempotent.Resolution {
 	return idempotent.ResolvedWith(codec{}, r)
-}
-
-// Encoding is the encoding name in records that contain a response of this
-// package.
-const Encoding = "http1"
-
-// DecodeStored decodes a response of that encoding, for tools that show
-// records: see [idempotent.Guard.StoredOutcome]. A response that was withheld (see
-// [NoStore]) has only its status.
-func DecodeStored(data []byte) (Response, error) {
-	var s stored
-	err := codec{}.Decode(data, &s)
-	return s.Response, err
 }
 
 // declaration holds what a handler declares about its own response. It is
@@ -129,7 +111,7 @@ func (d *declaration) storable(r Response, undeliverable error) (stored, error) 
 	switch {
 	case undeliverable != nil:
 		return stored{}, fmt.Errorf("lambdahttp: no gateway can deliver the handler's response: %w", undeliverable)
-	case !deliverable(r.Status), r.Status >= 500 && !d.opts.ServerErrors.stores(r.Status):
+	case !httpform.Deliverable(r.Status), r.Status >= 500 && !d.opts.ServerErrors.stores(r.Status):
 		return stored{}, &statusError{r.Status}
 	case withheld:
 		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil
@@ -168,13 +150,12 @@ func (r stored) equal(s stored) bool {
 	return bytes.Equal(a, b)
 }
 
-// codec stores a response as one line of JSON followed by the body's bytes.
-// Each response has exactly one encoding, and no other bytes decode.
+// codec stores a response in the form of [httpform.Response].
 type codec struct {
 	handler *declaration // of the handler whose response this is; nil: Resolved's
 }
 
-func (codec) Name() string { return Encoding }
+func (codec) Name() string { return httpform.Encoding }
 
 func (c codec) Encode(v any) ([]byte, error) {
 	r, err := c.stored(v)
@@ -184,9 +165,7 @@ func (c codec) Encode(v any) ([]byte, error) {
 	if r.unstored != nil {
 		return nil, r.unstored // the guard completes the record without a result
 	}
-	r.Header = lasting(canonicalHeaders(r.Header)) // the last check, also for evidence and transactions
-	line, err := r.headLine()
-	return append(line, r.Body...), err
+	return (&httpform.Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body, Withheld: r.withheld, Hint: r.hint}).Encode()
 }
 
 // stored returns what is stored of v. A handler passes its response to a
@@ -203,7 +182,7 @@ func (c codec) stored(v any) (stored, error) {
 		if c.handler == nil {
 			return stored{Response: r}, nil
 		}
-		r.Header = canonicalHeaders(r.Header)
+		r.Header = httpform.CanonicalHeaders(r.Header)
 		return c.handler.storable(r, nil)
 	}
 	want := "a Response"
@@ -237,86 +216,9 @@ func (codec) Decode(data []byte, v any) error {
 	if !ok {
 		return fmt.Errorf("lambdahttp: cannot decode a stored response into a %T; use *stored", v)
 	}
-	end := bytes.IndexByte(data, '\n') + 1
-	var h head
-	_ = json.Unmarshal(data[:end], &h) // the canonical line differs from one that does not decode
-	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.headers(), Body: slices.Clip(data[end:])}}
-	if h.Withheld != nil {
-		r.withheld, r.hint = true, *h.Withheld
+	r, err := httpform.Decode(data)
+	if err == nil {
+		*out = stored{Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body}, r.Withheld, r.Hint}
 	}
-	// encoding/json accepts many spellings; only the canonical one is valid here.
-	if line, err := r.headLine(); err != nil || !bytes.Equal(line, data[:end]) {
-		return errDamaged
-	}
-	*out = r
-	return nil
+	return err
 }
-
-var errDamaged = errors.New("lambdahttp: the stored response is damaged")
-
-// head is the first line.
-type head struct {
-	Status int         `json:"s"`
-	Base64 bool        `json:"b,omitempty"`
-	Header http.Header `json:"h,omitempty"`
-	// Bytes are the headers of which a value is not UTF-8. JSON has them in base64.
-	Bytes map[string][][]byte `json:"hb,omitempty"`
-	// Withheld is the hint that replaces a response that is not stored.
-	Withheld *string `json:"w,omitempty"`
-}
-
-// set sets a header. Without values only Content-Type means something: the handler
-// has suppressed it, and net/http does not detect the type of the body.
-func (h *head) set(name string, values []string) {
-	switch {
-	case len(values) == 0 && name != "Content-Type":
-	case utf8.ValidString(strings.Join(values, " ")):
-		h.Header[name] = append([]string{}, values...)
-	default:
-		if h.Bytes == nil {
-			h.Bytes = map[string][][]byte{}
-		}
-		for _, v := range values {
-			h.Bytes[name] = append(h.Bytes[name], []byte(v))
-		}
-	}
-}
-
-// headers returns all headers.
-func (h *head) headers() http.Header {
-	if h.Header == nil {
-		h.Header = http.Header{}
-	}
-	for name, values := range h.Bytes {
-		for _, v := range values {
-			h.Header[name] = append(h.Header[name], string(v))
-		}
-	}
-	return h.Header
-}
-
-// headLine returns the encoding up to the body.
-func (r *stored) headLine() ([]byte, error) {
-	if !deliverable(r.Status) {
-		return nil, fmt.Errorf("lambdahttp: cannot store a response of status %d: want 200 to 599", r.Status)
-	}
-	h := head{Status: r.Status, Base64: r.Base64, Header: http.Header{}}
-	if r.withheld {
-		hint := strings.ToValidUTF8(r.hint, "\uFFFD")
-		h.Withheld = &hint
-	}
-	for name, values := range canonicalHeaders(r.Header) {
-		if !sfv.IsHTTPToken(name) {
-			continue
-		}
-		h.set(name, values)
-	}
-	var line bytes.Buffer
-	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false)
-	err := e.Encode(h) // sorts the names and ends the line
-	return line.Bytes(), err
-}
-
-// deliverable reports whether a gateway accepts that status.
-func deliverable(status int) bool { return 200 <= status && status <= 599 }

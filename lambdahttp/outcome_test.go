@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -295,7 +296,7 @@ func TestResolved(t *testing.T) {
 		}
 		// What could not be replayed is no evidence.
 		w, id := unknown(on)
-		for says, evidence := range map[string]idempotent.Resolution{"status 0": lambdahttp.Resolved(lambdahttp.Response{}), lambdahttp.Encoding: idempotent.Resolved("text")} {
+		for says, evidence := range map[string]idempotent.Resolution{"status 0": lambdahttp.Resolved(lambdahttp.Response{}), httpform.Encoding: idempotent.Resolved("text")} {
 			if err := w.guard.Resolve(t.Context(), id, evidence); err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("a result that is no response: got %v, want %q in it", err, says)
 			}
@@ -320,21 +321,20 @@ func TestRecordsAreCommonToEventTypes(t *testing.T) {
 	}
 }
 
-// DecodeStored decodes a stored response of a handler, and refuses anything
-// else.
-func TestDecodeStored(t *testing.T) {
+// A stored response of a handler can be decoded, and nothing else.
+func TestDecode(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, wires[0])
 	w.post(charge())
 	encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
-	if err != nil || encoding != lambdahttp.Encoding {
+	if err != nil || encoding != httpform.Encoding {
 		t.Fatalf("got %q, %v", encoding, err)
 	}
-	got, err := lambdahttp.DecodeStored(data)
+	got, err := httpform.Decode(data)
 	if err != nil || got.Status != 201 || got.Header.Get("Location") != "/charges/ch_1" || string(got.Body) != `{"id":"ch_1"}` {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if r, err := lambdahttp.DecodeStored([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if r, err := httpform.Decode([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -612,8 +613,8 @@ func TestWritesToAClientThatIsGone(t *testing.T) {
 		"stream": {func(w http.ResponseWriter, r *http.Request) error {
 			lambdahttp.NoStore(r.Context(), "")
 			return http.NewResponseController(w).Flush()
-		}, lambdahttp.Encoding},
-		"buffered": {func(http.ResponseWriter, *http.Request) error { return errDown }, lambdahttp.Encoding},
+		}, httpform.Encoding},
+		"buffered": {func(http.ResponseWriter, *http.Request) error { return errDown }, httpform.Encoding},
 	} {
 		w := newFixture(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -5,9 +5,10 @@ package lambdahttp
 import (
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/once-lambda/once/internal/httpform"
 )
 
 // Response is an HTTP response, the same for every event type. It is the form
@@ -35,29 +36,6 @@ const (
 
 // optionalHeaders are the names that Profile.ResponseHeaders can have.
 var optionalHeaders = []string{nameStatus, nameExpires, nameExposed}
-
-// exchangeHeaders are headers that are wrong or harmful in another exchange than
-// the one for which they were made. They are never stored. A pattern "X-*"
-// stands for every name with that prefix.
-var exchangeHeaders = []struct {
-	why   string // for docs/reports/limits.md
-	names []string
-}{
-	{"cookies and credentials", []string{"Authentication-Info", "Authorization", "Set-Cookie", "Set-Cookie2"}},
-	{"times of one exchange", []string{"Age", "Date", "Expires", "Retry-After"}},
-	{"the framing and the path of one message, and the headers that `Connection` names", []string{
-		"Connection", "Content-Length", "Keep-Alive", "Proxy-*", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
-	}},
-	{"the address at which the server is reached now", []string{"Alt-Svc"}},
-	{"rate limits, which change with every request", []string{"Ratelimit*", "X-Rate-Limit*", "X-Ratelimit*"}},
-	{"traces and measurements of one request", []string{
-		"B3", "Baggage", "Server-Timing", "Traceparent", "Tracestate", "Uber-Trace-Id", "X-Amzn-Trace-Id", "X-B3-*", "X-Cloud-Trace-Context",
-	}},
-	{"API Gateway's copies of such headers", []string{"X-Amzn-Remapped-*"}},
-}
-
-// ownHeaders are set by this package on each response, and never stored either.
-var ownHeaders = []string{nameExpires, nameStatus, nameReplayed}
 
 // onceWords are the last words of header names whose value is made to be used
 // once, or is a secret: "Csrf-Token", "Client-Secret", "Replay-Nonce".
@@ -112,8 +90,8 @@ func (r headerRule) omitted() (names []string) {
 	if !r.all {
 		return nil
 	}
-	for _, group := range exchangeHeaders {
-		names = append(names, group.names...)
+	for _, group := range httpform.ExchangeHeaders {
+		names = append(names, group.Names...)
 	}
 	for _, word := range onceWords {
 		names = append(names, "*-"+word)
@@ -126,7 +104,7 @@ func (r headerRule) omitted() (names []string) {
 // filter returns the headers of h, whose names are canonical, that are stored
 // and replayed.
 func (r headerRule) filter(h http.Header) http.Header {
-	out := lasting(h)
+	out := httpform.Lasting(h)
 	maps.DeleteFunc(out, func(name string, _ []string) bool {
 		return name == r.key || !slices.Contains(r.named, name) && (!r.all || usedOnce(name))
 	})
@@ -136,54 +114,4 @@ func (r headerRule) filter(h http.Header) http.Header {
 // usedOnce reports whether the name ends with one of the onceWords.
 func usedOnce(name string) bool {
 	return slices.Contains(onceWords, name[strings.LastIndexByte(name, '-')+1:])
-}
-
-// lasting returns the headers of h, whose names are canonical, that do not
-// belong to one exchange.
-func lasting(h http.Header) http.Header {
-	out := make(http.Header, len(h))
-	for name, values := range h {
-		if name == "Www-Authenticate" {
-			values = slices.DeleteFunc(slices.Clone(values), oneTimeChallenge.MatchString)
-		}
-		if !ofExchange(name) {
-			out[name] = values
-		}
-	}
-	for _, list := range h["Connection"] { // RFC 9110, section 7.6.1
-		for name := range strings.SplitSeq(list, ",") {
-			delete(out, http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
-	}
-	return out
-}
-
-// oneTimeChallenge matches a value of WWW-Authenticate with a challenge that the
-// client can answer once: one with a nonce (RFC 7616), or with the data of a
-// handshake (RFC 4559).
-var oneTimeChallenge = regexp.MustCompile(`(?i)\bnonce\s*=|\b(?:digest|negotiate|ntlm)\s+[^\s,]`)
-
-// ofExchange reports whether the header is never stored, whatever the options
-// are.
-func ofExchange(name string) bool {
-	name = http.CanonicalHeaderKey(name)
-	for _, group := range exchangeHeaders {
-		for _, pattern := range group.names {
-			if prefix, ok := strings.CutSuffix(pattern, "*"); name == pattern || ok && strings.HasPrefix(name, prefix) {
-				return true
-			}
-		}
-	}
-	return slices.Contains(ownHeaders, name)
-}
-
-// canonicalHeaders returns h with canonical names. The values of several
-// spellings of one name are joined in the order of the spellings.
-func canonicalHeaders(h http.Header) http.Header {
-	out := make(http.Header, len(h))
-	for _, key := range slices.Sorted(maps.Keys(h)) {
-		name := http.CanonicalHeaderKey(key)
-		out[name] = append(out[name], h[key]...)
-	}
-	return out
 }

@@ -17,13 +17,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // The kinds of evidence, as the audit names them.
@@ -47,7 +48,7 @@ type evidence struct {
 
 	data  []byte // result of the operation or of the step, as callers get it
 	raw   bool   // data comes from a file or from base64: it can have any encoding
-	reply *lambdahttp.Response
+	reply *httpform.Response
 
 	// fit sets the following fields.
 
@@ -76,7 +77,7 @@ func (verbatim) Decode([]byte, any) error {
 // of other codecs are stored unchanged.
 var forms = map[string]func(*evidence) error{
 	driver.DefaultCodec: (*evidence).asJSON,
-	lambdahttp.Encoding: (*evidence).asResponse,
+	httpform.Encoding:   (*evidence).asResponse,
 }
 
 // fit converts the evidence into the form in which the operation of r stores its
@@ -145,7 +146,11 @@ func (ev *evidence) asResponse() error {
 	if r.Header.Get("Content-Type") == "" && json.Valid(r.Body) {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	ev.resolution = lambdahttp.Resolved(r)
+	data, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	ev.resolution = idempotent.ResolvedWith(verbatim(httpform.Encoding), data)
 	ev.text = fmt.Sprintf("completed, with the HTTP response %d and a body of %s", r.Status, size(len(r.Body)))
 	return nil
 }
@@ -180,7 +185,7 @@ func completedHTTP(status int, header http.Header, body []byte) (*evidence, erro
 	if status < 200 || status > 599 {
 		return nil, fmt.Errorf("invalid status %d: must be 200 to 599", status)
 	}
-	return &evidence{kind: kindCompleted, data: body, reply: &lambdahttp.Response{Status: status, Header: header, Body: body}}, nil
+	return &evidence{kind: kindCompleted, data: body, reply: &httpform.Response{Status: status, Base64: !utf8.Valid(body), Header: header, Body: body}}, nil
 }
 
 // completedFinal returns the evidence of a business outcome, which replays return

@@ -16,8 +16,8 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/pathkey"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // planted is a record in a script, as a line of JSON. Times are durations before the
@@ -122,7 +122,7 @@ func (p *planted) record(now time.Time) (r driver.Record, err error) {
 		Announced: p.Announced, PredecessorAnswered: p.Answered, ReconcileAttempts: p.ReconcileAttempts, Exhausted: p.Exhausted,
 	}
 	if p.Key[0] == "POST /charges" && p.Codec == "" {
-		r.Codec = lambdahttp.Encoding
+		r.Codec = httpform.Encoding
 	}
 	if p.Result != "" {
 		r.Encoding, r.Result = cmp.Or(p.Encoding, "json"), []byte(p.Result)

@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // shapeHelp describes the comparison of results in the help of once resolve.
@@ -62,7 +62,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 	switch p.ev.codec { // "" without a result
 	case driver.DefaultCodec:
 		return s, p.ev.data, true
-	case lambdahttp.Encoding:
+	case httpform.Encoding:
 		s.status = p.ev.reply.Status
 		return s, p.ev.reply.Body, true
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // showCmd is the command once show.
@@ -118,7 +118,7 @@ func whatToDo(r *driver.Record) string {
 	switch codec, seals := r.DeclaredCodec(); {
 	case seals:
 		result, note = "--without-result", "Results of this operation are sealed. Only a program that has its key, such as\nthe operation's reconciler, can give one.\n"
-	case codec == lambdahttp.Encoding:
+	case codec == httpform.Encoding:
 		result = "--status and " + result
 	case codec != driver.DefaultCodec:
 		result = "--completed @FILE, --final or --without-result"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/internal/httpform"
 )
 
 // Record is a record as once prints it with --json and as the program of reconcile --exec
@@ -231,9 +231,9 @@ func OutcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*Out
 	case encoding == driver.EncodingFinal:
 		o.Final = &Final{}
 		err = json.Unmarshal(data, o.Final)
-	case encoding == lambdahttp.Encoding:
-		var stored lambdahttp.Response
-		stored, err = lambdahttp.DecodeStored(data)
+	case encoding == httpform.Encoding:
+		var stored httpform.Response
+		stored, err = httpform.Decode(data)
 		o.Response = responseOf(stored)
 	case encoding == driver.DefaultCodec && json.Valid(data):
 		o.Result = data
@@ -246,7 +246,7 @@ func OutcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*Out
 	return o, nil
 }
 
-func responseOf(r lambdahttp.Response) *Response {
+func responseOf(r httpform.Response) *Response {
 	out := &Response{Status: r.Status, Header: r.Header}
 	if utf8.Valid(r.Body) {
 		out.Body = string(r.Body)

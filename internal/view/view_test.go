@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 const id = idempotent.RecordID("POST /charges#ty7jY4HjuNMRhz5RUjPEN9zRSKhuGw-LbU_gYlHo1uc")
@@ -137,9 +137,9 @@ func TestOutcomeOf(t *testing.T) {
 		{"proto", `1`, `{"result_base64":"MQ=="}`},
 		{driver.EncodingFinal, `{"code":"declined","message":"no"}`, `{"final":{"code":"declined","message":"no"}}`},
 		{driver.EncodingFinal, `{`, damaged},
-		{lambdahttp.Encoding, `{"s":201}` + "\npaid", `{"response":{"status":201,"body":"paid"}}`},
-		{lambdahttp.Encoding, `{"s":201,"b":true}` + "\n\xff", `{"response":{"status":201,"body_base64":"/w=="}}`},
-		{lambdahttp.Encoding, `{`, damaged},
+		{httpform.Encoding, `{"s":201}` + "\npaid", `{"response":{"status":201,"body":"paid"}}`},
+		{httpform.Encoding, `{"s":201,"b":true}` + "\n\xff", `{"response":{"status":201,"body_base64":"/w=="}}`},
+		{httpform.Encoding, `{`, damaged},
 		{driver.EncodingOmitted, ``, "idempotent: POST /charges#ty7jY4HjuNMR: the request is completed, but its result cannot be replayed"},
 	} {
 		o, err := view.OutcomeOf(t.Context(), g, &driver.Record{ID: id, State: driver.StateCompleted, Encoding: row.encoding, Result: []byte(row.result)})

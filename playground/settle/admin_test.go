@@ -19,7 +19,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/playground/provider"
 	"github.com/once-lambda/once/playground/settle"
 )
@@ -99,7 +98,7 @@ func (w *fixture) claim(id idempotent.RecordID) {
 	w.t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	met, err := w.store.Insert(w.t.Context(), driver.Record{
-		ID: id, State: driver.StateInProgress, Reason: driver.ReasonClaimed, Version: driver.Version{1}, Owner: driver.Owner{1}, Attempt: 1, Codec: lambdahttp.Encoding,
+		ID: id, State: driver.StateInProgress, Reason: driver.ReasonClaimed, Version: driver.Version{1}, Owner: driver.Owner{1}, Attempt: 1, Codec: "http1",
 		Fingerprint: idempotent.FingerprintBytes(nil), LeaseEnd: now.Add(90*time.Second + time.Millisecond), Created: now,
 	}, now)
 	if err != nil || met != nil {
@@ -219,7 +218,7 @@ func TestSettledOtherwise(t *testing.T) {
 	w.book(charge.RecordIDOf(key).DownstreamKey(), "")
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	if met, err := w.store.Insert(t.Context(), driver.Record{
-		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Codec: lambdahttp.Encoding, Encoding: lambdahttp.Encoding, Result: []byte("other"),
+		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Codec: "http1", Encoding: "http1", Result: []byte("other"),
 	}, now); err != nil || met != nil {
 		t.Fatal(met, err)
 	}

@@ -128,7 +128,7 @@ var equivalents = map[string]string{
 	"lambdahttp.Request.bodyField: r.document is not set to doc":                   "only saves parsing the body again",
 	"lambdahttp.Request.complete: !all is never true":                              "only saves work for a request that is refused",
 	"lambdahttp.spellings: more != nil is always true":                             "only costs memory",
-	"lambdahttp.lasting: slices.Clone(values) loses its Clone":                     "every caller passes a copy",
+	"internal/httpform.Lasting: slices.Clone(values) loses its Clone":              "every caller passes a copy",
 	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                         "100 is informational, which an earlier clause has",
 	"cmd/once.journal.written: delete(j.answers, record) is not called":            "only costs memory: a run asks once about a record",
 	"cmd/once.stats.add: r.Created.Before(g.Oldest.Time) includes the equal time":  "sets the value that the field already has",

@@ -59,6 +59,7 @@ var targets = []target{
 		"options.go", "profile.go",
 	}, measuring: []string{"TestLimits"}},
 	{module: ".", pkg: "lambdahttp", breaks: []string{"policy.go"}, tests: "policy"},
+	{module: ".", pkg: "internal/httpform", breaks: []string{"httpform.go"}, tests: "../../lambdahttp", measuring: []string{"TestLimits"}},
 	{module: "idempotencyclient", pkg: ".", breaks: []string{
 		"transport.go", "call.go", "rules.go", "body.go", "options.go", "pending.go", "key.go", "problem.go", "error.go",
 	}},

@@ -29,8 +29,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/kit/engine"
-	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/tests/deployed/browser"
 )
 
@@ -183,7 +183,7 @@ func night() []driver.Record {
 				{Name: "reserve", Finished: true, By: driver.StepByRun, Attempt: 1, At: r.Created, Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
 			}
 		}),
-		unknownRecord("POST /charges", "c-1", 12*time.Minute, func(r *driver.Record) { r.Codec = lambdahttp.Encoding }),
+		unknownRecord("POST /charges", "c-1", 12*time.Minute, func(r *driver.Record) { r.Codec = httpform.Encoding }),
 		unknownRecord("refund", "r-9", 10*24*time.Hour, given),
 		unknownRecord("invoice", "i-1", 5*time.Hour, func(r *driver.Record) {
 			r.State, r.Reason, r.Encoding, r.Result, r.Due = driver.StateCompleted, driver.ReasonResult, "json", []byte(`{"number":7}`), time.Time{}
@@ -803,8 +803,8 @@ func TestConsole_HTMLIsText(t *testing.T) {
 		r.Steps = []driver.StepRecord{{Name: evil, Finished: true, By: driver.StepByRun, Attempt: 1, At: r.Created, Encoding: "json", Result: []byte(`"<img src=x onerror=\"window.ran=true\">"`)}}
 	})
 	done := unknownRecord("done "+evil, "r-2", time.Hour, func(r *driver.Record) {
-		r.State, r.Reason, r.Encoding, r.Due, r.Expires = driver.StateCompleted, driver.ReasonResult, lambdahttp.Encoding, time.Time{}, time.Now().Add(time.Hour)
-		r.Codec, r.Result = lambdahttp.Encoding, []byte("{\"s\":201,\"h\":{\"X\":[\"<img src=x onerror=window.ran=true>\"]}}\n"+evil)
+		r.State, r.Reason, r.Encoding, r.Due, r.Expires = driver.StateCompleted, driver.ReasonResult, httpform.Encoding, time.Time{}, time.Now().Add(time.Hour)
+		r.Codec, r.Result = httpform.Encoding, []byte("{\"s\":201,\"h\":{\"X\":[\"<img src=x onerror=window.ran=true>\"]}}\n"+evil)
 	})
 	c := startConsole(t, fileStore(t, r, done), "--allow-resolve")
 	p := c.open(browser.View{})

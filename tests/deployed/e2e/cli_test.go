@@ -26,10 +26,10 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/internal/tabledef"
-	"github.com/once-lambda/once/lambdahttp"
 )
 
 // A table is created, checked and used through LocalStack, which also knows the
@@ -382,7 +382,7 @@ func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.
 		Created: at, LeaseEnd: at.Add(10 * time.Second), Due: at.Add(10 * time.Second),
 	}
 	if k.Operation == guideCharge.Operation {
-		r.Codec = lambdahttp.Encoding
+		r.Codec = httpform.Encoding
 	}
 	change(&r)
 	met, err := s.Insert(t.Context(), r, time.Now())

@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -85,13 +86,13 @@ func (w *fixture) record() *driver.Record {
 }
 
 // stored returns the stored response of that record.
-func (w *fixture) stored() lambdahttp.Response {
+func (w *fixture) stored() httpform.Response {
 	w.t.Helper()
 	_, data, err := w.guard.StoredOutcome(w.t.Context(), *w.record())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r, err := lambdahttp.DecodeStored(data)
+	r, err := httpform.Decode(data)
 	if err != nil {
 		w.t.Fatal(err)
 	}
