@@ -99,7 +99,7 @@ build: ### Compile every package (GOARCH: for which processor)
 
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
-RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./idempotencyclient ./lambdadurable ./telemetry/otelonce
+RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once/... ./idempotencyclient ./lambdadurable ./telemetry/otelonce
 # Limits of time and memory, and much work in one goroutine, which takes the race detector 30 s: test-cost has these tests.
 ALONE := ^($(LIMITS)|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_Answers|TestResultBound|TestDamagedCompression)$$
 COVER := .cache/cover.out
@@ -203,7 +203,7 @@ screenshots: ### Make the pictures of the documentation anew
 
 .PHONY: test-cost
 test-cost: ### Limits of time, sizes and cold starts
-	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./dynamostore ./lambdahttp ./idempotent ./cmd/once ./playground
+	go test -count=1 -run '$(ALONE)' -p 1 ./internal/canonical ./dynamostore ./lambdahttp ./idempotent ./cmd/once/internal/console ./playground
 	go test -count=1 ./tests/measured/bench
 
 .PHONY: test-localstack

@@ -4,27 +4,26 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/cmd/once/internal/console"
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 )
 
 // consoleCmd is the command once console.
 type consoleCmd struct {
-	*env
+	*operate.Env
 	port         int
 	allowResolve bool
 	audit        string
 	links        []string
 }
 
-func consoleCommand(e *env) *cobra.Command {
-	c := &consoleCmd{env: e}
+func consoleCommand(e *operate.Env) *cobra.Command {
+	c := &consoleCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Serve a page that shows the records and settles them",
@@ -50,97 +49,51 @@ A file can be open in one process at a time: the console holds it until it ends.
 		Example: `  once console --table once-records
   once console --file once.db --allow-resolve --audit audit.jsonl
   once console --link 'provider=https://dashboard.example/search?q={ref}'`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
 	f := cmd.Flags()
 	f.IntVar(&c.port, "port", 0, "`PORT` on 127.0.0.1; 0: any that is free")
 	f.BoolVar(&c.allowResolve, "allow-resolve", false, "the page can change records")
 	f.StringArrayVar(&c.links, "link", nil, "show the link `NAME=URL` for each record\n(repeatable)")
 	auditFlag(cmd, &c.audit)
-	return exits(cmd, exitOK, exitFailure, exitUsage)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage)
 }
-
-const (
-	// headerTimeout limits how long a browser may take to send the headers of a
-	// request, and requestTimeout the whole request.
-	headerTimeout  = 10 * time.Second
-	requestTimeout = time.Minute
-	// endTimeout is how long requests may take to end after Ctrl-C. Their contexts
-	// end at once.
-	endTimeout = 5 * time.Second
-)
 
 func (c *consoleCmd) run(ctx context.Context, _ []string) error {
 	switch {
-	case c.store.NoIndex:
-		return usage("once console reads the index of the table; without one, use once list --no-index")
+	case c.Flags.NoIndex:
+		return operate.Usage("once console reads the index of the table; without one, use once list --no-index")
 	case c.port < 0 || c.port > 65535:
-		return usage("invalid --port %d: want 0 to 65535", c.port)
+		return operate.Usage("invalid --port %d: want 0 to 65535", c.port)
 	}
-	l, err := parseLinks(c.links)
+	l, err := console.ParseLinks(c.links)
 	if err != nil {
 		return err
 	}
-	o, err := c.open(ctx)
+	o, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.close()
-	var a *auditor
+	defer o.Close()
+	var a *operate.Auditor
 	if c.allowResolve {
-		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
+		if a, err = c.OpenAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
 	}
-	s := newSite(ctx, c.env, o, a, l)
-	if _, err := s.look(ctx); err != nil { // whether the lists can be read
-		return err
-	}
-	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", c.port))
-	if err != nil {
-		return fmt.Errorf("the console cannot listen: %w", err)
-	}
-	d, ticket := newDoor(listener.Addr().String())
-	if err := c.announce(o, "http://"+d.host+"/#"+ticket); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	return c.serve(ctx, listener, s.handler(d))
+	return console.Serve(ctx, c.Env, o, a, l, c.port, func(address string) error { return c.announce(o, address) })
 }
 
 // announce prints the address of the page.
-func (c *consoleCmd) announce(o *opened, address string) error {
-	if c.json {
-		return c.encoder().Encode(map[string]any{"url": address, "store": o.name, "allow_resolve": c.allowResolve})
+func (c *consoleCmd) announce(o operate.Store, address string) error {
+	if c.JSON {
+		return c.Encoder().Encode(map[string]any{"url": address, "store": o.Name(), "allow_resolve": c.allowResolve})
 	}
 	mode := "read-only"
 	if c.allowResolve {
 		mode = "it can change records"
 	}
-	fmt.Fprintf(c.stderr, "once: the console of %s (%s); Ctrl-C ends it. Open this address, which works once:\n", oneLine(o.name), mode)
-	_, err := fmt.Fprintln(c.stdout, address)
+	fmt.Fprintf(c.Stderr, "once: the console of %s (%s); Ctrl-C ends it. Open this address, which works once:\n", output.OneLine(o.Name()), mode)
+	_, err := fmt.Fprintln(c.Stdout, address)
 	return err
-}
-
-// serve serves the console until ctx ends.
-func (c *consoleCmd) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		ErrorLog:          log.New(c.stderr, "once: ", 0),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("the console ended: %w", err)
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	if err := server.Shutdown(ending); err != nil {
-		return errors.Join(fmt.Errorf("a request did not end: %w", err), server.Close())
-	}
-	return nil
 }

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 )
 
 // costCmd is the command once cost.
 type costCmd struct {
-	*env
+	*operate.Env
 	service
 }
 
@@ -33,8 +36,8 @@ type service struct {
 	Scan      time.Duration // between two scans
 }
 
-func costCommand(e *env) *cobra.Command {
-	c := costCmd{env: e}
+func costCommand(e *operate.Env) *cobra.Command {
+	c := costCmd{Env: e}
 	cmd := exits(&cobra.Command{
 		Use:   "cost",
 		Short: "Compute what DynamoDB costs in a month",
@@ -43,8 +46,8 @@ table class. Lambda, CloudWatch, keys of KMS, backups and replicas are not
 included: see docs/cost.md.`,
 		Example: `  once cost --requests 100e6
   once cost --requests 100e6 --retries 0.1 --retention 48h --result 2000`,
-		RunE: e.command(c.run),
-	}, exitOK, exitFailure, exitUsage)
+		RunE: command(e, c.run),
+	}, operate.ExitOK, operate.ExitFailure, operate.ExitUsage)
 	f := cmd.Flags()
 	f.Float64Var(&c.Requests, "requests", 1e6, "`NUMBER` of first requests in a month")
 	f.Float64Var(&c.Retries, "retries", 0.05, "`NUMBER` of retries of each request")
@@ -68,18 +71,18 @@ func (c *costCmd) run(context.Context, []string) error {
 	for _, p := range bill {
 		total += p.USD
 	}
-	if c.json {
-		return c.document(struct {
+	if c.JSON {
+		return c.Document(struct {
 			Positions []position `json:"positions"`
 			USD       float64    `json:"usd"`
 		}{bill, total})
 	}
-	t := c.table(0, "IN A MONTH", "WRITE UNITS", "READ UNITS", "$")
+	t := c.Table(0, "IN A MONTH", "WRITE UNITS", "READ UNITS", "$")
 	for _, p := range bill {
-		t.add(nil, p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD))
+		t.Add(nil, p.What, millions(p.Writes), millions(p.Reads), fmt.Sprintf("%.2f", p.USD))
 	}
-	t.add(nil, "total", "", "", fmt.Sprintf("%.2f", total))
-	return t.flush()
+	t.Add(nil, "total", "", "", fmt.Sprintf("%.2f", total))
+	return t.Flush()
 }
 
 func (s *service) check() error {
@@ -88,15 +91,15 @@ func (s *service) check() error {
 		"steps": float64(s.Steps), "step-result": float64(s.StepResult), "commit": float64(s.Commit),
 	} {
 		if !(v >= 0) || math.IsInf(v, 0) {
-			return usage("--%s must be a number that is not negative", name)
+			return operate.Usage("--%s must be a number that is not negative", name)
 		}
 	}
 	if !(s.Unknown >= 0 && s.Unknown <= 1) {
-		return usage("--unknown must be a share between 0 and 1")
+		return operate.Usage("--unknown must be a share between 0 and 1")
 	}
 	for name, d := range map[string]time.Duration{"reconcile": s.Reconcile, "scan": s.Scan} {
 		if d != 0 && d < time.Minute {
-			return usage("--%s must be 0 or at least 1m", name)
+			return operate.Usage("--%s must be 0 or at least 1m", name)
 		}
 	}
 	return nil
@@ -111,16 +114,12 @@ type position struct {
 	USD    float64 `json:"usd"`
 }
 
-// The prices, on demand in us-east-1 since November 2024, and what they are for.
+// Prices like readUnitUSD.
 const (
 	writeUnitUSD = 0.625 / 1e6
-	readUnitUSD  = 0.125 / 1e6
 	gigabyteUSD  = 0.25 // in a month
 	month        = 730 * time.Hour
 )
-
-// scanUnits returns the read units of a scan, which is eventually consistent.
-func scanUnits(bytes float64) float64 { return bytes / 8192 }
 
 const (
 	recordBytes = 450       // of a record without its result
@@ -166,12 +165,12 @@ func (s *service) bill() []position {
 	}
 	stored := s.Requests / month.Seconds() * (s.Retention + ttlDelay).Seconds() * (float64(record) + chunks*1024)
 	if s.Scan > 0 {
-		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
+		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * operate.ScanUnits(stored)})
 	}
-	positions = append(positions, position{What: "storage, " + size(int(stored)), Bytes: stored})
+	positions = append(positions, position{What: "storage, " + output.Size(int(stored)), Bytes: stored})
 	bill := positions[:0]
 	for _, p := range positions {
-		if p.USD = p.Writes*writeUnitUSD + p.Reads*readUnitUSD + p.Bytes/1e9*gigabyteUSD; p.USD > 0 {
+		if p.USD = p.Writes*writeUnitUSD + p.Reads*operate.ReadUnitUSD + p.Bytes/1e9*gigabyteUSD; p.USD > 0 {
 			bill = append(bill, p)
 		}
 	}

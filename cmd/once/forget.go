@@ -10,22 +10,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/view"
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 )
 
 // forgetCmd is the command once forget.
 type forgetCmd struct {
-	*env
-	target
-	writing
+	*operate.Env
+	operate.Target
+	operate.Writing
 	token string
 }
 
-func forgetCommand(e *env) *cobra.Command {
-	c := &forgetCmd{env: e}
+func forgetCommand(e *operate.Env) *cobra.Command {
+	c := &forgetCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "forget RECORD --reason TEXT",
 		Short: "Discard a stored outcome that is wrong, so that the key runs again",
@@ -46,82 +44,54 @@ Every write, and every refusal by the record, adds a line to the audit.`,
     --reason 'settled by mistake: ch_5 belongs to another key' --dry-run
   once forget transfer --scope acme --key t-17 --token TOKEN --yes \
     --reason 'tr_17 was refused by the bank a day later'`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
-	c.target.flags(cmd)
+	recordFlags(cmd, &c.Target)
 	cmd.Flags().StringVar(&c.token, "token", "", "the `TOKEN` of the attempt, as once show printed\nit; required with --yes")
-	c.writing.flags(cmd, checkAndWrite, "how you know that the outcome is wrong; the\naudit contains this `TEXT`", "write without asking")
-	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
+	writingFlags(cmd, &c.Writing, checkAndWrite, "how you know that the outcome is wrong; the\naudit contains this `TEXT`", "write without asking")
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage, operate.ExitNotFound, operate.ExitRefused)
 }
 
 func (c *forgetCmd) run(ctx context.Context, args []string) error {
-	if err := c.ready(c.env); err != nil {
+	if err := c.Ready(c.Env); err != nil {
 		return err
 	}
-	if c.yes && c.token == "" {
-		return usage("--yes needs --token: the token that once show printed with the wrong outcome")
+	if c.Yes && c.token == "" {
+		return operate.Usage("--yes needs --token: the token that once show printed with the wrong outcome")
 	}
-	o, r, err := c.openRecord(ctx, c.env, args[0])
+	o, r, err := c.OpenRecord(ctx, c.Env, args[0])
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.Close()
 	token := cmp.Or(c.token, r.Token())
-	written, err := c.forget(ctx, o.rehearse(), r, token)
-	if c.dryRun || !c.yes && !written {
-		return c.print(r, written, err, "would be discarded; nothing was written", outcomeWouldWrite)
+	line, err := operate.Forget(ctx, c.Env, operate.Rehearse(o), r, token, c.Reason)
+	if c.DryRun || !c.Yes && line.Outcome != operate.OutcomeWouldWrite {
+		return c.print(line, err)
 	}
-	a, err := c.begin(ctx, c.env, o, c.question(o, r))
+	_, a, err := c.Begin(ctx, c.Env, o, operate.ForgetQuestion(c.Env, o, r))
 	if err != nil {
 		return err
 	}
-	line, err := c.audited(ctx, o, r, token)
-	return errors.Join(c.print(r, line.Outcome == outcomeWritten, err, "is discarded; the next request runs", outcomeWritten), a.write(line))
+	line, err = operate.Forget(ctx, c.Env, o, r, token, c.Reason)
+	return errors.Join(c.print(line, err), a.Write(line))
 }
 
-// audited discards the outcome, and returns the line for the audit.
-func (c *forgetCmd) audited(ctx context.Context, o *opened, r *driver.Record, token string) (auditLine, error) {
-	written, err := c.forget(ctx, o, r, token)
-	line := auditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: c.reason}
-	if written {
-		line.To = driver.StateRetryable.String()
-	}
-	return line.ended(written, err), err
-}
-
-// forget lets the guard check and discard the outcome, and reports whether it did.
-func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, token string) (written bool, err error) {
-	g := c.guard(o, func(opts *idempotent.Options) {
-		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
-	})
-	err = g.Forget(ctx, r.ID, idempotent.Correction{Token: token, Actor: c.actor(), Reason: c.reason})
-	return written, refusal(stale(r.ID, err, ""))
-}
-
-// question returns what will be discarded. The answer is the hash of the record.
-func (c *forgetCmd) question(o *opened, r *driver.Record) question {
-	facts := append(about(o, r, "since "+when(r.Since, c.now())),
-		[2]string{"result", describeResult(view.Of(r))}, [2]string{"becomes", "retryable: the outcome is discarded"})
-	return question{facts, "The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.", r.ID.KeyHash()}
+// forgotten are texts about the outcomes of the command.
+var forgotten = map[string]string{
+	operate.OutcomeWouldWrite: "the outcome would be discarded; nothing was written",
+	operate.OutcomeWritten:    "the outcome is discarded; the next request runs",
+	operate.OutcomeUnchanged:  "no outcome is stored; the next request runs",
 }
 
 // print prints the outcome of the command, or returns its error.
-func (c *forgetCmd) print(r *driver.Record, written bool, err error, text, outcome string) error {
-	if err != nil {
+func (c *forgetCmd) print(line operate.AuditLine, err error) error {
+	switch {
+	case err != nil:
 		return err
+	case c.JSON:
+		return c.Document(operate.Result{Record: line.Record, From: line.From, To: line.To, Outcome: line.Outcome})
 	}
-	to := r.State.String()
-	if written {
-		to = driver.StateRetryable.String()
-	} else {
-		text, outcome = "no outcome is stored; the next request runs", outcomeUnchanged
-	}
-	if c.json {
-		return c.document(result{Record: r.ID, From: r.State.String(), To: to, Outcome: outcome})
-	}
-	if written {
-		text = "the outcome " + text
-	}
-	_, err = fmt.Fprintf(c.stdout, "%s: %s\n", short(r.ID), text)
+	_, err = fmt.Fprintf(c.Stdout, "%s: %s\n", output.Short(line.Record), forgotten[line.Outcome])
 	return err
 }

@@ -14,13 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/view"
 )
 
 // listCmd is the command once list.
 type listCmd struct {
-	*env
+	*operate.Env
 	states, operations []string
 	due, exhausted     bool
 	noScan             bool
@@ -32,8 +34,8 @@ type listCmd struct {
 // states are the states of records in lists and counts.
 var states = []string{"in_progress", "completed", "retryable", view.StateResumable, "unknown"}
 
-func listCommand(e *env) *cobra.Command {
-	c := &listCmd{env: e}
+func listCommand(e *operate.Env) *cobra.Command {
+	c := &listCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List records, for example those that are unknown, due or given up",
@@ -54,7 +56,7 @@ To print a record, run once show with the text of the column RECORD.`,
   once list --state in_progress --operation 'POST /charges' --limit 20
   once list --ref order-1033
   once list --limit 0 --json`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.states, "state", nil, "only records in this `STATE` (repeatable):\n"+strings.Join(states[:3], ", ")+",\n"+strings.Join(states[3:], ", "))
@@ -67,33 +69,33 @@ To print a record, run once show with the text of the column RECORD.`,
 	f.BoolVar(&c.full, "full", false, "print full record ids, even if the lines get long")
 	cmd.MarkFlagsMutuallyExclusive("due", "exhausted")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
-	return exits(cmd, exitOK, exitFailure, exitUsage)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage)
 }
 
 func (c *listCmd) run(ctx context.Context, _ []string) error {
 	if c.limit < 0 {
-		return usage("invalid --limit %d: must not be negative", c.limit)
+		return operate.Usage("invalid --limit %d: must not be negative", c.limit)
 	}
 	for _, s := range c.states {
 		if !slices.Contains(states, s) {
-			return usage("invalid --state %q: want one of %s", s, strings.Join(states, ", "))
+			return operate.Usage("invalid --state %q: want one of %s", s, strings.Join(states, ", "))
 		}
 	}
-	c.progress = c.progress && c.limit > 0 // without a limit the list itself shows it
-	o, err := c.open(ctx)
+	c.Progress = c.Progress && c.limit > 0 // without a limit the list itself shows it
+	o, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.Close()
 	t := c.table()
 	oldest := &oldest{limit: c.limit}
 	found, unreadable := 0, 0
 	for r, err := range c.candidates(ctx, o) {
 		switch {
 		case r.ID == "":
-			return errors.Join(err, t.flush())
+			return errors.Join(err, t.Flush())
 		case err != nil:
-			fmt.Fprintf(c.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))
+			fmt.Fprintf(c.Stderr, "once: %s: %s\n", output.Short(r.ID), output.Plain(err.Error()))
 			unreadable++
 		case !c.matches(&r):
 		case c.limit == 0:
@@ -111,35 +113,35 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 			return err
 		}
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	switch {
 	case found == 0:
-		if err := o.alien(ctx); err != nil {
+		if err := o.Alien(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.stderr, "once: no such records in %s\n", oneLine(o.name))
+		fmt.Fprintf(c.Stderr, "once: no such records in %s\n", output.OneLine(o.Name()))
 		if slices.Equal(c.states, []string{"unknown"}) {
-			fmt.Fprintln(c.stderr, "once: a killed attempt is in_progress: see once list --state in_progress, and\nonce list --due when its lease has ended")
+			fmt.Fprintln(c.Stderr, "once: a killed attempt is in_progress: see once list --state in_progress, and\nonce list --due when its lease has ended")
 		}
 	case c.limit > 0 && found > c.limit:
-		fmt.Fprintf(c.stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", grouped(c.limit), count(found, "record"))
+		fmt.Fprintf(c.Stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", output.Grouped(c.limit), output.Count(found, "record"))
 	}
 	if unreadable > 0 {
-		return fmt.Errorf("%s could not be read", count(unreadable, "record"))
+		return fmt.Errorf("%s could not be read", output.Count(unreadable, "record"))
 	}
 	return nil
 }
 
 // candidates returns the shortest list that contains all matching records.
-func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Record, error] {
-	now := c.now()
+func (c *listCmd) candidates(ctx context.Context, o operate.Store) iter.Seq2[driver.Record, error] {
+	now := c.Now()
 	switch {
 	case c.due:
-		all := o.whole
-		if c.noScan {
-			all = o.records
+		all := o
+		if !c.noScan {
+			all = o.Whole()
 		}
 		due := func(yield func(driver.Listed, error) bool) {
 			for e, err := range all.Due(ctx, time.Time{}) {
@@ -148,21 +150,21 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 				}
 			}
 		}
-		return o.read(ctx, due, c.operations, func(r *driver.Record) bool { return r.DueBy(now) })
+		return operate.Read(ctx, o, due, c.operations, func(r *driver.Record) bool { return r.DueBy(now) })
 	case c.exhausted:
-		return o.exhausted(ctx, c.operations)
+		return operate.Exhausted(ctx, o, c.operations)
 	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != view.StateResumable && s != driver.StateUnknown.String() }):
-		return o.read(ctx, o.waiting(ctx), c.operations, func(*driver.Record) bool { return true })
+		return operate.Read(ctx, o, operate.Waiting(ctx, o), c.operations, func(*driver.Record) bool { return true })
 	}
 	return func(yield func(driver.Record, error) bool) {
-		m := c.meter("reading the table", o.items(ctx))
-		defer m.end()
-		o.all(ctx, m.read)(yield)
+		all, end := operate.ReadAll(ctx, c.Env, o, "reading the table")
+		defer end()
+		all(yield)
 	}
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) && strings.Contains(r.Ref, c.ref) && selects(c.operations, r.ID)
+	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) && strings.Contains(r.Ref, c.ref) && operate.Selects(c.operations, r.ID)
 }
 
 // oldest holds the oldest records of a list, and at most twice as many as its
@@ -190,30 +192,31 @@ func (o *oldest) sorted() []*view.Record {
 }
 
 // table returns the table of the list.
-func (c *listCmd) table() *table {
-	t := c.env.table(3, "RECORD", "STATE", "AGE", "NEXT", "REASON", "TRY", "REF")
+func (c *listCmd) table() *output.Table {
+	t := c.Env.Table(3, "RECORD", "STATE", "AGE", "NEXT", "REASON", "TRY", "REF")
 	if c.full {
-		t.width = 0
+		t.Width = 0
 	}
 	return t
 }
 
 // print prints a record in a line.
-func (c *listCmd) print(t *table, v *view.Record) error {
-	id, now := short(v.Record), c.now()
+func (c *listCmd) print(t *output.Table, v *view.Record) error {
+	id, now := output.Short(v.Record), c.Now()
 	if c.full {
-		id = oneLine(string(v.Record))
+		id = output.OneLine(string(v.Record))
 	}
-	return t.add(v, id, v.StateName(), span(now.Sub(stateSince(v))), next(v, now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+	age, reason := output.Span(now.Sub(stateSince(v))), output.OneLine(string(v.Reason))
+	return t.Add(v, id, v.StateName(), age, next(v, now), reason, fmt.Sprint(v.Attempt), output.OneLine(v.Ref))
 }
 
 // next returns what will end the state of a record by itself, and when.
 func next(v *view.Record, now time.Time) string {
 	at := func(t view.Time, ahead, past string) string {
 		if t.After(now) {
-			return ahead + " " + span(t.Sub(now))
+			return ahead + " " + output.Span(t.Sub(now))
 		}
-		return past + " " + span(now.Sub(t.Time))
+		return past + " " + output.Span(now.Sub(t.Time))
 	}
 	switch {
 	case v.Exhausted:

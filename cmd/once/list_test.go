@@ -3,11 +3,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -37,43 +34,4 @@ func TestOldest(t *testing.T) {
 			}
 		}
 	}
-}
-
-// slow is a store of which each read takes a second.
-type slow struct{ records }
-
-// Get returns a record.
-func (slow) Get(_ context.Context, id idempotent.RecordID) (*driver.Record, error) {
-	time.Sleep(time.Second)
-	return &driver.Record{ID: id}, nil
-}
-
-// The records of a list are read 16 at a time, also before its error, which a reader
-// that stops does not get.
-func TestRead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		list := func(yield func(driver.Listed, error) bool) {
-			for i := range 40 {
-				if !yield(driver.Listed{ID: idempotent.Key{Operation: "charge", Scope: "acme", ID: fmt.Sprint(i)}.RecordID()}, nil) {
-					return
-				}
-			}
-			yield(driver.Listed{}, io.ErrUnexpectedEOF)
-		}
-		for stop, seconds := range map[int]time.Duration{5: 1, 33: 3, 50: 3} {
-			n, began := 0, time.Now()
-			for r, err := range (&opened{records: slow{}}).read(t.Context(), list, nil, func(*driver.Record) bool { return true }) {
-				if n++; (err != nil) != (n == 41) || (r.ID == "") != (n == 41) {
-					t.Errorf("%d: %s, %v", n, r.ID, err)
-				}
-				if n == stop {
-					break
-				}
-			}
-			if took := time.Since(began); n != min(stop, 41) || took != seconds*time.Second {
-				t.Errorf("%d yielded in %s to a reader of %d", n, took, stop)
-			}
-		}
-	})
 }

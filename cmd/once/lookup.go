@@ -9,18 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/view"
 )
 
 // lookupCmd is the command once lookup.
 type lookupCmd struct {
-	*env
-	target
+	*operate.Env
+	operate.Target
 }
 
-func lookupCommand(e *env) *cobra.Command {
-	c := &lookupCmd{env: e}
+func lookupCommand(e *operate.Env) *cobra.Command {
+	c := &lookupCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "lookup RECORD",
 		Short: "Print in one line what happened to a key",
@@ -32,34 +34,42 @@ With --json, it prints the document of once show. It reads one record and
 changes nothing.`,
 		Example: `  once lookup 'POST /charges' --scope acme --key KEY
   once lookup transfer --scope acme --key t-17 >/dev/null && echo completed`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
-	c.target.flags(cmd)
-	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitInProgress, exitUnknown, exitRetryable, exitResumable)
+	recordFlags(cmd, &c.Target)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage, operate.ExitNotFound, exitInProgress, exitUnknown, exitRetryable, exitResumable)
 }
 
 func (c *lookupCmd) run(ctx context.Context, args []string) error {
-	o, r, err := c.openRecord(ctx, c.env, args[0])
+	o, r, err := c.OpenRecord(ctx, c.Env, args[0])
 	if err != nil {
 		return err
 	}
-	defer o.close()
-	now := c.now()
+	defer o.Close()
+	now := c.Now()
 	if r.Expired(now) {
-		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))
+		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, output.Short(r.ID), output.When(r.Expires, now))
 	}
-	if c.json {
-		err = c.encoder().Encode(view.Of(r))
+	if c.JSON {
+		err = c.Encoder().Encode(view.Of(r))
 	} else {
-		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
+		_, err = fmt.Fprintf(c.Stdout, "%s %s (%s) since %s\n", output.Short(r.ID), view.StateOf(r), output.OneLine(string(r.Reason)), r.StateSince().Format("2006-01-02 15:04:05Z"))
 	}
 	if err == nil {
-		err = &coded{errors.New(""), stateExits[view.StateOf(r)]}
+		err = operate.WithCode(errors.New(""), stateExits[view.StateOf(r)])
 	}
 	return err
 }
 
+// The exit codes that only once lookup returns, besides 0 for a completed record.
+const (
+	exitInProgress = 5
+	exitUnknown    = 6
+	exitRetryable  = 7
+	exitResumable  = 8
+)
+
 // stateExits are the exit codes of states.
 var stateExits = map[string]int{
-	"in_progress": exitInProgress, "unknown": exitUnknown, "retryable": exitRetryable, view.StateResumable: exitResumable, "completed": exitOK,
+	"in_progress": exitInProgress, "unknown": exitUnknown, "retryable": exitRetryable, view.StateResumable: exitResumable, "completed": operate.ExitOK,
 }

@@ -4,30 +4,26 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 )
 
 // printed returns what a command line prints on standard output, if it succeeds.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	w := &environment{stdout: &out, stderr: io.Discard, getenv: func(string) string { return "" }}
-	if code := run(t.Context(), w, args); code != exitOK {
+	w := &operate.Env{Stdout: &out, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+	if code := run(t.Context(), w, args); code != operate.ExitOK {
 		t.Fatalf("once %q: exit code %d", args, code)
 	}
 	return out.String()
@@ -37,7 +33,7 @@ func printed(t *testing.T, args ...string) string {
 // help has the exit codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
+	walk(rootCommand(&operate.Env{}), func(cmd *cobra.Command) {
 		path := strings.Fields(cmd.CommandPath())[1:]
 		help := printed(t, append(path, "--help")...)
 		if cmd.HasExample() != strings.Contains(help, "\nExamples:\n  once") || !cmd.HasExample() || !strings.Contains(help, cmd.Short) {
@@ -71,7 +67,7 @@ func TestHelp(t *testing.T) {
 // operators rely on them.
 func allCommands() string {
 	var text strings.Builder
-	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
+	walk(rootCommand(&operate.Env{}), func(cmd *cobra.Command) {
 		if !cmd.IsAvailableCommand() && cmd.HasParent() {
 			return
 		}
@@ -98,7 +94,7 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	flag := regexp.MustCompile(`--([a-z-]+)`)
 	seen := 0
-	root := rootCommand(&env{})
+	root := rootCommand(&operate.Env{})
 	walk(root, func(cmd *cobra.Command) {
 		for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "\\\n", "")) {
 			named, _, err := root.Find(strings.Fields(line)[1:])
@@ -127,7 +123,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
+	walk(rootCommand(&operate.Env{}), func(cmd *cobra.Command) {
 		codes := cmd.Annotations[exitsNote]
 		if cmd.HasSubCommands() || cmd.Name() == "help" || cmd.Parent().Name() == "completion" {
 			return
@@ -152,65 +148,11 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// On a terminal the progress of a long read is one line, which is removed at the
-// end.
-func TestMeter(t *testing.T) {
+func TestShell(t *testing.T) {
 	t.Parallel()
-	now := night
-	var out strings.Builder
-	e := &env{environment: &environment{stderr: &out, now: func() time.Time { return now }}, progress: true}
-	read := func(about int) string {
-		out.Reset()
-		m := e.meter("reading", about)
-		for i := range 100 {
-			now = now.Add(100 * time.Millisecond)
-			m.read(dynamostore.ScanProgress{Items: (i + 1) * 100, ReadUnits: float64(i+1) / 2})
+	for s, want := range map[string]string{"a b": "'a b'", "it's": `'it'\''s'`, "": "''"} {
+		if got := shell(s); got != want {
+			t.Errorf("%q is quoted as %s, want %s", s, got, want)
 		}
-		if p := m.end(); p.Items != 10_000 {
-			t.Errorf("read %d items", p.Items)
-		}
-		return out.String()
-	}
-	if got := read(0); !strings.HasPrefix(got, "\rreading: 200 items, 1.0 read units\rreading: 400 items, 2.0 read units") {
-		t.Errorf("got %q", got)
-	}
-	got := read(12_000)
-	if !strings.Contains(got, "\rreading: 9,800 of about 12,000 items, 49.0 read units") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+strings.Repeat(" ", 54)+"\r") {
-		t.Errorf("got %q", got)
-	}
-	e.progress = false
-	if got := read(0); got != "" {
-		t.Errorf("without a terminal: got %q", got)
-	}
-}
-
-func TestAdvice(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ operation, code, says string }{
-		{"Query", "ValidationException", "--no-index"},
-		{"PutItem", "ValidationException", "once table check"},
-		{"UpdateTable", "ValidationException", ""}, // about regions, not about keys
-		{"Scan", "ResourceNotFoundException", "once table create"},
-		{"Query", "ResourceNotFoundException", "once table check"}, // also for a missing index
-		{"Scan", "ExpiredTokenException", "log in again"},
-		{"Query", "ExpiredTokenException", "log in again"},
-		{"Scan", "UnrecognizedClientException", "log in again"},
-		{"Query", "AccessDeniedException", "--no-index"}, // the store's error names the permission
-		{"Scan", "AccessDeniedException", "--profile"},
-		{"Scan", "InternalServerError", ""},
-	} {
-		err := fmt.Errorf("dynamostore: %w", &smithy.OperationError{OperationName: row.operation, Err: &smithy.GenericAPIError{Code: row.code}})
-		if got := advice(err); row.says == "" && got != "" || !strings.Contains(got, row.says) {
-			t.Errorf("%s, %s: got %q, want %q", row.operation, row.code, got, row.says)
-		}
-	}
-	if got := advice(fmt.Errorf("dynamostore: %w", &url.Error{Op: "Post", Err: io.EOF})); !strings.Contains(got, "the network") {
-		t.Errorf("no network: got %q", got)
-	}
-	if got := advice(&smithy.GenericAPIError{Code: "ResourceNotFoundException"}); !strings.Contains(got, "once table create") {
-		t.Errorf("no operation: got %q", got)
-	}
-	if got := advice(errors.New("any")); got != "" {
-		t.Errorf("got %q", got)
 	}
 }

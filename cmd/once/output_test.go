@@ -3,13 +3,13 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/cmd/once/internal/output"
+	"github.com/once-lambda/once/dynamostore"
 )
 
 func TestSpan(t *testing.T) {
@@ -18,7 +18,7 @@ func TestSpan(t *testing.T) {
 		0: "0s", 59999 * time.Millisecond: "59s", time.Minute: "1m", 59*time.Minute + 59*time.Second: "59m",
 		time.Hour: "1h", 99*time.Hour + 59*time.Minute: "99h", 100 * time.Hour: "4d", 999 * 24 * time.Hour: "999d", -90 * time.Second: "1m",
 	} {
-		if got := span(d); got != want {
+		if got := output.Span(d); got != want {
 			t.Errorf("%s is printed as %q, want %q", d, got, want)
 		}
 	}
@@ -29,12 +29,12 @@ func TestSize(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "0 B", 999: "999 B", 1000: "1.0 KB", 999_949: "999.9 KB", 999_950: "1.0 MB", 6 << 20: "6.3 MB", 5e12: "5.0 TB", 9e15: "9000.0 TB",
 	} {
-		if got := size(n); got != want {
+		if got := output.Size(n); got != want {
 			t.Errorf("%d is printed as %q, want %q", n, got, want)
 		}
 	}
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
+		if got := output.Grouped(n); got != want {
 			t.Errorf("%d is printed as %q, want %q", n, got, want)
 		}
 	}
@@ -50,11 +50,11 @@ func TestTable_Fits(t *testing.T) {
 		1:  "RECORD         N\noperation#abc  1\nop#abc         100\n", // not less
 	} {
 		var b strings.Builder
-		table := &table{w: &b, width: width, titles: []string{"RECORD", "N", "NOTE"}, spare: 1}
+		table := &output.Table{W: &b, Width: width, Titles: []string{"RECORD", "N", "NOTE"}, Spare: 1}
 		for _, row := range [][]string{{"operation#abc", "1", "ünïcödé"}, {"op#abc", "100", ""}} {
-			table.add(nil, row...)
+			table.Add(nil, row...)
 		}
-		if err := table.flush(); err != nil {
+		if err := table.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); got != want {
@@ -67,48 +67,49 @@ func TestTable_Fits(t *testing.T) {
 func TestTable_Pages(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	table := &table{w: &b, width: 12, titles: []string{"A", "B"}, spare: 1}
-	for i := range 3 * pageRows {
+	table := &output.Table{W: &b, Width: 12, Titles: []string{"A", "B"}, Spare: 1}
+	const rows = 100 // of a page
+	for i := range 3 * rows {
 		note := "short"
-		if i >= 2*pageRows {
+		if i >= 2*rows {
 			note = "a long note"
 		}
-		table.add(nil, "a", note)
+		table.Add(nil, "a", note)
 	}
-	want := "A  B\n" + strings.Repeat("a  short\n", 2*pageRows) + "A\n" + strings.Repeat("a\n", pageRows)
+	want := "A  B\n" + strings.Repeat("a  short\n", 2*rows) + "A\n" + strings.Repeat("a\n", rows)
 	if got := b.String(); got != want {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-func TestShell(t *testing.T) {
+// On a terminal the progress of a long read is one line, which is removed at the
+// end.
+func TestMeter(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]string{"a b": "'a b'", "it's": `'it'\''s'`, "": "''"} {
-		if got := shell(s); got != want {
-			t.Errorf("%q is quoted as %s, want %s", s, got, want)
+	now := time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
+	var out strings.Builder
+	var w io.Writer = &out
+	read := func(about int) string {
+		out.Reset()
+		m := output.NewMeter(w, func() time.Time { return now }, "reading", about)
+		for i := range 100 {
+			now = now.Add(100 * time.Millisecond)
+			m.Read(dynamostore.ScanProgress{Items: (i + 1) * 100, ReadUnits: float64(i+1) / 2})
 		}
+		if p := m.End(); p.Items != 10_000 {
+			t.Errorf("read %d items", p.Items)
+		}
+		return out.String()
 	}
-}
-
-func TestExitCode(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		err  error
-		want int
-	}{
-		{nil, exitOK},
-		{errors.New("any"), exitFailure},
-		{usage("no"), exitUsage},
-		{fmt.Errorf("x: %w", idempotent.ErrNoRecord), exitNotFound},
-		{refuse("no"), exitRefused},
-		{&idempotent.SettledError{}, exitRefused},
-		{&idempotent.InProgressError{}, exitRefused},
-		{&idempotent.StaleEvidenceError{}, exitRefused},
-		{&idempotent.StepError{}, exitRefused},
-		{&idempotent.StoreError{Err: errors.New("down")}, exitFailure},
-	} {
-		if got := exitCode(row.err); got != row.want {
-			t.Errorf("%v: exit code %d, want %d", row.err, got, row.want)
-		}
+	if got := read(0); !strings.HasPrefix(got, "\rreading: 200 items, 1.0 read units\rreading: 400 items, 2.0 read units") {
+		t.Errorf("got %q", got)
+	}
+	got := read(12_000)
+	if !strings.Contains(got, "\rreading: 9,800 of about 12,000 items, 49.0 read units") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+strings.Repeat(" ", 54)+"\r") {
+		t.Errorf("got %q", got)
+	}
+	w = nil
+	if got := read(0); got != "" {
+		t.Errorf("without a terminal: got %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"golang.org/x/term"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/dynamostore"
 )
 
@@ -24,20 +25,20 @@ func main() {
 }
 
 // system is the environment of the process.
-func system() *environment {
-	w := &environment{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		getenv: os.Getenv, now: time.Now,
-		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
-		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
-		width:     width(os.Stdout, os.Getenv("COLUMNS")),
-		dynamo:    func(cfg aws.Config) dynamostore.Client { return dynamostore.NewClient(cfg) },
+func system() *operate.Env {
+	e := &operate.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Getenv: os.Getenv, Now: time.Now,
+		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
+		StderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+		Width:     width(os.Stdout, os.Getenv("COLUMNS")),
+		Dynamo:    func(cfg aws.Config) dynamostore.Client { return dynamostore.NewClient(cfg) },
 	}
 	if u, err := user.Current(); err == nil {
-		w.user = u.Username
+		e.User = u.Username
 	}
-	w.host, _ = os.Hostname()
-	return w
+	e.Host, _ = os.Hostname()
+	return e
 }
 
 // width returns the maximum width of a line: COLUMNS, or the terminal's. Output

@@ -10,13 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/view"
 )
 
 // reconcileCmd is the command once reconcile.
 type reconcileCmd struct {
-	*env
+	*operate.Env
 	dryRun      bool
 	exec        string
 	operations  []string
@@ -27,8 +29,8 @@ type reconcileCmd struct {
 	audit       string
 }
 
-func reconcileCommand(e *env) *cobra.Command {
-	c := &reconcileCmd{env: e}
+func reconcileCommand(e *operate.Env) *cobra.Command {
+	c := &reconcileCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Reconcile the records that are due",
@@ -59,7 +61,7 @@ The whole table is read to find abandoned runs: about $0.02 for each GB.
 --no-scan leaves them to the scheduled reconciler and reads the index.`,
 		Example: `  once reconcile --dry-run
   once reconcile --operation 'POST /charges' --exec ./ask-provider`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.dryRun, "dry-run", false, "write nothing: print what would be done; the\nprogram of --exec runs anyway")
@@ -70,32 +72,32 @@ The whole table is read to find abandoned runs: about $0.02 for each GB.
 	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records of an operation\nin parallel")
 	noScanFlag(cmd, &c.noScan)
 	auditFlag(cmd, &c.audit)
-	return exits(cmd, exitOK, exitFailure, exitUsage)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage)
 }
 
 func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 	if c.concurrency < 1 || min(c.timeout, c.giveUpAfter) < time.Millisecond {
-		return usage("--concurrency must be at least 1, and --timeout and --give-up-after at least 1ms")
+		return operate.Usage("--concurrency must be at least 1, and --timeout and --give-up-after at least 1ms")
 	}
-	o, err := c.open(ctx)
+	o, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.Close()
 	switch { // a dry run reads what a reconciler reads: the index, and a scan for abandoned runs
 	case !c.noScan && !c.dryRun:
-		o.records = o.whole
+		o = o.Whole()
 	case c.noScan && c.dryRun:
-		o = o.rehearse() // which has no scan
+		o = operate.Rehearse(o) // which has no scan
 	}
-	j := &journal{env: c.env, store: o, dry: c.dryRun, answers: map[string]piece{}}
+	j := &journal{env: c.Env, store: o, dry: c.dryRun, answers: map[string]operate.Piece{}}
 	if !c.dryRun && c.exec != "" {
-		if j.audit, err = c.openAudit(ctx, c.audit, o); err != nil {
+		if j.audit, err = c.OpenAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
 	}
-	g := c.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
-	resolvers := map[string]idempotent.ResolveFunc{"*": (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve}
+	g := operate.Guard(c.Env, o, func(opts *idempotent.Options) { opts.Observer = j })
+	resolvers := map[string]idempotent.ResolveFunc{"*": (&program{command: c.exec, env: c.Env, guard: g, journal: j}).resolve}
 	report, err := idempotent.Reconciler(g, resolvers, func(opts *idempotent.ReconcileOptions) {
 		opts.GiveUpAfter, opts.Timeout, opts.Concurrency = c.giveUpAfter, c.timeout, c.concurrency
 		opts.Operations = c.operations
@@ -104,16 +106,16 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 	if err != nil && (report.Failed == 0 || errors.As(err, new(*idempotent.StoreError))) {
 		return err
 	}
-	return errors.Join(c.print(j, report), j.failure(), failures(report))
+	return errors.Join(c.print(j, report), j.failed, failures(report))
 }
 
 // failures returns an error if a run did not succeed for every record.
 func failures(r idempotent.Report) error {
 	switch {
 	case r.Skipped > 0:
-		return fmt.Errorf("%s of %s failed; %s were not asked about, because the program kept failing", count(r.Failed, "record"), grouped(r.Due), grouped(r.Skipped))
+		return fmt.Errorf("%s of %s failed; %s were not asked about, because the program kept failing", output.Count(r.Failed, "record"), output.Grouped(r.Due), output.Grouped(r.Skipped))
 	case r.Failed > 0:
-		return fmt.Errorf("%s of %s failed and will be retried", count(r.Failed, "record"), grouped(r.Due))
+		return fmt.Errorf("%s of %s failed and will be retried", output.Count(r.Failed, "record"), output.Grouped(r.Due))
 	case r.Incomplete:
 		return errors.New("interrupted before the end of the list")
 	}
@@ -144,8 +146,8 @@ type reportView struct {
 }
 
 func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
-	if c.json {
-		return c.document(reportView{
+	if c.JSON {
+		return c.Document(reportView{
 			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed, r.Skipped, r.Other,
 			r.Pending, view.Time{Time: r.Oldest}, r.PendingReleased, view.Time{Time: r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
@@ -155,11 +157,11 @@ func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 		text += "; nothing was written"
 	}
 	if r.Pending > 0 {
-		text += fmt.Sprintf("\n%s left, the oldest since %s", count(r.Pending, "unknown outcome"), when(r.Oldest, c.now()))
+		text += fmt.Sprintf("\n%s left, the oldest since %s", output.Count(r.Pending, "unknown outcome"), output.When(r.Oldest, c.Now()))
 	}
 	if r.PendingReleased > 0 {
-		text += fmt.Sprintf("\n%s left that can be continued, the oldest since %s", count(r.PendingReleased, "record"), when(r.OldestReleased, c.now()))
+		text += fmt.Sprintf("\n%s left that can be continued, the oldest since %s", output.Count(r.PendingReleased, "record"), output.When(r.OldestReleased, c.Now()))
 	}
-	_, err := fmt.Fprintln(c.stdout, text)
+	_, err := fmt.Fprintln(c.Stdout, text)
 	return err
 }

@@ -5,26 +5,24 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
 )
 
 // requeueCmd is the command once requeue.
 type requeueCmd struct {
-	*env
-	target
-	writing
+	*operate.Env
+	operate.Target
+	operate.Writing
 	exhausted  bool
 	operations []string
 }
 
-func requeueCommand(e *env) *cobra.Command {
-	c := &requeueCmd{env: e}
+func requeueCommand(e *operate.Env) *cobra.Command {
+	c := &requeueCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "requeue {RECORD | --exhausted} --reason TEXT",
 		Short: "Let reconciliation ask about records again, after an outage",
@@ -54,106 +52,46 @@ if a record was refused.`,
 			}
 			return nil
 		},
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.exhausted, "exhausted", false, "all records that reconciliation has given up")
 	f.StringArrayVar(&c.operations, "operation", nil, "with --exhausted: only records of this\n`OPERATION` (repeatable)")
-	c.target.flags(cmd)
-	c.writing.flags(cmd, "print what would be requeued, and write nothing", "why; the audit contains this `TEXT`", "with --exhausted: write without asking")
+	recordFlags(cmd, &c.Target)
+	writingFlags(cmd, &c.Writing, "print what would be requeued, and write nothing", "why; the audit contains this `TEXT`", "with --exhausted: write without asking")
 	for _, one := range []string{"key", "scope", "global", "path", "scan"} {
 		cmd.MarkFlagsMutuallyExclusive("exhausted", one)
 	}
-	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage, operate.ExitNotFound, operate.ExitRefused)
 }
 
 func (c *requeueCmd) run(ctx context.Context, args []string) error {
 	if !c.exhausted && len(c.operations) > 0 {
-		return usage("--operation is for --exhausted")
+		return operate.Usage("--operation is for --exhausted")
 	}
-	c.yes = c.yes || !c.exhausted // one record needs no confirmation: nothing runs
-	if err := c.ready(c.env); err != nil {
+	c.Yes = c.Yes || !c.exhausted // one record needs no confirmation: nothing runs
+	if err := c.Ready(c.Env); err != nil {
 		return err
 	}
-	o, err := c.open(ctx)
+	o, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.Close()
 	list := make([]*driver.Record, 1)
 	if c.exhausted {
-		list, err = c.given(ctx, o)
+		list, err = operate.GivenUp(ctx, o, c.operations)
 	} else {
-		list[0], err = c.find(ctx, c.env, o, args[0])
+		list[0], err = c.Find(ctx, c.Env, o, args[0])
 	}
 	if err != nil {
 		return err
 	}
-	if c.dryRun {
-		return c.requeue(ctx, o.rehearse(), list, nil, c.results(false, true))
-	}
-	c.yes = c.yes || len(list) == 0
-	a, err := c.begin(ctx, c.env, o, c.question(o, list))
+	c.Yes = c.Yes || len(list) == 0
+	o, a, err := c.Begin(ctx, c.Env, o, operate.RequeueQuestion(o, list))
 	if err != nil {
 		return err
 	}
-	return c.requeue(ctx, o, list, a, c.results(false, false))
-}
-
-// given returns the records that reconciliation has given up.
-func (c *requeueCmd) given(ctx context.Context, o *opened) (list []*driver.Record, err error) {
-	for r, err := range o.exhausted(ctx, c.operations) {
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, &r)
-	}
-	return list, o.alien(ctx)
-}
-
-// question returns what will be requeued. The answer is the number of records.
-func (c *requeueCmd) question(o *opened, list []*driver.Record) question {
-	of := map[string]int{}
-	var operations []string
-	for _, r := range list {
-		if of[r.ID.Operation()]++; of[r.ID.Operation()] == 1 {
-			operations = append(operations, r.ID.Operation())
-		}
-	}
-	facts := [][2]string{{"in", oneLine(o.name)}, {"requeue", count(len(list), "record")}}
-	for _, name := range operations {
-		facts = append(facts, [2]string{"", fmt.Sprintf("%s: %s", oneLine(name), grouped(of[name]))})
-	}
-	return question{facts, "Reconciliation asks about them again. Nothing runs, and no outcome is stored.", fmt.Sprint(len(list))}
-}
-
-// requeue requeues the records and adds up the results. Without an auditor it is a
-// dry run.
-func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor, all *results) error {
-	var tasks []*task
-	for _, r := range list {
-		tasks = append(tasks, &task{id: r.ID, piece: piece{record: r}, line: auditLine{From: r.State.String()}})
-	}
-	audit := all.carryOut(ctx, tasks, a, func(t *task) { t.line, _ = c.requeueOne(ctx, o, t.record) })
-	return errors.Join(audit, all.end())
-}
-
-// requeueOne requeues a record, and returns its line for the audit.
-func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) (auditLine, error) {
-	state := r.State.String()
-	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
-	written := false
-	g := c.guard(o, func(opts *idempotent.Options) {
-		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
-			if e.Kind == event.MarkedUnknown {
-				line.To = driver.StateUnknown.String()
-			}
-			if e.Kind == event.Retryable {
-				line.To = driver.StateRetryable.String()
-			}
-			written = written || e.Kind == event.ReconcileScheduled || line.To != state
-		})
-	})
-	err := refusal(g.Requeue(ctx, r.ID))
-	return line.ended(written, err), err
+	all, err := operate.RequeueAll(ctx, c.Env, o, list, c.Reason, a)
+	return errors.Join(err, all.End())
 }

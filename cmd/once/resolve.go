@@ -12,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/internal/view"
 )
 
 // resolveCmd is the command once resolve.
 type resolveCmd struct {
-	settler
-	target
+	operate.Settler
+	operate.Target
 	completed     string
 	withoutResult bool
 	final         view.Final
@@ -33,13 +35,13 @@ type resolveCmd struct {
 	insteadOf string
 
 	from string // a file of evidence
-	writing
+	operate.Writing
 
 	set func(flag string) bool // whether the command line has the flag
 }
 
-func resolveCommand(e *env) *cobra.Command {
-	c := &resolveCmd{settler: settler{env: e}}
+func resolveCommand(e *operate.Env) *cobra.Command {
+	c := &resolveCmd{Settler: operate.Settler{Env: e}}
 	cmd := &cobra.Command{
 		Use:   "resolve {RECORD | --from FILE} --reason TEXT",
 		Short: "Settle records by evidence from outside the store",
@@ -86,9 +88,9 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 			}
 			return nil
 		},
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 	}
-	c.target.flags(cmd)
+	recordFlags(cmd, &c.Target)
 	c.set = cmd.Flags().Changed
 	f := cmd.Flags()
 	f.StringVar(&c.completed, "completed", "", "it was done, and retries get this `RESULT`: a\nliteral, or @FILE, or @- for standard input")
@@ -102,50 +104,50 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 	f.StringVar(&c.insteadOf, "instead-of", "", "the stored outcome of the attempt with this\n`TOKEN` is wrong: --completed, --final or\n--without-result replaces it")
 	f.IntVar(&c.status, "status", 0, "with --completed, for a handler behind\nlambdahttp: the `STATUS` of its response; RESULT\nis the body")
 	f.StringArrayVar(&c.header, "header", nil, "with --status: a header `'NAME: VALUE'` of the\nresponse (repeatable); a JSON body gets its\nContent-Type")
-	f.StringVar(&c.resultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
+	f.StringVar(&c.ResultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
 	f.StringVar(&c.from, "from", "", "settle the records in this `FILE`, or - for\nstandard input: one JSON document per line")
-	f.BoolVar(&c.force, "force", false, "store a result whose shape differs from stored\nones; nothing is read to compare it")
-	c.writing.flags(cmd, checkAndWrite, "how you know; the audit contains this `TEXT`", "write without asking")
+	f.BoolVar(&c.Force, "force", false, "store a result whose shape differs from stored\nones; nothing is read to compare it")
+	writingFlags(cmd, &c.Writing, checkAndWrite, "how you know; the audit contains this `TEXT`", "write without asking")
 	cmd.MarkFlagsRequiredTogether("final", "message")
 	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed", "from")
 	for _, one := range []string{"status", "header", "token", "instead-of", "key", "scope", "global", "path", "scan"} {
 		cmd.MarkFlagsMutuallyExclusive("from", one)
 	}
-	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage, operate.ExitNotFound, operate.ExitRefused)
 }
+
+// shapeHelp describes the comparison of results in the help of once resolve.
+const shapeHelp = `A result in JSON is compared with stored results of its operation, for an HTTP
+response with those of the same status: up to 10 of each operation, among the
+first 1,000 records, and the first 4 MB, of the table. If it has another type,
+other members or members of other types, it is refused; --force stores it
+anyway.`
 
 func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if c.from != "" {
-		return (&bulk{settler: c.settler, writing: c.writing, from: c.from}).run(ctx)
+		return (&bulk{Settler: c.Settler, Writing: c.Writing, from: c.from}).run(ctx)
 	}
 	ev, err := c.evidence()
 	if err != nil {
 		return err
 	}
-	if err := c.ready(c.env); err != nil {
+	if err := c.Ready(c.Env); err != nil {
 		return err
 	}
-	o, r, err := c.openRecord(ctx, c.env, args[0])
+	o, r, err := c.OpenRecord(ctx, c.Env, args[0])
 	if err != nil {
 		return err
 	}
-	defer o.close()
-	p := piece{r, ev}
-	if err := c.fit(ctx, o, p); err != nil {
+	defer o.Close()
+	p := operate.Piece{Record: r, Evidence: ev}
+	if err := c.Fit(ctx, o, p); err != nil {
 		return err
 	}
-	if c.dryRun {
-		line, err := c.rehearse(ctx, o, p, c.reason)
-		if err != nil {
-			return err
-		}
-		return c.printResolved(line)
-	}
-	a, err := c.begin(ctx, c.env, o, c.question(o, p))
+	o, a, err := c.Begin(ctx, c.Env, o, c.Question(o, p))
 	if err != nil {
 		return err
 	}
-	line, err := c.settle(ctx, o, p, c.reason, a)
+	line, err := c.Settle(ctx, o, p, c.Reason, a)
 	if err != nil {
 		return err
 	}
@@ -153,39 +155,39 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 }
 
 // evidence returns the evidence of the command line.
-func (c *resolveCmd) evidence() (ev *evidence, err error) {
+func (c *resolveCmd) evidence() (ev *operate.Evidence, err error) {
 	switch {
 	case !c.set("completed") && (c.set("status") || c.set("header") || c.set("result-version")):
-		return nil, usage("--status, --header and --result-version are for --completed")
+		return nil, operate.Usage("--status, --header and --result-version are for --completed")
 	case !c.notExecuted && c.set("token"):
-		return nil, usage("--token is for --not-executed")
+		return nil, operate.Usage("--token is for --not-executed")
 	case c.set("completed"):
 		ev, err = c.completedEvidence()
 	case c.withoutResult:
-		ev = &evidence{kind: kindWithoutResult}
+		ev = &operate.Evidence{Kind: operate.KindWithoutResult}
 	case c.set("final"):
-		ev, err = completedFinal(c.final)
+		ev, err = operate.CompletedFinal(c.final)
 	case c.set("step"):
-		ev, err = c.stepEvidence(kindStep, c.step)
+		ev, err = c.stepEvidence(operate.KindStep, c.step)
 	case c.set("correct-step"):
-		ev, err = c.stepEvidence(kindCorrectedStep, c.correctStep)
-	case c.notExecuted && c.yes && c.token == "":
-		return nil, usage("--not-executed with --yes needs --token: the token that once show printed before you asked the provider")
+		ev, err = c.stepEvidence(operate.KindCorrectedStep, c.correctStep)
+	case c.notExecuted && c.Yes && c.token == "":
+		return nil, operate.Usage("--not-executed with --yes needs --token: the token that once show printed before you asked the provider")
 	case c.notExecuted:
-		ev = &evidence{kind: kindNotExecuted, token: c.token}
+		ev = &operate.Evidence{Kind: operate.KindNotExecuted, Token: c.token}
 	default:
-		return nil, usage("missing evidence: use --completed, --without-result, --final, --step, --correct-step or --not-executed")
+		return nil, operate.Usage("missing evidence: use --completed, --without-result, --final, --step, --correct-step or --not-executed")
 	}
 	if err == nil && c.insteadOf != "" {
-		err = ev.correct(c.insteadOf)
+		err = ev.Correct(c.insteadOf)
 	}
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, operate.Usage("%v", err)
 	}
 	return ev, nil
 }
 
-func (c *resolveCmd) completedEvidence() (*evidence, error) {
+func (c *resolveCmd) completedEvidence() (*operate.Evidence, error) {
 	data, file, err := c.value(c.completed)
 	switch {
 	case err != nil:
@@ -193,16 +195,16 @@ func (c *resolveCmd) completedEvidence() (*evidence, error) {
 	case !c.set("status") && c.set("header"):
 		return nil, errors.New("--header needs the --status of the response")
 	case !c.set("status"):
-		return completedWith(data, file), nil
+		return operate.CompletedWith(data, file), nil
 	}
 	header, err := parseHeader(c.header)
 	if err != nil {
 		return nil, err
 	}
-	return completedHTTP(c.status, header, data)
+	return operate.CompletedHTTP(c.status, header, data)
 }
 
-func (c *resolveCmd) stepEvidence(kind, text string) (*evidence, error) {
+func (c *resolveCmd) stepEvidence(kind, text string) (*operate.Evidence, error) {
 	name, result, found := strings.Cut(text, "=")
 	if !found || name == "" {
 		return nil, fmt.Errorf("invalid step %q: want NAME=JSON", text)
@@ -211,7 +213,7 @@ func (c *resolveCmd) stepEvidence(kind, text string) (*evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stepDone(kind, name, data)
+	return operate.StepDone(kind, name, data)
 }
 
 // value returns a result, or the content of the file that it names.
@@ -220,10 +222,10 @@ func (c *resolveCmd) value(text string) (data []byte, file bool, err error) {
 	switch {
 	case !file:
 		return []byte(text), false, nil
-	case name == "-" && !c.yes:
+	case name == "-" && !c.Yes:
 		return nil, true, errors.New("@- reads standard input, which the confirmation needs; use --yes to write without asking")
 	}
-	data, err = c.readFile(name)
+	data, err = c.ReadFile(name)
 	return data, true, err
 }
 
@@ -240,24 +242,24 @@ func parseHeader(lines []string) (http.Header, error) {
 }
 
 // printResolved prints the outcome of the command.
-func (c *resolveCmd) printResolved(line auditLine) error {
-	if c.json {
+func (c *resolveCmd) printResolved(line operate.AuditLine) error {
+	if c.JSON {
 		doc := map[string]any{"record": line.Record, "from": line.From, "to": line.To, "outcome": line.Outcome}
 		if line.Step != "" {
 			doc["step"] = line.Step
 		}
-		return c.document(doc)
+		return c.Document(doc)
 	}
 	text := fmt.Sprintf("was %s and is %s", line.From, line.To)
-	if line.Outcome == outcomeWouldWrite {
+	if line.Outcome == operate.OutcomeWouldWrite {
 		text = fmt.Sprintf("is %s and would become %s; nothing was written", line.From, line.To)
 	}
 	if line.Step != "" {
-		text = fmt.Sprintf("has a result for %s; it %s", oneLine(line.Step), text)
+		text = fmt.Sprintf("has a result for %s; it %s", output.OneLine(line.Step), text)
 	}
-	if line.Outcome == outcomeUnchanged {
+	if line.Outcome == operate.OutcomeUnchanged {
 		text = "already holds this outcome; nothing was written"
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s %s\n", short(line.Record), text)
+	_, err := fmt.Fprintf(c.Stdout, "%s %s\n", output.Short(line.Record), text)
 	return err
 }

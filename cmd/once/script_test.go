@@ -31,6 +31,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
@@ -213,7 +214,8 @@ func (d *desk) name() string {
 
 // testStore is a store as scripts plant and compare records in it.
 type testStore interface {
-	records
+	driver.Store
+	Delete(ctx context.Context, id idempotent.RecordID, was driver.Version) (*driver.Record, error)
 	all(ctx context.Context, yield func(driver.Record) error) error
 }
 
@@ -312,27 +314,27 @@ func (d *desk) changes() (changed []string, err error) {
 }
 
 // environment returns the environment of the next command line.
-func (d *desk) environment(stdout, stderr io.Writer, cancel func()) *environment {
+func (d *desk) environment(stdout, stderr io.Writer, cancel func()) *operate.Env {
 	n := d.next
 	d.next = upcoming{columns: 80}
-	w := &environment{
-		stdin: n.stdin, stdinTTY: n.terminal, now: func() time.Time { return d.now }, width: n.columns, user: "ada", host: "ops-1",
-		dynamo: func(aws.Config) dynamostore.Client { return dynamotest.Intercept(d.db, d.db.call) },
-		getenv: func(name string) string {
+	w := &operate.Env{
+		Stdin: n.stdin, StdinTTY: n.terminal, Now: func() time.Time { return d.now }, Width: n.columns, User: "ada", Host: "ops-1",
+		Dynamo: func(aws.Config) dynamostore.Client { return dynamotest.Intercept(d.db, d.db.call) },
+		Getenv: func(name string) string {
 			return map[bool]map[string]string{true: {"ONCE_FILE": d.file}, false: {"ONCE_TABLE": tableName, "ONCE_TABLE_OTHER": "other"}}[d.file != ""][name]
 		},
 	}
-	if w.stdin == nil {
-		w.stdin = strings.NewReader("")
+	if w.Stdin == nil {
+		w.Stdin = strings.NewReader("")
 	}
 	watch := &watched{desk: d, next: n, cancel: cancel}
-	w.stdout, w.stderr = watch.on(stdout), watch.on(stderr)
+	w.Stdout, w.Stderr = watch.on(stdout), watch.on(stderr)
 	if n.progress {
 		start, seconds := d.now, &atomic.Int64{}
-		w.stderrTTY, w.now = true, func() time.Time { return start.Add(time.Duration(seconds.Add(1)) * time.Second) }
+		w.StderrTTY, w.Now = true, func() time.Time { return start.Add(time.Duration(seconds.Add(1)) * time.Second) }
 	}
 	if n.full > 0 {
-		w.stdout = &fullDisk{stdout, n.full}
+		w.Stdout = &fullDisk{stdout, n.full}
 	}
 	if n.interrupt != nil && *n.interrupt == "" {
 		cancel()
@@ -403,7 +405,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 
 // verbs are the commands of scripts.
 var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"once": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).once(ts, exitOK, args) },
+	"once": func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).once(ts, operate.ExitOK, args) },
 	"exit": func(ts *testscript.TestScript, _ bool, args []string) {
 		i := slices.Index(args, "once")
 		said := deskOf(ts).once(ts, number(ts, args[0]), args[i+1:])
@@ -475,7 +477,7 @@ var verbs = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"later": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(deskOf(ts).db.later(args[0], append(args, "SET v = :later")[1]))
 	},
-	"console": console,
+	"console": openConsole,
 	"close":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.close(ts) },
 	"http":    func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.http(ts, args) },
 	"order":   func(ts *testscript.TestScript, _ bool, args []string) { deskOf(ts).window.order(ts, args) },
@@ -497,7 +499,7 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	var stdout, stderr bytes.Buffer
 	w := d.environment(&stdout, &stderr, cancel)
 	if slices.Contains(args, "--table") || slices.Contains(args, "--file") {
-		w.getenv = func(string) string { return "" }
+		w.Getenv = func(string) string { return "" }
 	}
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, w, args) }()
@@ -508,14 +510,14 @@ func (d *desk) once(ts *testscript.TestScript, want int, args []string) (said st
 	if code != want {
 		ts.Fatalf("exit code %d, want %d\n%s%s", code, want, out, errs)
 	}
-	if cmd, _, err := rootCommand(&env{}).Find(args); err == nil && cmd.Annotations != nil && !slices.Contains(strings.Fields(cmd.Annotations[exitsNote]), fmt.Sprint(code)) {
+	if cmd, _, err := rootCommand(&operate.Env{}).Find(args); err == nil && cmd.Annotations != nil && !slices.Contains(strings.Fields(cmd.Annotations[exitsNote]), fmt.Sprint(code)) {
 		ts.Fatalf("the help of %s does not have the exit code %d", cmd.CommandPath(), code)
 	}
-	if !slices.Contains([]string{"list", "show", "stats", "purge", "cost"}, args[0]) || w.width == 0 || slices.Contains(args, "--json") || slices.Contains(args, "--full") {
+	if !slices.Contains([]string{"list", "show", "stats", "purge", "cost"}, args[0]) || w.Width == 0 || slices.Contains(args, "--json") || slices.Contains(args, "--full") {
 		return out + errs
 	}
 	for line := range strings.Lines(out) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > w.width && strings.Contains(line, "  ") { // of a table
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > w.Width && strings.Contains(line, "  ") { // of a table
 			ts.Fatalf("a line of %d columns: %s", n, line)
 		}
 	}

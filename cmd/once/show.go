@@ -3,15 +3,23 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
@@ -19,14 +27,14 @@ import (
 
 // showCmd is the command once show.
 type showCmd struct {
-	*env
-	target
+	*operate.Env
+	operate.Target
 	steps  []string
 	result bool
 }
 
-func showCommand(e *env) *cobra.Command {
-	c := &showCmd{env: e}
+func showCommand(e *operate.Env) *cobra.Command {
+	c := &showCmd{Env: e}
 	cmd := &cobra.Command{
 		Use:   "show RECORD",
 		Short: "Show one record, and its keys at the provider",
@@ -43,67 +51,53 @@ the key. Declared steps are always shown.`,
   once show '#4RexMqXSY3Lf'
   once show --ref order-1033 --scan
   once show transfer --scope acme --key t-17 --step pay --result`,
-		RunE: e.command(c.run),
+		RunE: command(e, c.run),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if c.ref == "" {
+			if c.Ref == "" {
 				return oneRecord(cmd, args)
 			}
-			if len(args) > 0 || c.key != "" || c.scope != "" || c.global || c.path != "" {
+			if len(args) > 0 || c.Key != "" || c.Scope != "" || c.Global || c.Path != "" {
 				return errors.New("--ref stands for the RECORD: leave out the other one")
 			}
 			return nil
 		},
 	}
-	c.target.flags(cmd)
+	recordFlags(cmd, &c.Target)
 	f := cmd.Flags()
-	f.StringVar(&c.ref, "ref", "", "in place of RECORD: the whole `REFERENCE` of the record")
+	f.StringVar(&c.Ref, "ref", "", "in place of RECORD: the whole `REFERENCE` of the record")
 	f.StringArrayVar(&c.steps, "step", nil, "show the keys of the step `NAME` too, even if it is not\nrecorded (repeatable)")
 	f.BoolVar(&c.result, "result", false, "print the stored result, and those of the steps;\nthey may be private")
-	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound)
+	return exits(cmd, operate.ExitOK, operate.ExitFailure, operate.ExitUsage, operate.ExitNotFound)
 }
 
 func (c *showCmd) run(ctx context.Context, args []string) error {
-	o, r, err := c.openRecord(ctx, c.env, strings.Join(args, ""))
+	o, r, err := c.OpenRecord(ctx, c.Env, strings.Join(args, ""))
 	if err != nil {
 		return err
 	}
-	defer o.close()
+	defer o.Close()
 	v := view.Of(r, c.steps...)
 	if c.result {
-		if err := c.addResults(ctx, o, r, v); err != nil {
+		if err := operate.AddResults(ctx, c.Env, o, r, v); err != nil {
 			return err
 		}
 	}
-	if c.json {
-		return c.document(v)
+	if c.JSON {
+		return c.Document(v)
 	}
-	_, err = fmt.Fprint(c.stdout, c.text(r, v))
-	return err
-}
-
-// addResults reads the stored results of the record and its steps.
-func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v *view.Record) error {
-	g := c.guard(o)
-	if err := v.AddStepResults(ctx, g, r); err != nil {
-		return &coded{err, exitFailure} // an idempotent.StepError is no refusal here
-	}
-	if r.State != driver.StateCompleted || v.Sealed {
-		return nil
-	}
-	var err error
-	v.Outcome, err = view.OutcomeOf(ctx, g, r)
+	_, err = fmt.Fprint(c.Stdout, c.text(r, v))
 	return err
 }
 
 // text returns a record as text.
 func (c *showCmd) text(r *driver.Record, v *view.Record) string {
-	text := labelled(c.facts(r, v)) + keys(v)
+	text := output.Labelled(c.facts(r, v)) + keys(v)
 	if v.Outcome != nil {
-		text += "\nRESULT\n" + plain(outcomeText(v.Outcome))
+		text += "\nRESULT\n" + output.Plain(outcomeText(v.Outcome))
 	}
 	for _, s := range v.Steps {
 		if s.Result != nil {
-			text += fmt.Sprintf("\nRESULT of step %s\n%s", oneLine(s.Name), plain(outcomeText(&view.Outcome{Result: s.Result})))
+			text += fmt.Sprintf("\nRESULT of step %s\n%s", output.OneLine(s.Name), output.Plain(outcomeText(&view.Outcome{Result: s.Result})))
 		}
 	}
 	return text + whatToDo(r)
@@ -139,12 +133,12 @@ with one of these (see once resolve --help):
 
 // facts returns the facts of a record, without its steps and keys.
 func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
-	now := c.now()
+	now := c.Now()
 	facts := [][2]string{
-		{"record", oneLine(string(r.ID))},
-		{"state", fmt.Sprintf("%s (%s)\n%s", view.StateOf(r), oneLine(string(r.Reason)), meaning(r, now))},
+		{"record", output.OneLine(string(r.ID))},
+		{"state", fmt.Sprintf("%s (%s)\n%s", view.StateOf(r), output.OneLine(string(r.Reason)), meaning(r, now))},
 		{"declared", declared(v)},
-		{"created", when(r.Created, now)},
+		{"created", output.When(r.Created, now)},
 	}
 	add := func(label, text string) {
 		if text != "" {
@@ -155,18 +149,18 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 		if t.IsZero() {
 			return ""
 		}
-		return when(t, now)
+		return output.When(t, now)
 	}
 	add("since", at(r.Since))
 	add("attempt", fmt.Sprintf("%d\ntoken %s", r.Attempt, v.Token))
 	add("lease end", at(r.LeaseEnd))
 	if r.Exhausted {
-		add("given up", fmt.Sprintf("%s, after %s to reconcile it", when(r.Due, now), count(r.ReconcileAttempts, "attempt")))
+		add("given up", fmt.Sprintf("%s, after %s to reconcile it", output.When(r.Due, now), output.Count(r.ReconcileAttempts, "attempt")))
 	} else {
 		add("due", at(r.Due))
 	}
 	if !r.OpenSince.IsZero() {
-		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
+		add("open since", output.When(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
 	}
 	if r.Announced {
 		add("announced", "Its handler was still at work shortly before its deadline.")
@@ -175,14 +169,14 @@ func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 		add("predecessor", "It has answered and is not asked again.")
 	}
 	if r.ReconcileAttempts > 0 && !r.Exhausted {
-		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
+		add("reconciled", output.Count(r.ReconcileAttempts, "attempt")+" without an answer")
 	}
 	add("expires", cmp.Or(at(r.Expires), "never"))
-	add("ref", oneLine(r.Ref))
-	add("request id", oneLine(r.RequestID))
-	add("trace", oneLine(r.TraceParent))
+	add("ref", output.OneLine(r.Ref))
+	add("request id", output.OneLine(r.RequestID))
+	add("trace", output.OneLine(r.TraceParent))
 	if r.State == driver.StateCompleted {
-		add("result", describeResult(v))
+		add("result", output.DescribeResult(v))
 	}
 	return facts
 }
@@ -209,19 +203,19 @@ func meaning(r *driver.Record, now time.Time) string {
 
 // declared returns what the operation declared when the attempt began.
 func declared(v *view.Record) string {
-	text := fmt.Sprintf("%s; results as %s", v.Recovery, oneLine(v.Codec))
+	text := fmt.Sprintf("%s; results as %s", v.Recovery, output.OneLine(v.Codec))
 	if v.Seals {
 		text += ", sealed"
 	}
 	if v.ResultVersion != "" {
-		text += ", version " + oneLine(v.ResultVersion)
+		text += ", version " + output.OneLine(v.ResultVersion)
 	}
-	text += ", kept " + span(time.Duration(v.Retention))
+	text += ", kept " + output.Span(time.Duration(v.Retention))
 	if v.UnresolvedRetention != 0 {
-		text += fmt.Sprintf("\nwithout evidence kept %s, then the key is new", span(time.Duration(v.UnresolvedRetention)))
+		text += fmt.Sprintf("\nwithout evidence kept %s, then the key is new", output.Span(time.Duration(v.UnresolvedRetention)))
 	}
 	if len(v.DeclaredSteps) > 0 {
-		text += "\nsteps " + oneLine(strings.Join(v.DeclaredSteps, ", "))
+		text += "\nsteps " + output.OneLine(strings.Join(v.DeclaredSteps, ", "))
 	}
 	return text
 }
@@ -231,7 +225,50 @@ func declared(v *view.Record) string {
 func keys(v *view.Record) string {
 	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
 	for _, s := range v.Steps {
-		facts = append(facts, [2]string{"step", describeStep(&s) + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
+		facts = append(facts, [2]string{"step", output.DescribeStep(&s) + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
 	}
-	return "\nDOWNSTREAM KEYS, and below each its UUID\n" + labelled(facts)
+	return "\nDOWNSTREAM KEYS, and below each its UUID\n" + output.Labelled(facts)
 }
+
+// outcomeText returns the outcome as text: a response looks as in HTTP/1.1.
+func outcomeText(o *view.Outcome) string {
+	switch {
+	case o.Final != nil:
+		return fmt.Sprintf("%s: %s\n", o.Final.Code, o.Final.Message)
+	case o.Response != nil:
+		r := o.Response
+		var b strings.Builder
+		fmt.Fprintf(&b, "%d %s\n", r.Status, http.StatusText(r.Status))
+		for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+			for _, value := range r.Header[name] {
+				fmt.Fprintf(&b, "%s: %s\n", name, value)
+			}
+		}
+		return b.String() + "\n" + ended(r.Body+binary(r.BodyBase64))
+	case o.Result != nil:
+		var b bytes.Buffer
+		json.Indent(&b, o.Result, "", "  ") // it is valid
+		return ended(b.String())
+	case utf8.Valid(o.Bytes):
+		return ended(string(o.Bytes))
+	}
+	return ended(binary(o.Bytes))
+}
+
+func binary(data []byte) string {
+	if data == nil {
+		return ""
+	}
+	return fmt.Sprintf("(%s of binary data; use --json for base64)", output.Size(len(data)))
+}
+
+// ended adds a newline to a text that is not empty and has none at its end.
+func ended(s string) string {
+	if s == "" || strings.HasSuffix(s, "\n") {
+		return s
+	}
+	return s + "\n"
+}
+
+// shell quotes s for a shell.
+func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -74,10 +74,16 @@ var allowed = map[string][]string{
 	"dynamostore/powertools": {"idempotent", "idempotent/driver", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
-		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/httpform", "internal/page", "internal/pathkey", "internal/tabledef", "internal/view",
-		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
+		"cmd/once/internal/console", "cmd/once/internal/operate", "cmd/once/internal/output", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event",
+		"internal/httpform", "internal/view", awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 	},
-	"infra": {"dynamostore", "idempotent/event", "internal/tabledef", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
+	"cmd/once/internal/console": {"cmd/once/internal/operate", "cmd/once/internal/output", "idempotent", "idempotent/driver", "internal/page", "internal/view"},
+	"cmd/once/internal/operate": {
+		"boltstore", "cmd/once/internal/output", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event",
+		"internal/httpform", "internal/pathkey", "internal/tabledef", "internal/view", awsSDK, smithy,
+	},
+	"cmd/once/internal/output": {"dynamostore", "idempotent", "idempotent/driver", "internal/view"},
+	"infra":                    {"dynamostore", "idempotent/event", "internal/tabledef", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
 }
 
 // free are the trees that no package for users imports: they may import what they

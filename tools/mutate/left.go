@@ -12,7 +12,7 @@ var leftOver = map[string]string{
 	"lambdahttp.recorder.replace: slices.Clone(h[name]) loses its Clone":                                                              "a list of exposed headers that several requests share loses names",
 	"lambdahttp.recorder.mark: m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == nameExposed &&": "a header of this package that is set around the handler with the same value is sent twice",
 
-	"cmd/once.consoleCmd.serve: err != nil is never true":               "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
+	"cmd/once/internal/console.serve: err != nil is never true":         "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
 	"lambdahttp.recorder.replace: slices.Clone(values) loses its Clone": "a middleware that appends to a header changes the next answer, if Profile.Render returns shared values",
 
 	"idempotent.reconciler.submit: errors.As(err, new(*InProgressError)) is never true": "evidence about a record that runs again counts as postponed, not as stale",

@@ -46,13 +46,16 @@ var targets = []target{
 		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
 	}},
 	{module: "lambdadurable", pkg: ".", breaks: []string{"run.go", "resolver.go", "function.go"}},
-	{module: "cmd/once", pkg: ".", breaks: []string{ // all but children_*.go
-		"main.go", "env.go", "output.go", "view.go", "store.go", // what all commands share
-		"lookup.go", "list.go", "show.go", "upkeep.go", "cost.go",
-		"resolve.go", "bulk.go", "shape.go", "settle.go", "evidence.go", "results.go", "requeue.go", "forget.go",
-		"reconcile.go", "program.go",
-		"console.go", "api.go", "changes.go", "waiting.go", "links.go", "door.go",
+	{module: "cmd/once", pkg: ".", breaks: []string{ // all but children_*.go and process.go
+		"main.go", "flags.go", "lookup.go", "list.go", "show.go", "console.go", "resolve.go", "resolve_from.go", "requeue.go", "forget.go",
+		"reconcile.go", "reconcile_program.go", "scan.go", "purge.go", "stats.go", "cost.go", "table.go", "version.go",
 	}},
+	{module: "cmd/once", pkg: "internal/operate", breaks: []string{ // all
+		"shape.go", "resolve.go", "forget.go", "requeue.go", "results.go", "stats.go", "find.go", // changes and reads
+		"evidence.go", "confirmation.go", "audit.go", "open.go", "table.go", "store.go", "env.go", "errors.go",
+	}, tests: "../.."},
+	{module: "cmd/once", pkg: "internal/console", breaks: []string{"server.go", "orders.go", "lists.go", "links.go", "session.go", "answer.go"}, tests: "../.."},
+	{module: "cmd/once", pkg: "internal/output", breaks: []string{"output.go"}, tests: "../.."},
 	{module: ".", pkg: "lambdahttp", breaks: []string{ // all but doc.go
 		"engine.go", "middleware.go", "request.go", "events.go", "key.go", "syntax.go", "scope.go", "fingerprint.go", // a request
 		"outcome.go", "recorder.go", "response.go", "content.go", "answer.go", "problem.go", "json.go", // its answer

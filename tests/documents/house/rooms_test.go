@@ -23,7 +23,7 @@ import (
 // each file refers only to files below it.
 func TestFilesReferDownward(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"idempotent", "idempotent/idempotenttest", "lambdahttp", "lambdabatch", "lambdadurable", "idempotencyclient", "dynamostore", "dynamostore/dynamotest", "boltstore", "infra", "cmd/once"} {
+	for _, dir := range []string{"idempotent", "idempotent/idempotenttest", "lambdahttp", "lambdabatch", "lambdadurable", "idempotencyclient", "dynamostore", "dynamostore/dynamotest", "boltstore", "infra", "cmd/once", "cmd/once/internal/console", "cmd/once/internal/operate"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			p := loadPackage(t, dir)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package console
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/view"
@@ -31,49 +32,26 @@ const (
 	rowsPerPage = 20
 )
 
-// The lists of the console.
-const (
-	listUnknown   = "unknown"   // the outcome is unknown, given up or not
-	listExhausted = "exhausted" // given up by reconciliation
-	listResumable = "resumable"
-	listDue       = "due"   // reconciliation would process them now
-	listEnded     = "ended" // in progress, but the lease has ended
-	listFound     = "found" // by the last search, in any state
-)
+// site is the console of one store.
+type site struct {
+	*operate.Env
+	ctx   context.Context // of the command; a change does not end with the connection of a browser
+	store operate.Store
+	audit *operate.Auditor // nil: the console is read-only
+	links links
 
-var lists = []string{listUnknown, listExhausted, listResumable, listDue, listEnded, listFound}
+	counting sync.Mutex // held while the whole store is read
 
-// waiting is what the index shows at one time, with the ended leases of the last
-// scan.
-type waiting struct {
-	at       time.Time
-	rows     []row // the oldest first
-	complete bool  // there are no more
-	damaged  int   // entries that cannot be read
-	scanned  time.Time
-	last     driver.Scanned // the last scan of a reconciler
-	scans    bool           // reconcilers scan this store
+	mu    sync.Mutex // held while the index is read
+	last  *index
+	scan  *pass // the last that has ended; nil: none
+	found []row // by the last search
 }
 
-// row is an entry of the index, as the page gets it.
-type row struct {
-	viewed
-	Version string   `json:"version,omitempty"` // a change names it
-	Links   []anchor `json:"links,omitempty"`
-	Problem string   `json:"problem,omitempty"` // why the record was not read
-}
-
-// viewed is the record of a row. Before it was read, it has what the index shows. Its
-// state is resumable if it is.
-type viewed = view.Record
-
-// entryOf returns the row of an entry of the index.
-func entryOf(e driver.Listed, exhausted bool) row {
-	r := driver.Record{State: e.State, Due: e.Due}
-	return row{viewed: viewed{
-		Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r), Exhausted: exhausted,
-		Since: view.Time{Time: cmp.Or(e.Since, e.LeaseEnd)}, Due: view.Time{Time: e.Due}, LeaseEnd: view.Time{Time: e.LeaseEnd},
-	}}
+func newSite(ctx context.Context, e *operate.Env, o operate.Store, a *operate.Auditor, l links) *site {
+	quiet := *e
+	quiet.Progress = false // a meter would write between the lines of the audit
+	return &site{Env: &quiet, ctx: ctx, store: o, audit: a, links: l}
 }
 
 // rowOf returns the row of a record that was read.
@@ -86,43 +64,6 @@ func (s *site) rowOf(r *driver.Record) row {
 // versionOf names the state of a record that a page shows.
 func versionOf(r *driver.Record) string { return hex.EncodeToString(r.Version[:]) }
 
-// in reports whether the row belongs to a list at the time now.
-func (r *row) in(list string, now time.Time) bool {
-	switch list {
-	case listExhausted:
-		return r.Exhausted
-	case listResumable:
-		return r.State == view.StateResumable
-	case listDue:
-		return !r.Exhausted && !r.Due.After(now)
-	case listEnded:
-		return r.State == driver.StateInProgress.String() && !r.LeaseEnd.After(now)
-	}
-	return r.State == driver.StateUnknown.String()
-}
-
-// site is the console of one store.
-type site struct {
-	*env
-	ctx   context.Context // of the command; a change does not end with the connection of a browser
-	store *opened
-	audit *auditor // nil: the console is read-only
-	links links
-
-	counting sync.Mutex // held while the whole store is read
-
-	mu    sync.Mutex // held while the index is read
-	last  *waiting
-	scan  *pass // the last that has ended; nil: none
-	found []row // by the last search
-}
-
-func newSite(ctx context.Context, e *env, o *opened, a *auditor, l links) *site {
-	quiet := *e
-	quiet.progress = false // a meter would write between the lines of the audit
-	return &site{env: &quiet, ctx: ctx, store: o, audit: a, links: l}
-}
-
 // outdate makes the next request read the index.
 func (s *site) outdate() {
 	s.mu.Lock()
@@ -131,14 +72,14 @@ func (s *site) outdate() {
 }
 
 // look returns what the index shows.
-func (s *site) look(ctx context.Context) (*waiting, error) {
+func (s *site) look(ctx context.Context) (*index, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.Now()
 	if s.last != nil && now.Sub(s.last.at) < listedFor {
 		return s.last, nil
 	}
-	next := &waiting{at: now, complete: true, scans: s.store.scans != nil}
+	next := &index{at: now, complete: true, scans: s.store.Scheduled() != nil}
 	for _, list := range []struct {
 		exhausted bool
 		entries   iter.Seq2[driver.Listed, error]
@@ -149,7 +90,7 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 	}
 	if next.scans {
 		var err error
-		if next.last, err = s.store.scans.LastScan(ctx); err != nil {
+		if next.last, err = s.store.Scheduled().LastScan(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -168,31 +109,6 @@ func (s *site) look(ctx context.Context) (*waiting, error) {
 	return next, nil
 }
 
-// older orders rows from the oldest to the newest.
-func older(a, b row) int {
-	return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
-}
-
-// read adds the entries of a list.
-func (w *waiting) read(entries iter.Seq2[driver.Listed, error], exhausted bool) error {
-	read := 0
-	for e, err := range entries {
-		switch {
-		case e.ID == "":
-			return err
-		case err != nil:
-			w.damaged++
-		case read == listedAtMost:
-			w.complete = false
-			return nil
-		default:
-			read++
-			w.rows = append(w.rows, entryOf(e, exhausted))
-		}
-	}
-	return nil
-}
-
 // pass is what a read of the whole store found.
 type pass struct {
 	at    time.Time
@@ -202,13 +118,13 @@ type pass struct {
 
 // wholeStore reads the whole store as once stats does, and keeps the ended leases for
 // the lists. It calls visit for each record.
-func (s *site) wholeStore(ctx context.Context, visit func(*driver.Record)) (*stats, error) {
+func (s *site) wholeStore(ctx context.Context, visit func(*driver.Record)) (*operate.Stats, error) {
 	if !s.counting.TryLock() {
-		return nil, refuse("the console is reading the whole store already")
+		return nil, operate.Refuse("the console is reading the whole store already")
 	}
 	defer s.counting.Unlock()
-	p := &pass{at: s.now()}
-	counted, err := (&statsCmd{s.env}).count(ctx, s.store, func(r *driver.Record) {
+	p := &pass{at: s.Now()}
+	counted, err := operate.CountAll(ctx, s.Env, s.store, func(r *driver.Record) {
 		if r.Abandoned(p.at) {
 			if p.ended++; p.ended <= listedAtMost {
 				p.rows = append(p.rows, entryOf(r.Listed(), false))
@@ -279,7 +195,7 @@ func (s *site) page(ctx context.Context, q listQuery) (listPage, error) {
 
 // fill reads the records of rows. A row whose record cannot be read has the problem.
 func (s *site) fill(ctx context.Context, rows []row) {
-	parallel(slices.All(rows), readParallel, func(i int, was row) {
+	operate.Parallel(slices.All(rows), operate.ReadParallel, func(i int, was row) {
 		r, err := s.store.Get(ctx, was.Record)
 		gone := errors.Is(err, idempotent.ErrNoRecord)
 		switch {
@@ -290,7 +206,7 @@ func (s *site) fill(ctx context.Context, rows []row) {
 		default:
 			rows[i] = s.rowOf(r)
 		}
-		if gone || err == nil && !r.Abandoned(s.now()) {
+		if gone || err == nil && !r.Abandoned(s.Now()) {
 			s.settled(was.Record)
 		}
 	})
@@ -359,7 +275,7 @@ func (s *site) search(ctx context.Context, in search) (*searched, error) {
 		}
 		out.Complete = w.complete
 		records, errs := make([]*driver.Record, len(w.rows)), make([]error, len(w.rows))
-		parallel(slices.All(w.rows), readParallel, func(i int, r row) { records[i], errs[i] = s.store.Get(ctx, r.Record) })
+		operate.Parallel(slices.All(w.rows), operate.ReadParallel, func(i int, r row) { records[i], errs[i] = s.store.Get(ctx, r.Record) })
 		for i, err := range errs {
 			switch {
 			case err == nil:
@@ -381,6 +297,91 @@ func (s *site) search(ctx context.Context, in search) (*searched, error) {
 	defer s.mu.Unlock()
 	s.found = found
 	return out, nil
+}
+
+// The lists of the console.
+const (
+	listUnknown   = "unknown"   // the outcome is unknown, given up or not
+	listExhausted = "exhausted" // given up by reconciliation
+	listResumable = "resumable"
+	listDue       = "due"   // reconciliation would process them now
+	listEnded     = "ended" // in progress, but the lease has ended
+	listFound     = "found" // by the last search, in any state
+)
+
+var lists = []string{listUnknown, listExhausted, listResumable, listDue, listEnded, listFound}
+
+// index is what the index shows at one time, with the ended leases of the last
+// scan.
+type index struct {
+	at       time.Time
+	rows     []row // the oldest first
+	complete bool  // there are no more
+	damaged  int   // entries that cannot be read
+	scanned  time.Time
+	last     driver.Scanned // the last scan of a reconciler
+	scans    bool           // reconcilers scan this store
+}
+
+// row is an entry of the index, as the page gets it.
+type row struct {
+	viewed
+	Version string   `json:"version,omitempty"` // a change names it
+	Links   []anchor `json:"links,omitempty"`
+	Problem string   `json:"problem,omitempty"` // why the record was not read
+}
+
+// viewed is the record of a row. Before it was read, it has what the index shows. Its
+// state is resumable if it is.
+type viewed = view.Record
+
+// entryOf returns the row of an entry of the index.
+func entryOf(e driver.Listed, exhausted bool) row {
+	r := driver.Record{State: e.State, Due: e.Due}
+	return row{viewed: viewed{
+		Record: e.ID, Operation: e.ID.Operation(), KeyHash: e.ID.KeyHash(), State: view.StateOf(&r), Exhausted: exhausted,
+		Since: view.Time{Time: cmp.Or(e.Since, e.LeaseEnd)}, Due: view.Time{Time: e.Due}, LeaseEnd: view.Time{Time: e.LeaseEnd},
+	}}
+}
+
+// in reports whether the row belongs to a list at the time now.
+func (r *row) in(list string, now time.Time) bool {
+	switch list {
+	case listExhausted:
+		return r.Exhausted
+	case listResumable:
+		return r.State == view.StateResumable
+	case listDue:
+		return !r.Exhausted && !r.Due.After(now)
+	case listEnded:
+		return r.State == driver.StateInProgress.String() && !r.LeaseEnd.After(now)
+	}
+	return r.State == driver.StateUnknown.String()
+}
+
+// older orders rows from the oldest to the newest.
+func older(a, b row) int {
+	return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Record, b.Record))
+}
+
+// read adds the entries of a list.
+func (w *index) read(entries iter.Seq2[driver.Listed, error], exhausted bool) error {
+	read := 0
+	for e, err := range entries {
+		switch {
+		case e.ID == "":
+			return err
+		case err != nil:
+			w.damaged++
+		case read == listedAtMost:
+			w.complete = false
+			return nil
+		default:
+			read++
+			w.rows = append(w.rows, entryOf(e, exhausted))
+		}
+	}
+	return nil
 }
 
 // counts are the first screen.
@@ -429,7 +430,7 @@ var ageBounds = []struct {
 }{{"5m", 5 * time.Minute}, {"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}, {"", math.MaxInt64}}
 
 // counts returns the first screen of the rows.
-func (w *waiting) counts() *counts {
+func (w *index) counts() *counts {
 	c := &counts{
 		At: view.Time{Time: w.at}, Complete: w.complete, Damaged: w.damaged, Groups: []*countedAs{},
 		Scans: w.scans, Scanned: view.Time{Time: w.scanned}, ScanBegan: view.Time{Time: w.last.Began}, ScanEnded: view.Time{Time: w.last.Ended},

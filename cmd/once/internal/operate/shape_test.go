@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package operate
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 func TestShape(t *testing.T) {
@@ -54,14 +54,29 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// scanned is a store that can be scanned.
+type scanned struct {
+	Store
+	scan func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
+}
+
+// Scan lists what scan does.
+func (s scanned) Scan(ctx context.Context, optFns ...func(*dynamostore.ScanOptions)) iter.Seq2[driver.Record, error] {
+	var opts dynamostore.ScanOptions
+	for _, f := range optFns {
+		f(&opts)
+	}
+	return s.scan(ctx, opts.Progress)
+}
+
 // A large table costs a few pages, even if they have no records. If a page has
 // many records, not all are used.
 func TestResolve_ShapeReads(t *testing.T) {
 	t.Parallel()
-	c := &settler{env: &env{environment: nightEnvironment()}}
-	o := &opened{records: tableOf(t, dynamotest.New(tableName))}
+	c := &Settler{Env: &Env{}}
+	o := scanned{}
 	pages := 0
-	o.some = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+	o.scan = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) {
 			for ; ctx.Err() == nil && pages < 10*shapePages; pages++ {
 				progress(dynamostore.ScanProgress{})
@@ -72,7 +87,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != 0 || err != nil || pages != shapePages {
 		t.Errorf("read %d records in %d pages, %v", read, pages, err)
 	}
-	o.some = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+	o.scan = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) {
 			for i := 0; i < 2*shapeReads && yield(driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: fmt.Sprint(i)}.RecordID()}, nil); i++ {
 			}
@@ -84,7 +99,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {seen: shapeSamples}}); read != 1 || err != nil {
 		t.Errorf("read %d records of enough, %v", read, err)
 	}
-	o.some = func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+	o.scan = func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 		return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, ctx.Err()) }
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,7 +112,10 @@ func TestResolve_ShapeReads(t *testing.T) {
 // A stored result of more than 256 KB is no example.
 func TestSample_Large(t *testing.T) {
 	t.Parallel()
-	g := (&env{environment: nightEnvironment()}).guard(&opened{records: tableOf(t, dynamotest.New(tableName))})
+	g, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for bytes, seen := range map[int]int{256 << 10: 1, 256<<10 + 1: 0} {
 		r := driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: "m"}.RecordID(), State: driver.StateCompleted, Encoding: "json", Result: []byte(fmt.Sprintf(`"%0*d"`, bytes-2, 0))}
 		s := &shape{}

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package console
 
 import (
+	"context"
 	"embed"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"log"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,33 +18,87 @@ import (
 	"strings"
 	"time"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/page"
 	"github.com/once-lambda/once/internal/view"
 )
 
+const (
+	// headerTimeout limits how long a browser may take to send the headers of a
+	// request, and requestTimeout the whole request.
+	headerTimeout  = 10 * time.Second
+	requestTimeout = time.Minute
+	// endTimeout is how long requests may take to end after Ctrl-C. Their contexts
+	// end at once.
+	endTimeout = 5 * time.Second
+)
+
+// Serve serves the console of a store on this machine until ctx ends. It passes to
+// announce the address of the page, which works once. Port 0 is any that is free. Without
+// an auditor the console is read-only.
+func Serve(ctx context.Context, e *operate.Env, o operate.Store, a *operate.Auditor, l links, port int, announce func(address string) error) error {
+	s := newSite(ctx, e, o, a, l)
+	if _, err := s.look(ctx); err != nil { // whether the lists can be read
+		return err
+	}
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return fmt.Errorf("the console cannot listen: %w", err)
+	}
+	own, ticket := newSession(listener.Addr().String())
+	if err := announce("http://" + own.host + "/#" + ticket); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return serve(ctx, e.Stderr, listener, s.handler(own))
+}
+
+// serve serves until ctx ends.
+func serve(ctx context.Context, stderr io.Writer, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		ErrorLog:          log.New(stderr, "once: ", 0),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("the console ended: %w", err)
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := server.Shutdown(ending); err != nil {
+		return errors.Join(fmt.Errorf("a request did not end: %w", err), server.Close())
+	}
+	return nil
+}
+
 // files are the page: index.html and what it loads, besides what package page has.
 //
-//go:embed console/*
+//go:embed page/*
 var files embed.FS
 
 // handler returns the handler of the console.
-func (s *site) handler(d *door) http.Handler {
+func (s *site) handler(own *session) http.Handler {
 	mux := http.NewServeMux()
-	for pattern, f := range s.routes(d) {
+	for pattern, f := range s.routes(own) {
 		mux.HandleFunc(pattern, f)
 	}
-	return d.guard(mux)
+	return own.guard(mux)
 }
 
 // routes returns all that the console serves, by the patterns of [http.ServeMux]. No
 // path changes anything by GET.
-func (s *site) routes(d *door) map[string]http.HandlerFunc {
-	own, _ := fs.Sub(files, "console") // the name is valid
+func (s *site) routes(own *session) map[string]http.HandlerFunc {
+	assets, _ := fs.Sub(files, "page") // the name is valid
 	return map[string]http.HandlerFunc{
-		"/":                   page.Handler(own).ServeHTTP,
-		"POST " + sessionPath: d.session,
+		"/":                   page.Handler(assets).ServeHTTP,
+		"POST " + sessionPath: own.open,
 		"GET /api/overview":   answered(s.overview),
 		"GET /api/list":       answered(s.list),
 		"GET /api/record":     answered(s.record),
@@ -64,14 +124,14 @@ func (s *site) overview(r *http.Request) (any, error) {
 		AllowResolve bool   `json:"allow_resolve"`
 		Operator     string `json:"operator"`
 		*counts
-	}{s.store.name, s.audit != nil, s.operator(), seen.counts()}, nil
+	}{s.store.Name(), s.audit != nil, s.operator(), seen.counts()}, nil
 }
 
 // operator returns who is in the lines of the audit.
 func (s *site) operator() string {
-	name := s.user + "@" + s.host
-	if s.audit != nil && s.audit.aws != "" {
-		name += ", " + s.audit.aws
+	name := s.User + "@" + s.Host
+	if s.audit != nil && s.audit.AWS != "" {
+		name += ", " + s.audit.AWS
 	}
 	return name
 }
@@ -89,15 +149,15 @@ func (s *site) list(r *http.Request) (any, error) {
 func parseListQuery(v url.Values) (q listQuery, err error) {
 	q.list, q.operation, q.newest = v.Get("list"), v.Get("operation"), v.Get("order") == "newest"
 	if !slices.Contains(lists, q.list) {
-		return q, usage("invalid list %q: want one of %s", q.list, strings.Join(lists, ", "))
+		return q, operate.Usage("invalid list %q: want one of %s", q.list, strings.Join(lists, ", "))
 	}
 	if q.offset, err = strconv.Atoi(v.Get("offset")); err != nil || q.offset < 0 {
-		return q, usage("invalid offset %q: want a number", v.Get("offset"))
+		return q, operate.Usage("invalid offset %q: want a number", v.Get("offset"))
 	}
 	for name, at := range map[string]*time.Time{"from": &q.from, "to": &q.to} {
 		if text := v.Get(name); text != "" {
 			if *at, err = time.Parse(time.RFC3339, text); err != nil {
-				return q, usage("invalid time %q: want a time like 2026-01-31T00:00:00Z", text)
+				return q, operate.Usage("invalid time %q: want a time like 2026-01-31T00:00:00Z", text)
 			}
 		}
 	}
@@ -117,7 +177,7 @@ func (s *site) record(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	id, err := idempotent.ParseRecordID(q.Get("id"))
 	if err != nil {
-		return nil, usage("%v", err)
+		return nil, operate.Usage("%v", err)
 	}
 	found, err := s.store.Get(r.Context(), id)
 	if err != nil {
@@ -125,9 +185,9 @@ func (s *site) record(r *http.Request) (any, error) {
 	}
 	v := view.Of(found, q["step"]...)
 	if q.Get("results") == "true" {
-		err = (&showCmd{env: s.env}).addResults(r.Context(), s.store, found, v)
+		err = operate.AddResults(r.Context(), s.Env, s.store, found, v)
 	}
-	return shownRecord{v, versionOf(found), s.links.of(v), view.Time{Time: s.now()}}, err
+	return shownRecord{v, versionOf(found), s.links.of(v), view.Time{Time: s.Now()}}, err
 }
 
 // find returns the id of a record. A client's key is in the body of the request, so
@@ -143,8 +203,8 @@ func (s *site) find(r *http.Request) (any, error) {
 	if err := readJSON(r, &in); err != nil {
 		return nil, err
 	}
-	t := &target{scope: in.Scope, global: in.Global, key: in.Key, path: in.Path}
-	found, err := t.find(r.Context(), s.env, s.store, in.Record)
+	t := &operate.Target{Scope: in.Scope, Global: in.Global, Key: in.Key, Path: in.Path}
+	found, err := t.Find(r.Context(), s.Env, s.store, in.Record)
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +213,9 @@ func (s *site) find(r *http.Request) (any, error) {
 
 // price returns what a count of all records costs.
 func (s *site) price(r *http.Request) (any, error) {
-	bytes := s.store.bytes(r.Context())
-	units := scanUnits(float64(bytes))
-	return map[string]any{"items": s.store.items(r.Context()), "bytes": bytes, "read_units": units, "usd": units * readUnitUSD}, nil
+	items, bytes := s.store.Size(r.Context())
+	units := operate.ScanUnits(float64(bytes))
+	return map[string]any{"items": items, "bytes": bytes, "read_units": units, "usd": units * operate.ReadUnitUSD}, nil
 }
 
 // count reads the whole store and returns what once stats prints.
@@ -170,7 +230,7 @@ func (s *site) searchFor(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if in.Ref == "" && in.Reason == "" {
-		return nil, usage("enter a reference")
+		return nil, operate.Usage("enter a reference")
 	}
 	return s.search(r.Context(), in)
 }

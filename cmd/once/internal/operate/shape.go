@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package operate
 
 import (
 	"context"
@@ -11,19 +11,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/view"
 )
-
-// shapeHelp describes the comparison of results in the help of once resolve.
-const shapeHelp = `A result in JSON is compared with stored results of its operation, for an HTTP
-response with those of the same status: up to 10 of each operation, among the
-first 1,000 records, and the first 4 MB, of the table. If it has another type,
-other members or members of other types, it is refused; --force stores it
-anyway.`
 
 const (
 	// shapeReads is how many records are read to find stored results, once for a
@@ -50,49 +44,45 @@ type subject struct {
 
 func (s subject) String() string {
 	if s.status != 0 {
-		return fmt.Sprintf("%s, status %d", oneLine(s.operation), s.status)
+		return fmt.Sprintf("%s, status %d", output.OneLine(s.operation), s.status)
 	}
-	return oneLine(s.operation)
+	return output.OneLine(s.operation)
 }
 
 // subject returns what the result of a piece is compared with, and the result. It
 // returns false for evidence without a result in JSON.
-func (p piece) subject() (s subject, result []byte, ok bool) {
-	s.operation = p.record.ID.Operation()
-	switch p.ev.codec { // "" without a result
+func (p Piece) subject() (s subject, result []byte, ok bool) {
+	s.operation = p.Record.ID.Operation()
+	switch p.Evidence.codec { // "" without a result
 	case driver.DefaultCodec:
-		return s, p.ev.data, true
+		return s, p.Evidence.data, true
 	case httpform.Encoding:
-		s.status = p.ev.reply.Status
-		return s, p.ev.reply.Body, true
+		s.status = p.Evidence.reply.Status
+		return s, p.Evidence.reply.Body, true
 	}
 	return s, nil, false
 }
 
-// fit refuses evidence that the operation of the record could not replay.
-func (c *settler) fit(ctx context.Context, o *opened, p piece) error {
-	if err := p.ev.fit(p.record); err != nil {
+// Fit refuses evidence that the operation of the record could not replay.
+func (c *Settler) Fit(ctx context.Context, o Store, p Piece) error {
+	if err := p.Evidence.Fit(p.Record); err != nil {
 		return err
 	}
-	return c.compare(ctx, o, p)
+	return c.Compare(ctx, o, p)
 }
 
-// compare refuses results whose shape differs from stored ones.
-func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error {
-	wrong, err := c.differing(ctx, o, pieces...)
+// Compare refuses results whose shape differs from stored ones.
+func (c *Settler) Compare(ctx context.Context, o Store, pieces ...Piece) error {
+	wrong, err := c.Differing(ctx, o, pieces...)
 	if wrong = slices.DeleteFunc(wrong, func(text string) bool { return text == "" }); len(wrong) == 0 {
 		return err
 	}
-	more := ""
-	if n := len(wrong) - maxShown; n > 0 {
-		wrong, more = wrong[:maxShown], fmt.Sprintf("\nand %s more", grouped(n))
-	}
-	return refuse("%s%s\nNothing was written. Correct the result, or store it anyway with --force", strings.Join(wrong, "\n"), more)
+	return Refuse("%s\nNothing was written. Correct the result, or store it anyway with --force", Shown(wrong, "\n"))
 }
 
-// differing returns for each piece how the shape of its result differs from stored
+// Differing returns for each piece how the shape of its result differs from stored
 // ones, or "". It reports on standard error which results it could not compare.
-func (c *settler) differing(ctx context.Context, o *opened, pieces ...piece) (wrong []string, err error) {
+func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wrong []string, err error) {
 	wrong = make([]string, len(pieces))
 	samples := map[subject]*shape{}
 	for _, p := range pieces {
@@ -100,17 +90,17 @@ func (c *settler) differing(ctx context.Context, o *opened, pieces ...piece) (wr
 			samples[s] = &shape{}
 		}
 	}
-	if c.force || len(samples) == 0 {
+	if c.Force || len(samples) == 0 {
 		return wrong, nil
 	}
 	read, err := c.learn(ctx, o, samples)
 	if err != nil {
-		fmt.Fprintf(c.stderr, "once: results are not compared with stored ones: %s\n", oneLine(err.Error()))
+		fmt.Fprintf(c.Stderr, "once: results are not compared with stored ones: %s\n", output.OneLine(err.Error()))
 		return wrong, ctx.Err()
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
 		if samples[s].seen == 0 {
-			fmt.Fprintf(c.stderr, "once: not compared: no stored result of %s in %s\n", s, count(read, "record"))
+			fmt.Fprintf(c.Stderr, "once: not compared: no stored result of %s in %s\n", s, output.Count(read, "record"))
 		}
 	}
 	for i, p := range pieces {
@@ -119,15 +109,15 @@ func (c *settler) differing(ctx context.Context, o *opened, pieces ...piece) (wr
 			continue
 		}
 		if differences := samples[s].differences(valueOf(result)); len(differences) > 0 {
-			wrong[i] = fmt.Sprintf("%s: the result differs from %s of %s: %s", short(p.record.ID), count(samples[s].seen, "stored result"), s, strings.Join(differences, "; "))
+			wrong[i] = fmt.Sprintf("%s: the result differs from %s of %s: %s", output.Short(p.Record.ID), output.Count(samples[s].seen, "stored result"), s, strings.Join(differences, "; "))
 		}
 	}
 	return wrong, nil
 }
 
 // learn reads stored results of the subjects, and returns how many records it read.
-func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
-	g := c.guard(o)
+func (c *Settler) learn(ctx context.Context, o Store, samples map[subject]*shape) (read int, err error) {
+	g := Guard(c.Env, o)
 	missing := func() bool {
 		for _, s := range samples {
 			if s.seen < shapeSamples {
@@ -144,7 +134,7 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 			cancel()
 		}
 	}
-	for r, err := range o.some(reading, limit) {
+	for r, err := range o.Scan(reading, func(opts *dynamostore.ScanOptions) { opts.Progress, opts.Segments = limit, 1 }) {
 		if r.ID == "" {
 			if reading.Err() != nil { // after enough pages, or an interruption
 				err = ctx.Err()
@@ -289,7 +279,7 @@ func (s *shape) compare(path string, v any, depth int, found []string) []string 
 
 // memberOf returns the path of a member of the value at path.
 func memberOf(path, name string) string {
-	if name = oneLine(name); path != "it" {
+	if name = output.OneLine(name); path != "it" {
 		name = path + "." + name
 	}
 	return name

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package console
 
 import (
 	"maps"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -38,23 +39,23 @@ var placeholders = map[string]func(*view.Record) string{
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// parseLinks parses the texts of --link.
-func parseLinks(texts []string) (l links, err error) {
+// ParseLinks parses the texts of --link.
+func ParseLinks(texts []string) (l links, err error) {
 	for _, text := range texts {
 		name, template, found := strings.Cut(text, "=")
 		if name = strings.TrimSpace(name); !found || name == "" {
-			return nil, usage("invalid --link %q: want NAME=URL, such as provider=https://dashboard.example/search?q={ref}", text)
+			return nil, operate.Usage("invalid --link %q: want NAME=URL, such as provider=https://dashboard.example/search?q={ref}", text)
 		}
 		if slices.ContainsFunc(l, func(other link) bool { return other.name == name }) {
-			return nil, usage("two --link have the name %q", name)
+			return nil, operate.Usage("two --link have the name %q", name)
 		}
 		for _, p := range placeholder.FindAllString(template, -1) {
 			if placeholders[strings.Trim(p, "{}")] == nil {
-				return nil, usage("invalid --link %s: unknown placeholder %s: want one of {%s}", name, p, strings.Join(slices.Sorted(maps.Keys(placeholders)), "}, {"))
+				return nil, operate.Usage("invalid --link %s: unknown placeholder %s: want one of {%s}", name, p, strings.Join(slices.Sorted(maps.Keys(placeholders)), "}, {"))
 			}
 		}
 		if err := checkTemplate(template); err != nil {
-			return nil, usage("invalid --link %s: %v", name, err)
+			return nil, operate.Usage("invalid --link %s: %v", name, err)
 		}
 		l = append(l, link{name, template})
 	}
@@ -68,13 +69,13 @@ func checkTemplate(template string) error {
 	u, err := url.Parse(plain)
 	switch {
 	case strings.ContainsAny(plain, "{}"):
-		return usage("a brace has no partner")
+		return operate.Usage("a brace has no partner")
 	case err != nil:
 		return err
 	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", u.User != nil:
-		return usage("want an address that begins with https:// or http:// and a host")
+		return operate.Usage("want an address that begins with https:// or http:// and a host")
 	case !strings.HasPrefix(strings.ToLower(template), strings.ToLower(u.Scheme+"://"+u.Host)):
-		return usage("a placeholder can stand only after the host")
+		return operate.Usage("a placeholder can stand only after the host")
 	}
 	return nil
 }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/once-lambda/once/cmd/once/internal/output"
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
+)
+
+// Env is what a command works with: everything outside of the program that it uses, and
+// the flags of all commands.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer // several programs write to stderr in parallel
+	Getenv         func(string) string
+	Now            func() time.Time
+
+	StdinTTY, StderrTTY bool
+	Width               int // of a line on stdout, in columns; 0: unlimited
+
+	User, Host string // the operator, for the audit
+
+	Dynamo func(aws.Config) dynamostore.Client
+
+	Flags    StoreFlags
+	JSON     bool
+	Begun    bool // the command line is valid, and the command runs
+	Progress bool // show how far a long read is
+}
+
+// StoreFlags select the store.
+type StoreFlags struct {
+	Table, File               string
+	Name                      string // of the store, in the names of its variables
+	Region, Profile, Endpoint string
+	NoIndex                   bool
+
+	ChunkTable, PartitionKey, SortKey, Prefix, TTLAttribute, Consistency string // see setting
+}
+
+// Variable returns the environment variable of the store that --store names.
+func (f StoreFlags) Variable(name string) string { return tabledef.Variable(name, f.Name) }
+
+// Encoder returns an encoder of JSON for stdout.
+func (e *Env) Encoder() *json.Encoder {
+	out := json.NewEncoder(e.Stdout)
+	out.SetEscapeHTML(false)
+	return out
+}
+
+// Document prints the one JSON document of a command.
+func (e *Env) Document(v any) error {
+	out := e.Encoder()
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+// answer reads a line from standard input. It is empty if ctx ends first.
+func (e *Env) answer(ctx context.Context) string {
+	line := make(chan string, 1)
+	go func() {
+		s, _ := bufio.NewReader(e.Stdin).ReadString('\n') // what was typed before an error counts
+		line <- s
+	}()
+	select {
+	case s := <-line:
+		return s
+	case <-ctx.Done():
+		fmt.Fprintln(e.Stderr)
+		return ""
+	}
+}
+
+// ReadFile returns the content of a file, or of standard input if its name is -.
+func (e *Env) ReadFile(name string) ([]byte, error) {
+	from := e.Stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if len(data) > maxFile {
+		err = fmt.Errorf("%s is larger than %s", name, output.Size(maxFile))
+	}
+	return data, err
+}
+
+// maxFile limits a file of evidence, or of one result, in bytes: it is held in memory.
+const maxFile = 64 << 20
+
+// actor names the operator, for records of who did something.
+func (e *Env) actor() string { return cmp.Or(e.User, "unknown") + "@" + e.Host }
+
+// Table returns a table on stdout. Its last columns, spare of them, are omitted before
+// lines get too long.
+func (e *Env) Table(spare int, titles ...string) *output.Table {
+	t := &output.Table{W: e.Stdout, Width: e.Width, Titles: titles, Spare: spare}
+	if e.JSON {
+		t.JSON = e.Encoder()
+	}
+	return t
+}
+
+// meter returns a meter for a read of about so many items; 0: unknown.
+func (e *Env) meter(what string, about int) *output.Meter {
+	if !e.Progress {
+		return output.NewMeter(nil, e.Now, what, about)
+	}
+	return output.NewMeter(e.Stderr, e.Now, what, about)
+}

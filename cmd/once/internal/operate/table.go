@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/once-lambda/once/cmd/once/internal/output"
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/internal/tabledef"
+)
+
+const (
+	// callTimeout limits one request to AWS, so that the operator does not wait
+	// without limit.
+	callTimeout = 30 * time.Second
+	// askTimeout limits requests for optional information.
+	askTimeout = 3 * time.Second
+)
+
+// openTable returns the store in a table. It checks region and credentials, but
+// not the table.
+func (e *Env) openTable(ctx context.Context, name string) (Store, error) {
+	cfg, err := e.awsConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client := e.Dynamo(cfg)
+	set, err := tabledef.Read(e.Setting, e.Flags.Name)
+	if err != nil {
+		return nil, Usage("%v", err)
+	}
+	settings := func(o *dynamostore.Options) {
+		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, dynamostore.Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
+		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
+	}
+	wholeScans := func(o *dynamostore.Options) { o.ScanEvery = -1 } // at once
+	s, err := dynamostore.New(client, name, settings, wholeScans)
+	if err != nil {
+		return nil, Usage("%v", err)
+	}
+	scheduled, _ := dynamostore.New(client, name, settings) // as valid as the other, and the next
+	meter := e.meter("reading the table for a list", 0)
+	whole, _ := dynamostore.New(client, name, settings, wholeScans, func(o *dynamostore.Options) {
+		o.NoIndex = &dynamostore.ScanOptions{Progress: meter.Read}
+	})
+	t := table{Store: s, env: e, cfg: cfg, client: client, scheduled: scheduled, whole: whole, meter: meter}
+	if e.Flags.NoIndex {
+		return t.Whole(), nil
+	}
+	return t, nil
+}
+
+// table is the store in a table.
+type table struct {
+	*dynamostore.Store
+	env       *Env
+	cfg       aws.Config
+	client    dynamostore.Client
+	scheduled *dynamostore.Store
+	whole     *dynamostore.Store // whose lists read the whole table
+	meter     *output.Meter      // of these lists
+}
+
+func (t table) Name() string                  { return fmt.Sprintf("table %s in %s", t.whole.Table(), t.cfg.Region) }
+func (t table) Scheduled() *dynamostore.Store { return t.scheduled }
+
+// Whole returns the table with lists that read it all.
+func (t table) Whole() Store {
+	t.Store = t.whole
+	return t
+}
+
+// Close ends the meter.
+func (t table) Close() error {
+	t.meter.End()
+	return nil
+}
+
+// Size returns what DynamoDB updates every six hours, or 0 without permission.
+func (t table) Size(ctx context.Context) (items, bytes int) {
+	d, err := t.describe(ctx)
+	if err != nil {
+		return 0, 0
+	}
+	return int(aws.ToInt64(d.ItemCount)), int(aws.ToInt64(d.TableSizeBytes))
+}
+
+// Alien returns an error if the table has another key than a table of once, or not its
+// index. Without permission to describe the table it returns nil.
+func (t table) Alien(ctx context.Context) error {
+	d, err := t.describe(ctx)
+	if err != nil {
+		return nil
+	}
+	e := t.env
+	keys := []string{cmp.Or(e.Setting(e.Flags.Variable("ONCE_PARTITION_KEY")), tabledef.PartitionKey)}
+	if sort := e.Setting(e.Flags.Variable("ONCE_SORT_KEY")); sort != "" {
+		keys = append(keys, sort)
+	}
+	isKey := slices.EqualFunc(d.KeySchema, keys, func(k types.KeySchemaElement, name string) bool {
+		return aws.ToString(k.AttributeName) == name
+	})
+	isIndex := func(i types.GlobalSecondaryIndexDescription) bool {
+		return aws.ToString(i.IndexName) == tabledef.IndexName
+	}
+	if isKey && (e.Flags.NoIndex || slices.ContainsFunc(d.GlobalSecondaryIndexes, isIndex)) {
+		return nil
+	}
+	return fmt.Errorf("nothing was found, and %s is not a table of once, or is not complete: correct --table, --region or --profile; once table check lists the differences", t.Name())
+}
+
+func (t table) describe(ctx context.Context) (*types.TableDescription, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := t.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(t.whole.Table())})
+	if err != nil {
+		return nil, err
+	}
+	return out.Table, nil
+}
+
+// Caller returns the ARN of the AWS caller, or "" if it is not available.
+func (t table) Caller(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := sts.NewFromConfig(t.cfg).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return ""
+	}
+	return aws.ToString(out.Arn)
+}
+
+// Setting returns the value of a variable that describes the table: of its flag, or
+// of the environment if that names the table, too.
+func (e *Env) Setting(variable string) string {
+	f := e.Flags
+	value := map[string]string{
+		"ONCE_CHUNK_TABLE": f.ChunkTable, "ONCE_PARTITION_KEY": f.PartitionKey, "ONCE_SORT_KEY": f.SortKey,
+		"ONCE_PREFIX": f.Prefix, "ONCE_TTL_ATTRIBUTE": f.TTLAttribute, "ONCE_CONSISTENCY": f.Consistency,
+	}[strings.TrimSuffix(variable, f.Variable(""))]
+	if value == "" && f.Table == "" {
+		return e.Getenv(variable)
+	}
+	return value
+}
+
+// awsConfig reads the AWS configuration like the AWS command line, and reports
+// what is missing.
+func (e *Env) awsConfig(ctx context.Context) (aws.Config, error) {
+	f := e.Flags
+	cfg, err := config.LoadDefaultConfig(ctx,
+		config.WithRegion(f.Region), config.WithSharedConfigProfile(f.Profile), config.WithBaseEndpoint(f.Endpoint),
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(callTimeout)))
+	if err != nil {
+		return cfg, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
+	if cfg.Region == "" {
+		return cfg, errors.New("missing AWS region: use --region, for example --region eu-central-1, or set AWS_REGION")
+	}
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		advice := "log in, use --profile, or set AWS_PROFILE"
+		if isLocal(aws.ToString(cfg.BaseEndpoint)) {
+			advice = "LocalStack and DynamoDB Local accept any: set AWS_ACCESS_KEY_ID=test and AWS_SECRET_ACCESS_KEY=test"
+		}
+		return cfg, fmt.Errorf("no AWS credentials were found; %s: %w", advice, err)
+	}
+	return cfg, nil
+}
+
+// isLocal reports whether endpoint is on this machine.
+func isLocal(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip.IsLoopback()
+}
