@@ -25,6 +25,9 @@
 // acknowledges all messages, so enable it. With [Options.Visibility] a queue
 // hides a message that is in progress or unknown until its record can have changed.
 //
+// An event with a record of another source, or without what its source always sends, is an
+// error of the function. [Pipe] reads what a pipe of EventBridge sends.
+//
 // For sources that deliver one event at a time, [EventBridge], [SNS], [S3],
 // [AsyncInvoke] and [StepFunctions] are KeyFuncs for idempotent.Wrap.
 package lambdabatch
@@ -37,6 +40,7 @@ package lambdabatch
 //	kafka.go       topics of Kafka
 //	through.go     notifications of SNS and S3 that arrive in a queue
 //	single.go      keys for sources that deliver one event at a time
+//	pipe.go        what pipes of EventBridge send
 //	handler.go     a batch in, the ids to redeliver out
 //	visibility.go  when a refused message returns
 //	engine.go      one message through the core, and what its outcome means

@@ -5,11 +5,11 @@ package lambdabatch
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // DynamoDB guards h, a handler for one record of a DynamoDB stream, so that
@@ -19,12 +19,12 @@ import (
 func DynamoDB[T any](
 	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
 ) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
-	b := newBatch(g, source{name: "DynamoDB", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
+	b := newBatch(g, source{name: "DynamoDB", sentBy: []string{"aws:dynamodb"}, ids: "dynamodb.SequenceNumber and eventID", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
 	return func(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)
-		response := events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}
-		if len(ids) > 0 { // they are in the order of the shard
-			response.BatchItemFailures = append(response.BatchItemFailures, events.DynamoDBBatchItemFailure{ItemIdentifier: ids[0]})
+		response := events.DynamoDBEventResponse{BatchItemFailures: make([]events.DynamoDBBatchItemFailure, len(ids))}
+		for i, id := range ids {
+			response.BatchItemFailures[i].ItemIdentifier = id
 		}
 		return response, err
 	}
@@ -41,7 +41,7 @@ type Change[Item any] struct {
 }
 
 func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
-	*view = Message{ItemID: r.Change.SequenceNumber, EventID: r.EventID, Source: r.EventSourceArn, Event: r}
+	*view = Message{ItemID: r.Change.SequenceNumber, EventID: r.EventID, Source: r.EventSourceArn, Event: r, sentBy: r.EventSource}
 	change := Change[map[string]any]{EventName: r.EventName}
 	for _, image := range []struct {
 		from map[string]events.DynamoDBAttributeValue
@@ -112,5 +112,5 @@ func plain(v events.DynamoDBAttributeValue) (any, error) {
 		}
 		return object, nil
 	}
-	return nil, fmt.Errorf("lambdabatch: unknown DynamoDB type of an attribute in the record")
+	return nil, logs.Error("lambdabatch: unknown DynamoDB type of an attribute in the record")
 }

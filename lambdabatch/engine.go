@@ -178,7 +178,7 @@ var (
 	errNotRecorded error = logs.Error("lambdabatch: the handler succeeded but its outcome was not stored")
 )
 
-// setKey computes the key of a message, without its fingerprint. An error is
+// setKey unwraps a message and computes its key, without the fingerprint. An error is
 // reported when the message is processed.
 func (e *engine) setKey(ctx context.Context, m *message) {
 	m.key.Operation = e.opts.Operation
@@ -191,9 +191,14 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 			e.panicked(ctx, m, p)
 		}
 	}()
-	m.key.ID, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.ID(ctx, &m.record) })
+	if e.opts.Unwrap != nil {
+		m.keyErr = timing.Do(ctx, e.now, func(ctx context.Context) error { return e.opts.Unwrap(ctx, &m.record) })
+	}
+	if m.keyErr == nil {
+		m.key.ID, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.ID(ctx, &m.record) })
+	}
 	if m.keyErr == nil && m.key.ID == m.record.ItemID && m.key.ID != "" && e.opts.redriven(&e.source) {
-		m.keyErr = itemIDError{}
+		m.keyErr = errItemID
 	}
 	if m.keyErr == nil {
 		m.key.Scope, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope(ctx, &m.record) })
@@ -239,7 +244,8 @@ func (e *engine) do(ctx context.Context, m *message) error {
 }
 
 // attempt is do without HandOver. It reports whether the error refuses the message
-// for as long as the code is the same.
+// for as long as the code is the same. An error of a function that reads the message can
+// pass, unless it is a [*DecodeError].
 func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err error) {
 	if m.keyErr != nil {
 		return lasts(m.keyErr), m.keyErr
@@ -260,10 +266,10 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	return !m.entered && refuses(err), err
 }
 
-// lasts reports whether err, of a function that reads a message, is about the message:
-// it returns with every retry.
+// lasts reports whether err, of a function that reads a message, is about its content, and
+// not about a function that ran out of time.
 func lasts(err error) bool {
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(*idempotent.StoreError))
+	return errors.As(err, new(*DecodeError)) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // refuses reports whether err, of a guard that did not enter the handler, returns with

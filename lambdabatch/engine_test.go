@@ -5,7 +5,6 @@ package lambdabatch_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -163,15 +162,16 @@ func TestAMessageIDIsNoKey(t *testing.T) {
 	batch.Records[1].Body = `{"amount":1}`
 	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(fallback)), batch), "m2")
 	w.wantRuns("o-1")
-	if !strings.Contains(w.log(), "item=m2 error_type=lambdabatch.itemIDError\n") {
+	if !strings.Contains(w.log(), "item=m2 error_type=logs.Error error=\"lambdabatch: Options.ID returns the message id, and") {
 		t.Errorf("the log:\n%s", w.log())
 	}
 	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(fallback, noRedrive)), batch))
 	w.wantRuns("o-1", "")
 }
 
-// A panic or runtime.Goexit in any function fails only its own message. A message whose
-// key could not be computed is not treated as one without a key.
+// A panic or runtime.Goexit in any function fails only its own message, which is not handed
+// over: the next version may not panic. A message whose key could not be computed is not
+// treated as one without a key.
 func TestPanicsAreOneMessages(t *testing.T) {
 	t.Parallel()
 	onTwo := func(body []byte) {
@@ -180,6 +180,9 @@ func TestPanicsAreOneMessages(t *testing.T) {
 		}
 	}
 	for name, option := range map[string]func(*lambdabatch.Options){
+		"Unwrap": func(o *lambdabatch.Options) {
+			o.Unwrap = func(_ context.Context, m *lambdabatch.Message) error { onTwo(m.Body); return nil }
+		},
 		"ID": func(o *lambdabatch.Options) {
 			o.ID = func(ctx context.Context, m *lambdabatch.Message) (string, error) {
 				onTwo(m.Body)
@@ -211,7 +214,12 @@ func TestPanicsAreOneMessages(t *testing.T) {
 					}
 					panic("handler")
 				})
-				h := lambdabatch.SQS(w.guard, w.handle, w.options(option, concurrency(n), guarded(func(g *idempotent.Operation) { g.AllowMissingKey = true })))
+				h := lambdabatch.SQS(w.guard, w.handle, w.options(option, concurrency(n), guarded(func(g *idempotent.Operation) { g.AllowMissingKey = true }), func(o *lambdabatch.Options) {
+					o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
+						t.Errorf("%s is handed over: %v", m.ItemID, reason)
+						return nil
+					}
+				}))
 				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
 					t.Errorf("the log reports a panic: %t\n%s", told, w.log())
@@ -221,24 +229,6 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A failed message without an id cannot be named, so the whole batch is
-// redelivered. A message that succeeded needs no id.
-func TestMessagesWithoutAnID(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options())
-	batch := messages("o-1", "o-2", "o-3")
-	batch.Records[1].MessageId = ""
-	wantIDs(t, w.send(h, batch))
-	w.on("o-4", returns(errBroken))
-	batch.Records[1].Body = `{"order_id":"o-4"}`
-	response, err := h(w.invocation(), batch)
-	var unnamed *lambdabatch.UnnamedError
-	if !errors.As(err, &unnamed) || unnamed.Index != 1 || !strings.Contains(err.Error(), "record 1") || len(response.BatchItemFailures) != 0 {
-		t.Errorf("got %+v %v, want an UnnamedError", response, err)
 	}
 }
 
@@ -329,7 +319,7 @@ func TestLog(t *testing.T) {
 		want   string
 	}{
 		{w.options(), `{"order_id":"o-2"}`, "operation=fulfil item=m1 key_hash=" + hash + " error_type=*errors.errorString\n"},
-		{w.options(), `{}`, "operation=fulfil item=m1 error_type=logs.Error error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", which Field names\"\n"},
+		{w.options(), `{}`, "operation=fulfil item=m1 error_type=*lambdabatch.DecodeError error=\"lambdabatch: the body has no string or number at \\\"/order_id\\\", which Field names\"\n"},
 		{noScope, `{"order_id":"o-2"}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
 		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.InvalidKeyError error=\"idempotent: invalid ID: the request has no idempotency key; send one, or set Operation.AllowMissingKey to run such requests unguarded\"\n"},
 	} {
@@ -404,6 +394,9 @@ func TestFields(t *testing.T) {
 		{"/n", `{"n":null}`, ""},
 		{"/n", `{"m":1}`, ""},
 		{"/n", `{"n":"x"`, ""},
+		{"/n", `{"n":"x","N":"y"}`, ""}, // for encoding/json it is y
+		{"/n/m", `{"N":{"m":1}}`, ""},
+		{"/n", `{"n":"x","m":{"N":"y"}}`, "x"},
 		{"/n", ``, ""},
 	} {
 		got, err := lambdabatch.Field(row.pointer)(t.Context(), &lambdabatch.Message{Body: []byte(row.body)})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/logs"
@@ -38,11 +39,12 @@ func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T
 
 // run processes the records and returns the ids of those that must be
 // redelivered, in their order, without duplicates. The error means that the whole
-// batch must be redelivered, or that the event has no list of records: an answer
+// batch must be redelivered, or that the event comes from another source: an answer
 // without failures would acknowledge it.
 func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) {
+	s := &b.engine.source
 	if records == nil {
-		return nil, logs.Error(fmt.Sprintf("lambdabatch: %s: the event has no list of %T; it comes from another source, so check what invokes the function", b.engine.source.name, *new(R)))
+		return nil, s.refused("the event has no list of %T", *new(R))
 	}
 	ctx = timing.Within(ctx, b.engine.now, b.engine.reserved, 0)
 	batch := make([]message, len(records))
@@ -50,6 +52,14 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 		r := &records[i]
 		m := &batch[i]
 		m.record, m.keyErr = b.look(ctx, r)
+		switch sentBy := m.record.sentBy; {
+		case sentBy != "" && !slices.Contains(s.sentBy, sentBy):
+			return nil, s.refused("record %d of the event has the eventSource %q", i, sentBy)
+		case m.record.ItemID == "" || m.record.EventID == "":
+			return nil, s.refused("record %d of the event has no %s", i, s.ids)
+		case piped(ctx):
+			m.record.ItemID = m.record.EventID
+		}
 		m.open = func(ctx context.Context) (func(context.Context) error, error) {
 			v, err := b.decode(ctx, r, m.record.Body)
 			return func(ctx context.Context) error { return b.handler(ctx, v) }, err
@@ -57,8 +67,19 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	}
 	b.engine.run(ctx, batch)
 	b.engine.hide(ctx, batch)
-	return b.failures(batch)
+	return b.failures(batch, piped(ctx))
 }
+
+// refused returns the error for an event of another source or form, which nothing
+// acknowledges.
+func (s *source) refused(why string, args ...any) error {
+	return logs.Error(fmt.Sprintf("lambdabatch: "+s.name+": "+why+"; it comes from another source, so check what invokes the function, and wrap the handler of a pipe of EventBridge in Pipe", args...))
+}
+
+// pipeKey is the context key of an event that [Pipe] has read.
+type pipeKey struct{}
+
+func piped(ctx context.Context) bool { return ctx.Value(pipeKey{}) != nil }
 
 // look returns the view of r that the rules get. The content of records comes
 // from outside: a panic on one record must not fail the others.
@@ -69,8 +90,8 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error
 			b.engine.panicked(ctx, &message{record: view, keyErr: err}, p)
 		}
 	}()
-	if err = b.view(r, &view); err == nil && b.engine.opts.Unwrap != nil {
-		err = timing.Do(ctx, b.engine.now, func(ctx context.Context) error { return b.engine.opts.Unwrap(ctx, &view) })
+	if err = b.view(r, &view); err != nil {
+		err = &DecodeError{err}
 	}
 	return view, err
 }
@@ -85,22 +106,24 @@ func (b *batchOf[R, T]) decode(ctx context.Context, r *R, body []byte) (v T, err
 	case *string:
 		*p = string(body)
 	default:
-		if len(body) == 0 && b.engine.source.tombstones && reflect.TypeFor[T]().Kind() == reflect.Pointer {
+		if len(body) == 0 && b.engine.source.kafka && reflect.TypeFor[T]().Kind() == reflect.Pointer {
 			return v, nil
 		}
 		err = timing.Do(ctx, b.engine.now, func(ctx context.Context) error { return b.engine.opts.Decode(ctx, body, &v) })
-		if err != nil {
-			err = &DecodeError{Err: err}
-		}
 	}
 	return v, err
 }
 
-// DecodeError reports a message that cannot be decoded into the handler's type. It is
-// redelivered until the source gives up, unless [Options.HandOver] takes it.
+// DecodeError reports a message whose content is wrong, so that no retry by the same code
+// can read it. It is redelivered until the source gives up, unless [Options.HandOver] takes
+// it. A function of [Options] that reads messages returns it for such a message; its other
+// errors can pass.
 type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string {
+	if own, ok := errors.AsType[logs.Error](e.Err); ok {
+		return own.Error()
+	}
 	text := "lambdabatch: the message cannot be decoded"
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok { // its path can have keys of a map, which are content
 		text += fmt.Sprintf(": a value is no %v", wrong.Type)
@@ -115,37 +138,28 @@ func (e *DecodeError) LogValue() slog.Value { return slog.StringValue(e.Error())
 // message.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// UnnamedError reports that a message without an id failed, so that the
-// response cannot name it. It is returned to Lambda, which redelivers the whole
-// batch.
-type UnnamedError struct{ Index int }
-
-func (e *UnnamedError) Error() string {
-	return fmt.Sprintf("lambdabatch: record %d of the event failed and has no id; the whole batch is redelivered", e.Index)
-}
-
-func (b *batchOf[R, T]) failures(batch []message) ([]string, error) {
+// failures returns the ids that the response names. From a stream Lambda redelivers
+// everything from the first failed record on. A pipe redelivers the named records of a
+// stream, and a batch of Kafka only as a whole.
+func (b *batchOf[R, T]) failures(batch []message, piped bool) ([]string, error) {
+	s := &b.engine.source
 	ids := []string{}
 	named := map[string]bool{}
 	failed := 0
 	for i := range batch {
-		if batch[i].failed {
+		if m := &batch[i]; m.failed {
 			failed++
+			if id := m.record.ItemID; !named[id] {
+				named[id] = true
+				ids = append(ids, id)
+			}
 		}
 	}
-	if fail := b.engine.opts.Fail; failed > 0 && (fail == FailIfAny || fail == FailIfAll && failed == len(batch)) {
+	if fail := b.engine.opts.Fail; failed > 0 && (fail == FailIfAny || fail == FailIfAll && failed == len(batch) || piped && s.kafka) {
 		return nil, logs.Error(fmt.Sprintf("lambdabatch: %d of %d messages of the batch failed; the log has a line for each that was reached", failed, len(batch)))
 	}
-	for i := range batch {
-		m := &batch[i]
-		switch id := m.record.ItemID; {
-		case !m.failed || named[id]:
-		case id == "":
-			return nil, &UnnamedError{Index: i}
-		default:
-			named[id] = true
-			ids = append(ids, id)
-		}
+	if s.streams && !s.kafka && !piped && failed > 0 {
+		ids = ids[:1]
 	}
 	return ids, nil
 }

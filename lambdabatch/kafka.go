@@ -37,7 +37,7 @@ import (
 func Kafka[T any](
 	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
 ) func(context.Context, events.KafkaEvent) (KafkaEventResponse, error) {
-	b := newBatch[events.KafkaRecord, T](g, source{name: "Kafka", redelivery: KafkaRedelivery, streams: true, tombstones: true}, h, nil, optFns)
+	b := newBatch[events.KafkaRecord, T](g, kafkaSource, h, nil, optFns)
 	return func(ctx context.Context, event events.KafkaEvent) (KafkaEventResponse, error) {
 		var records []events.KafkaRecord
 		if event.Records != nil {
@@ -51,7 +51,7 @@ func Kafka[T any](
 			items[kafkaID(&records[i])] = KafkaItemIdentifier{kafkaPartition(&records[i]), records[i].Offset}
 		}
 		batch := *b
-		batch.view = kafkaRecord(event.EventSourceARN)
+		batch.view = kafkaRecord(event.EventSource, event.EventSourceARN)
 		ids, err := batch.run(ctx, records)
 		response := KafkaEventResponse{BatchItemFailures: make([]KafkaBatchItemFailure, len(ids))}
 		for i, id := range ids {
@@ -59,6 +59,13 @@ func Kafka[T any](
 		}
 		return response, err
 	}
+}
+
+// kafkaSource has the names of both kinds of cluster; documents of AWS have two for a
+// self-managed one.
+var kafkaSource = source{
+	name: "Kafka", sentBy: []string{"aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"}, ids: "topic",
+	redelivery: KafkaRedelivery, streams: true, kafka: true,
 }
 
 // KafkaEventResponse names the records that Lambda must deliver again. Package
@@ -80,14 +87,20 @@ type KafkaItemIdentifier struct {
 
 func kafkaPartition(r *events.KafkaRecord) string { return fmt.Sprintf("%s-%d", r.Topic, r.Partition) }
 
-func kafkaID(r *events.KafkaRecord) string { return fmt.Sprintf("%s-%d", kafkaPartition(r), r.Offset) }
+// kafkaID returns the place of r, and an empty id if r has none.
+func kafkaID(r *events.KafkaRecord) string {
+	if r.Topic == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", kafkaPartition(r), r.Offset)
+}
 
 var errNoBase64 error = logs.Error("lambdabatch: the value of the record is not base64")
 
 // kafkaRecord returns the view of a record of a cluster.
-func kafkaRecord(cluster string) func(*events.KafkaRecord, *Message) error {
+func kafkaRecord(sentBy, cluster string) func(*events.KafkaRecord, *Message) error {
 	return func(r *events.KafkaRecord, view *Message) error {
-		*view = Message{ItemID: kafkaID(r), EventID: kafkaID(r), Source: cluster, Lane: kafkaPartition(r), Event: r}
+		*view = Message{ItemID: kafkaID(r), EventID: kafkaID(r), Source: cluster, Lane: kafkaPartition(r), Event: r, sentBy: sentBy}
 		for _, headers := range r.Headers {
 			for name, value := range headers {
 				if view.Attributes == nil {

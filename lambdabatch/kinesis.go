@@ -22,12 +22,12 @@ import (
 func Kinesis[T any](
 	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
 ) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
-	b := newBatch(g, source{name: "Kinesis", redelivery: StreamRedelivery, streams: true}, h, kinesisRecord, optFns)
+	b := newBatch(g, source{name: "Kinesis", sentBy: []string{"aws:kinesis"}, ids: "kinesis.sequenceNumber and eventID", redelivery: StreamRedelivery, streams: true}, h, kinesisRecord, optFns)
 	return func(ctx context.Context, event events.KinesisEvent) (events.KinesisEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)
-		response := events.KinesisEventResponse{BatchItemFailures: []events.KinesisBatchItemFailure{}}
-		if len(ids) > 0 { // they are in the order of the shard
-			response.BatchItemFailures = append(response.BatchItemFailures, events.KinesisBatchItemFailure{ItemIdentifier: ids[0]})
+		response := events.KinesisEventResponse{BatchItemFailures: make([]events.KinesisBatchItemFailure, len(ids))}
+		for i, id := range ids {
+			response.BatchItemFailures[i].ItemIdentifier = id
 		}
 		return response, err
 	}
@@ -36,7 +36,7 @@ func Kinesis[T any](
 func kinesisRecord(r *events.KinesisEventRecord, view *Message) error {
 	*view = Message{
 		ItemID: r.Kinesis.SequenceNumber, EventID: r.EventID, Source: r.EventSourceArn,
-		Body: r.Kinesis.Data, Lane: r.Kinesis.PartitionKey, Event: r,
+		Body: r.Kinesis.Data, Lane: r.Kinesis.PartitionKey, Event: r, sentBy: r.EventSource,
 	}
 	return nil
 }

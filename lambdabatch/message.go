@@ -16,7 +16,7 @@ import (
 // source. It must not be changed, and is safe for concurrent use.
 type Message struct {
 	// ItemID names the message in the response: SQS's message id, a stream's
-	// sequence number, or topic, partition and offset of Kafka.
+	// sequence number (its eventID in a pipe), or topic, partition and offset of Kafka.
 	ItemID string
 	// EventID identifies the message in its source: the eventID of a stream's record,
 	// because sequence numbers are unique in one shard only. For other sources it is
@@ -37,6 +37,8 @@ type Message struct {
 	// Event points to the source's own record, for example to an
 	// events.SQSMessage.
 	Event any
+
+	sentBy string // the event's eventSource
 }
 
 // FromContext returns the message that a handler works on, from the handler's
@@ -49,30 +51,37 @@ func FromContext(ctx context.Context) (*Message, bool) {
 type messageKey struct{}
 
 // IDFunc returns the id of the unit of work that a message stands for. An empty
-// id fails the message with [idempotent.InvalidKeyError]; an error fails it too.
+// id fails the message with [idempotent.InvalidKeyError]; an error fails it too, and is
+// a [*DecodeError] if no retry can read the message.
 type IDFunc func(ctx context.Context, m *Message) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
 // Pointer (RFC 6901) such as "/order/id". The value must be a string or a
 // number. Two spellings of a number are one id, as in a fingerprint: 100, 100.0
-// and 1e2 are "100", and 9007199254740992 and 9007199254740993 are two ids. Field
-// panics if the pointer is invalid.
+// and 1e2 are "100", and 9007199254740992 and 9007199254740993 are two ids. A body
+// with a name of the pointer in another letter case is refused, because encoding/json would
+// read it as that name. Field panics if the pointer is invalid.
 func Field(pointer string) IDFunc {
 	path, err := jsonpointer.Parse(pointer)
 	if err != nil {
 		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, "/order_id"))
 	}
-	noJSON, noField := logs.Error("lambdabatch: the body is not JSON, so Options.ID finds no field"),
-		logs.Error(fmt.Sprintf("lambdabatch: the body has no string or number at %q, which Field names", pointer))
+	names := jsonpointer.NamesIn([]jsonpointer.Pointer{path})
+	unreadable := func(why string, args ...any) error {
+		return &DecodeError{logs.Error("lambdabatch: the body " + fmt.Sprintf(why, args...))}
+	}
 	return func(_ context.Context, m *Message) (string, error) {
 		if !json.Valid(m.Body) {
-			return "", noJSON
+			return "", unreadable("is not JSON, so Options.ID finds no field")
+		}
+		if name, ok := names.Miscased(m.Body); ok {
+			return "", unreadable("has a member named like %q in another letter case; write it %[1]q", name)
 		}
 		value, _ := path.Lookup(m.Body)
 		if id, _ := jsonpointer.Text(value); id != "" {
 			return id, nil
 		}
-		return "", noField
+		return "", unreadable("has no string or number at %q, which Field names", pointer)
 	}
 }
 
@@ -89,14 +98,7 @@ func Attribute(name string) IDFunc {
 // or a message is redriven from a dead-letter queue, the same order gets a new
 // message id. So a queue whose messages have a business field should use that, and
 // [Options.NoRedrive] is required with ItemID.
-func ItemID(_ context.Context, m *Message) (string, error) {
-	if m.EventID == "" {
-		return "", errNoEventID
-	}
-	return m.EventID, nil
-}
-
-var errNoEventID error = logs.Error("lambdabatch: the record has no id (eventID of a stream, messageId of a queue); add it to a test event")
+func ItemID(_ context.Context, m *Message) (string, error) { return m.EventID, nil }
 
 // isItemID reports whether f is [ItemID]. It does not find functions that call
 // ItemID.
@@ -104,11 +106,5 @@ func isItemID(f IDFunc) bool {
 	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(ItemID).Pointer()
 }
 
-// itemIDError reports a key made of a message's id, which a redrive changes. The
-// log shows its type.
-type itemIDError struct{}
-
-func (itemIDError) Error() string {
-	return "lambdabatch: Options.ID returns the message id, and a message that is redriven from a dead-letter queue has a new one and would run again;" +
-		" use a field of the body or an attribute, or set Options.NoRedrive if messages are never redriven"
-}
+var errItemID error = logs.Error("lambdabatch: Options.ID returns the message id, and a message that is redriven from a dead-letter queue has a new one and would run again;" +
+	" use a field of the body or an attribute, or set Options.NoRedrive if messages are never redriven")

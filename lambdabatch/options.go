@@ -75,9 +75,9 @@ type Options struct {
 	// that, for example to a queue for operators. The reason is
 	// [*idempotent.UnresolvedError] if the outcome of its work is unknown, which is
 	// found when it is redelivered and not by the attempt that failed;
-	// [*idempotent.MismatchError] or [*idempotent.InvalidKeyError]; [*DecodeError]; or the
-	// error of a function that reads the message, such as ID, except the end of a context and
-	// [*idempotent.StoreError]. A message whose work is in progress, or can be continued
+	// [*idempotent.MismatchError] or [*idempotent.InvalidKeyError]; or [*DecodeError]. Another
+	// error of a function that reads the message, such as Unwrap, can pass: the message is
+	// redelivered. A message whose work is in progress, or can be continued
 	// by other code, is never handed over. If HandOver returns nil, the message is
 	// acknowledged, the next one of its group or partition runs, and an unknown record
 	// remains due for reconciliation. If the source delivers the message again, for
@@ -91,17 +91,19 @@ type Options struct {
 
 	// Unwrap replaces Body and Attributes of a message by those of the message in its
 	// body, for example in the notification of a topic that sends to the queue
-	// ([FromSNS] sets it). ID, Scope, Fingerprint and Decode then get these. Default:
-	// the message itself.
+	// ([FromSNS] sets it). ID, Scope, Fingerprint and Decode then get these. An error means
+	// "not now", for example if Unwrap reads an object that the body names; a
+	// [*DecodeError] means that no retry can succeed. Default: the message itself.
 	Unwrap func(ctx context.Context, m *Message) error
 
 	// Fail selects the batches for which the handler returns an error instead of a
 	// response. Default: FailNever.
 	Fail Fail
 
-	// Decode decodes a message's body into the value that v points to. A
-	// handler of the source's own record type, of []byte or of string gets that
-	// value without decoding. Default: JSON.
+	// Decode decodes a message's body into the value that v points to. Its errors mean the
+	// same as those of Unwrap. A handler of the source's own record type, of []byte or of
+	// string gets that value without decoding. Default: JSON; a body that does not decode is
+	// a [*DecodeError].
 	Decode func(ctx context.Context, body []byte, v any) error
 
 	// Guard changes the guard's options for this handler, for example Recovery
@@ -152,9 +154,11 @@ const (
 type source struct {
 	name       string // of the constructor
 	redelivery time.Duration
-	streams    bool // ordered, with a checkpoint and permanent ids
+	sentBy     []string // the values of eventSource
+	ids        string   // what its records always have
+	streams    bool     // ordered, with a checkpoint and permanent ids
 	fifo       bool
-	tombstones bool // an empty message says that its key is deleted
+	kafka      bool // no checkpoint: the answer names each failure; an empty message deletes its key
 }
 
 // defaultReserve is the default of [Options.Reserve].
@@ -220,8 +224,16 @@ func (o *Options) setDefaults(s *source) {
 		o.Reserve = defaultReserve
 	}
 	if o.Decode == nil {
-		o.Decode = func(_ context.Context, body []byte, v any) error { return json.Unmarshal(body, v) }
+		o.Decode = decodeJSON
 	}
+}
+
+// decodeJSON is the default of [Options.Decode].
+func decodeJSON(_ context.Context, body []byte, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return &DecodeError{err}
+	}
+	return nil
 }
 
 func (o *Options) validate(s *source) error {
@@ -231,7 +243,7 @@ func (o *Options) validate(s *source) error {
 	case o.ID == nil:
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
 	case o.redriven(s) && isItemID(o.ID):
-		return itemIDError{}
+		return errItemID
 	case min(o.Redelivery, o.Reserve, o.Visibility.Backoff) < 0 || o.Concurrency < 1:
 		return errors.New("lambdabatch: Options.Redelivery, Reserve and Visibility.Backoff must not be negative, and Concurrency must be at least 1 (or zero for the default)")
 	case o.NoRedrive && s.streams:

@@ -4,7 +4,7 @@ package lambdabatch
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // The KeyFuncs of sources that deliver one event at a time, for idempotent.Wrap.
@@ -24,9 +25,16 @@ import (
 
 // EventBridge identifies the work by the event's id, in the scope of its account
 // and source. If a sender may put the same event twice, the two have different
-// ids: use a field of the detail instead.
+// ids: use a field of the detail instead. S3 does, so the key of its events is that of
+// [S3].
 func EventBridge(operation string) idempotent.KeyFunc[events.EventBridgeEvent] {
 	return func(_ context.Context, e events.EventBridgeEvent) (idempotent.Key, error) {
+		if e.Source == s3Source {
+			if key, err := s3Detail(&e); err != nil || key.ID != "" { // not that of a call that CloudTrail reports
+				key.Operation = operation
+				return key, err
+			}
+		}
 		return bound(idempotent.Key{Operation: operation, Scope: e.AccountID + "/" + e.Source, ID: e.ID}, e.DetailType, e.Detail)
 	}
 }
@@ -39,7 +47,7 @@ func bound(key idempotent.Key, content ...any) (idempotent.Key, error) {
 }
 
 // errOneRecord reports an event that breaks its source's promise of one record.
-var errOneRecord = errors.New("lambdabatch: invalid event: it must have exactly one record")
+var errOneRecord error = logs.Error("lambdabatch: invalid event: it must have exactly one record")
 
 // SNS identifies the work by the message's id, in the scope of its topic.
 func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
@@ -59,31 +67,61 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 // that caused it, so that two changes of the tags of an object are two works.
 func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 	return func(_ context.Context, e events.S3Event) (idempotent.Key, error) {
+		if len(e.Records) != 1 {
+			return idempotent.Key{}, errOneRecord
+		}
 		key, err := s3Key(&e)
 		key.Operation = operation
 		return key, err
 	}
 }
 
-// s3Key returns the key of the work that an event stands for, without its operation.
-// The id is empty, and so refused, if the event does not name its object, or has
-// nothing that is different in the next event of the same kind.
-func s3Key(e *events.S3Event) (key idempotent.Key, err error) {
-	if len(e.Records) != 1 {
-		return key, errOneRecord
-	}
+// s3Key returns the key of the work that an event with one record stands for, without its
+// operation.
+func s3Key(e *events.S3Event) (idempotent.Key, error) {
 	r := &e.Records[0]
-	o := &r.S3.Object
-	key.Scope = r.S3.Bucket.Name
+	return s3Work(r.S3.Bucket.Name, r.EventName, &r.S3.Object, r.EventTime, r.ResponseElements["x-amz-request-id"])
+}
+
+// s3Source is the source of S3's events on EventBridge.
+const s3Source = "aws.s3"
+
+// s3Detail is s3Key for the form that S3 sends to EventBridge (Amazon S3 user guide,
+// "EventBridge event message structure").
+func s3Detail(e *events.EventBridgeEvent) (idempotent.Key, error) {
+	var detail struct {
+		Bucket struct{ Name string }
+		Object struct {
+			Key       string
+			VersionID string `json:"version-id"`
+			Sequencer string
+			ETag      string
+			Size      int64
+		}
+		RequestID string `json:"request-id"`
+	}
+	if err := json.Unmarshal(e.Detail, &detail); err != nil {
+		return idempotent.Key{}, &DecodeError{err}
+	}
+	d := &detail.Object
+	object := events.S3Object{Key: d.Key, VersionID: d.VersionID, Sequencer: d.Sequencer, ETag: d.ETag, Size: d.Size}
+	return s3Work(detail.Bucket.Name, e.DetailType, &object, e.Time, detail.RequestID)
+}
+
+// s3Work returns the key of an event about an object. The id is empty, and so refused, if
+// the event does not name its object, or has nothing that is different in the next event
+// of the same kind.
+func s3Work(bucket, kind string, o *events.S3Object, at time.Time, request string) (idempotent.Key, error) {
+	key := idempotent.Key{Scope: bucket}
 	which := o.Sequencer
-	if request := r.ResponseElements["x-amz-request-id"]; which == "" && request != "" && !r.EventTime.IsZero() {
-		which = r.EventTime.UTC().Format(time.RFC3339Nano) + " " + request
+	if which == "" && request != "" && !at.IsZero() {
+		which = at.UTC().Format(time.RFC3339Nano) + " " + request
 	}
 	if o.Key == "" || which == "" {
 		return key, nil
 	}
 	// Only the object's key, the last part, can contain a NUL.
-	key.ID = strings.Join([]string{r.EventName, o.VersionID, which, o.Key}, "\x00")
+	key.ID = strings.Join([]string{kind, o.VersionID, which, o.Key}, "\x00")
 	return bound(key, o.ETag, o.Size)
 }
 

@@ -167,6 +167,76 @@ func TestSingleEvents(t *testing.T) {
 	}
 }
 
+// S3 repeats a notification through EventBridge with another event id. It is one work, with
+// one key for a function and for a queue. Events about no object have the event's id.
+func TestS3ThroughEventBridge(t *testing.T) {
+	t.Parallel()
+	type bus = events.EventBridgeEvent
+	form := string(forms(t)["S3 through EventBridge"])
+	event := func(changes ...string) (e bus) { // old, new, …
+		if err := json.Unmarshal([]byte(strings.NewReplacer(changes...).Replace(form)), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	const id, sequencer, request, object = "46bf2718", `, "sequencer": "0055AED6DCD90281E5"`, `"request-id": "C3D13FE58DE4C810",`, `"object": {`
+	deliver(t, lambdabatch.EventBridge("fulfil"), event(), deliveries[bus]{
+		same: []bus{event(id, "00000000"), event("10:00:00", "10:00:01"), event(request, "")},
+		other: []bus{
+			event("6DCD90281E5", "6DCD90281E6"), event("096fKKX", "096fKKY"), event("in/a b%.csv", "in/b.csv"), event("Object Created", "Object Deleted"), event(`"name": "uploads"`, `"name": "other"`),
+			event(sequencer, ""), event(sequencer, "", "10:00:00", "10:00:01"), event(sequencer, "", request, `"request-id": "other",`),
+			event(object, `"call": {`), event(object, `"call": {`, id, "00000000"), event(sequencer, "", request, "", id, "00000001"),
+		},
+		mismatch: []bus{event("d41d8", "d41d9"), event(`"size": 10`, `"size": 11`)},
+		invalid:  []bus{event(`"size": 10`, `"size": "10"`)},
+	})
+	w := newFixture(t)
+	var got []string
+	h := lambdabatch.SQS(w.guard, func(_ context.Context, e bus) error { got = append(got, e.DetailType); return nil },
+		lambdabatch.FromS3, func(o *lambdabatch.Options) { o.Operation = "fulfil" })
+	again := strings.Replace(form, id, "00000000", 1)
+	wantIDs(t, w.send(h, bodies(form, again, strings.Replace(form, "d41d8", "d41d9", 1), strings.Replace(form, object, `"call": {`, 1), strings.Replace(form, `"size": 10`, `"size": "10"`, 1))), "m3", "m4", "m5")
+	if !slices.Equal(got, []string{"Object Created"}) {
+		t.Errorf("the handler got %q", got)
+	}
+	key, err := lambdabatch.EventBridge("fulfil")(t.Context(), event())
+	if err != nil || key.Scope != "uploads" || key.ID != "Object Created\x00096fKKXTRTtl3on89fVO\x000055AED6DCD90281E5\x00in/a b%.csv" {
+		t.Errorf("got %+v %v", key, err)
+	}
+	if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
+		t.Errorf("the record of the key %+v: %v", key, err)
+	}
+}
+
+// A handler of one form of S3's events does not run on the other, which is not handed over:
+// the next version can take it. A type of the program is decoded as it is.
+func TestFromS3_Forms(t *testing.T) {
+	t.Parallel()
+	bridge := string(forms(t)["S3 through EventBridge"])
+	direct, err := json.Marshal(load[events.S3Event](t, "s3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newFixture(t)
+	var got []string
+	option := func(o *lambdabatch.Options) {
+		o.Operation += "fulfil"
+		o.HandOver = func(_ context.Context, m *lambdabatch.Message, reason error) error {
+			got = append(got, m.ItemID+" handed over")
+			return nil
+		}
+	}
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, func(_ context.Context, e events.S3Event) error { got = append(got, object(e)); return nil }, lambdabatch.FromS3, option), bodies(bridge, string(direct), "{")), "m1")
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, func(_ context.Context, e events.EventBridgeEvent) error { got = append(got, e.DetailType); return nil },
+		lambdabatch.FromS3, option, func(o *lambdabatch.Options) { o.Operation = "bridge" }), bodies(bridge, string(direct))), "m2")
+	type own struct{ Records []any }
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, func(_ context.Context, e own) error { got = append(got, fmt.Sprint(len(e.Records))); return nil },
+		lambdabatch.FromS3, option, func(o *lambdabatch.Options) { o.Operation = "own" }), bodies(bridge, string(direct))))
+	if want := []string{"inbox/order+1.json", "m3 handed over", "Object Created", "0", "1"}; !slices.Equal(got, want) || strings.Count(w.log(), "another form than the handler takes") != 2 {
+		t.Errorf("got %q, want %q; the log:\n%s", got, want, w.log())
+	}
+}
+
 // notification is the body that SNS sends to a queue.
 func notification(message, at string) string {
 	return fmt.Sprintf(`{"Type":"Notification","MessageId":"m-1","TopicArn":"arn:topic","Message":%q,"Timestamp":%q}`, message, at)
@@ -256,6 +326,9 @@ func TestFromS3(t *testing.T) {
 		response, err := h(w.invocation(), bodies(c.wrap(string(body)), c.wrap(string(second)), c.wrap(none), c.wrap(several), c.wrap(`{"Records":[{}]}`)))
 		if err != nil || len(response.BatchItemFailures) != 3 || response.BatchItemFailures[0].ItemIdentifier != "m3" || runs != 1 {
 			t.Errorf("%s: %+v, %v after %d runs", name, response, err, runs)
+		}
+		if strings.Count(w.log(), `error="lambdabatch: invalid event: it must have exactly one record"`) != 2 {
+			t.Errorf("%s: the log:\n%s", name, w.log())
 		}
 		if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
 			t.Errorf("%s: the record of the key %+v: %v", name, key, err)

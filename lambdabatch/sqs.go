@@ -40,6 +40,7 @@ func SQSFIFO[T any](
 func sqs[T any](
 	g *idempotent.Guard, s source, h func(context.Context, T) error, optFns []func(*Options),
 ) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+	s.sentBy, s.ids = []string{"aws:sqs"}, "messageId"
 	b := newBatch(g, s, h, sqsRecord, optFns)
 	return func(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)
@@ -54,7 +55,7 @@ func sqs[T any](
 func sqsRecord(m *events.SQSMessage, r *Message) error {
 	*r = Message{
 		ItemID: m.MessageId, EventID: m.MessageId, Source: m.EventSourceARN, Body: []byte(m.Body),
-		Lane: m.Attributes["MessageGroupId"], Event: m,
+		Lane: m.Attributes["MessageGroupId"], Event: m, sentBy: m.EventSource,
 	}
 	for name, a := range m.MessageAttributes {
 		if a.StringValue != nil {

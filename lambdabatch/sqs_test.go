@@ -421,34 +421,45 @@ func TestHandOver_Refusals(t *testing.T) {
 	decode := func(err error) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) { o.Decode = func(context.Context, []byte, any) error { return err } }
 	}
+	unwrap := func(err error) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) {
+			o.Unwrap = func(context.Context, *lambdabatch.Message) error { return err }
+		}
+	}
+	unreadable := &lambdabatch.DecodeError{Err: errBroken}
 	const first = `{"order_id":"o-1"}`
 	for name, c := range map[string]struct {
 		body   string
 		option func(*lambdabatch.Options)
 		reason error // nil: it is redelivered
 	}{
-		"no field":                    {`{}`, nil, says("no string or number")},
-		"no JSON":                     {`*`, nil, says("the body is not JSON")},
-		"no id":                       {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.InvalidKeyError)},
-		"an error of ID":              {`{}`, failing(errBroken), errBroken},
-		"a panic of ID":               {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), says("panicked")},
-		"no scope":                    {first, scope(nil), new(idempotent.InvalidKeyError)},
-		"an error of Scope":           {first, scope(errBroken), errBroken},
-		"another content":             {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
-		"cannot be decoded":           {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
-		"a member of another type":    {`{"order_id":"o-1","amount":"all"}`, nil, says("a value is no int")},
-		"an error of Decode":          {first, decode(errBroken), new(lambdabatch.DecodeError)},
-		"no fingerprint":              {first, fingerprint(errBroken), errBroken},
-		"test event of S3":            {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, lambdabatch.FromS3, says("exactly one record")},
-		"no notification":             {first, lambdabatch.FromSNS, says("raw message delivery")},
-		"ID was interrupted":          {`{}`, failing(fmt.Errorf("table: %w", context.DeadlineExceeded)), nil},
-		"fingerprint was interrupted": {first, fingerprint(context.DeadlineExceeded), nil},
-		"decoding was interrupted":    {first, decode(context.Canceled), nil},
-		"ID was canceled":             {`{}`, failing(context.Canceled), nil},
-		"ID failed to read":           {`{}`, failing(&idempotent.StoreError{Op: "get", Err: errors.New("throttled")}), nil},
-		"store error":                 {first, nil, nil},
-		"no time":                     {first, nil, nil},
-		"in progress":                 {`{"order_id":"o-8"}`, nil, nil},
+		"no field":                 {`{}`, nil, says("no string or number")},
+		"no JSON":                  {`*`, nil, says("the body is not JSON")},
+		"no id":                    {`{}`, id(lambdabatch.Attribute("order")), new(idempotent.InvalidKeyError)},
+		"another letter case":      {`{"order_id":"o-1","ORDER_ID":"o-2"}`, nil, says(`a member named like "order_id" in another letter case`)},
+		"ID cannot read it":        {`{}`, failing(unreadable), unreadable},
+		"no scope":                 {first, scope(nil), new(idempotent.InvalidKeyError)},
+		"Scope cannot read it":     {first, scope(unreadable), unreadable},
+		"another content":          {`{"order_id":"o-9","amount":2}`, nil, new(idempotent.MismatchError)},
+		"cannot be decoded":        {`{"order_id":"o-1","amount":"all"}`, nil, new(lambdabatch.DecodeError)},
+		"a member of another type": {`{"order_id":"o-1","amount":"all"}`, nil, says("a value is no int")},
+		"Decode cannot read it":    {first, decode(unreadable), unreadable},
+		"no fingerprint":           {first, fingerprint(unreadable), unreadable},
+		"Unwrap cannot read it":    {first, unwrap(unreadable), unreadable},
+		"test event of S3":         {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, lambdabatch.FromS3, says("exactly one record")},
+		"no notification":          {first, lambdabatch.FromSNS, says("raw message delivery")},
+		"an error of ID":           {`{}`, failing(errBroken), nil},
+		"an error of Scope":        {first, scope(errBroken), nil},
+		"an error of Fingerprint":  {first, fingerprint(errBroken), nil},
+		"an error of Unwrap":       {first, unwrap(errBroken), nil},
+		"an error of Decode":       {first, decode(errBroken), nil},
+		"ID read another record":   {`{}`, failing(&idempotent.UnresolvedError{RecordID: "charge#x"}), nil},
+		"decoding was interrupted": {first, decode(&lambdabatch.DecodeError{Err: fmt.Errorf("schema: %w", context.DeadlineExceeded)}), nil},
+		"decoding was canceled":    {first, decode(&lambdabatch.DecodeError{Err: context.Canceled}), nil},
+		"a panic of ID":            {`{}`, id(func(context.Context, *lambdabatch.Message) (string, error) { panic("no") }), nil},
+		"store error":              {first, nil, nil},
+		"no time":                  {first, nil, nil},
+		"in progress":              {`{"order_id":"o-8"}`, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

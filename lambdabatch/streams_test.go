@@ -171,30 +171,22 @@ func TestStreams_OutOfTime(t *testing.T) {
 	})
 }
 
-// Sequence numbers are unique in one shard: the id of a record is its eventID. A record
-// without one is refused. Offsets of Kafka count within a partition of a topic.
+// Sequence numbers are unique in one shard: the id of a record is its eventID. Offsets of Kafka count within a partition of a topic.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	kinesis, dynamodb := lambdabatch.Kinesis(w.guard, w.handle, w.options(withoutID)), lambdabatch.DynamoDB(w.guard, w.handleImage, w.options(withoutID))
-	for i, id := range []string{"shard-1:7", "shard-2:7", "shard-1:7", ""} {
-		failures := 0
-		if id == "" {
-			failures = 1
-		}
+	for i, id := range []string{"shard-1:7", "shard-2:7", "shard-1:7"} {
 		records, changes := []events.KinesisEventRecord{{EventID: id, EventSourceArn: "arn:kinesis"}}, []events.DynamoDBEventRecord{{EventID: id, EventSourceArn: "arn:dynamodb"}}
 		records[0].Kinesis = events.KinesisRecord{SequenceNumber: "7", Data: []byte(`{"order_id":"o-1"}`)}
 		changes[0].Change = events.DynamoDBStreamRecord{SequenceNumber: "7", NewImage: map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute("o-2")}}
 		k, errK := kinesis(w.invocation(), events.KinesisEvent{Records: records})
 		d, errD := dynamodb(w.invocation(), events.DynamoDBEvent{Records: changes})
-		if errK != nil || errD != nil || len(k.BatchItemFailures) != failures || len(d.BatchItemFailures) != failures {
+		if errK != nil || errD != nil || len(k.BatchItemFailures)+len(d.BatchItemFailures) > 0 {
 			t.Errorf("event %d: %+v %v, %+v %v", i, k, errK, d, errD)
 		}
 	}
 	w.wantRuns("o-1", "o-2", "o-1", "o-2")
-	if strings.Count(w.log(), "eventID of a stream") != 2 {
-		t.Errorf("the log: %s", w.log())
-	}
 
 	w = newFixture(t)
 	for i, row := range []struct {

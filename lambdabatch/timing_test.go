@@ -54,7 +54,7 @@ func TestFunctionsHaveHalfOfTheTime(t *testing.T) {
 			o.ID = func(ctx context.Context, m *lambdabatch.Message) (string, error) {
 				id, err := lambdabatch.Field("/order_id")(ctx, m)
 				if id == "o-2" {
-					err = errOwn // it is handed over
+					err = &lambdabatch.DecodeError{Err: errOwn} // it is handed over
 				}
 				return id, err
 			}

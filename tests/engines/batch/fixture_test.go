@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ type plan struct {
 
 // unreadable are errors of a function that reads a message, which a retry may not
 // return again.
-var unreadable = []error{context.DeadlineExceeded, context.Canceled, &idempotent.StoreError{Op: driver.OpGet, Err: errBroken}}
+var unreadable = []error{context.DeadlineExceeded, context.Canceled, &idempotent.StoreError{Op: driver.OpGet, Err: errBroken}, errBroken}
 
 // ending is what a handler does in one run.
 type ending string
@@ -278,8 +279,9 @@ func (w *fixture) id(of lambdabatch.IDFunc) lambdabatch.IDFunc {
 	}
 }
 
-// message returns the message with that id.
+// message returns the message with that ItemID.
 func (w *fixture) message(id string) *sent {
+	id = strings.TrimPrefix(id, "shard:")
 	return w.all[slices.IndexFunc(w.all, func(m *sent) bool { return m.id == id })]
 }
 
@@ -350,7 +352,7 @@ func (w *fixture) handOver(ctx context.Context, view *lambdabatch.Message, reaso
 
 // unprocessable reports whether no retry by the same code can read the message.
 func (w *fixture) unprocessable(m *sent) bool {
-	if w.source.rebalances && !w.byOrder && (m.kind == keyless || m.kind == tombstone) {
+	if w.source.stream && !w.byOrder && (m.kind == keyless || m.kind == tombstone) {
 		return false // its place is its key
 	}
 	return m.kind != ""

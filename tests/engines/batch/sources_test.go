@@ -5,10 +5,12 @@ package batch
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -81,6 +83,7 @@ var sources = []source{
 	{name: "SQS from S3", sqs: true, kinds: []kind{undecodable, keyless, foreign}, option: lambdabatch.FromS3, build: ofSQS(s3, stored), deliver: anyOf, failed: named},
 	{name: "SQSFIFO", sqs: true, ordered: true, kinds: []kind{undecodable, keyless}, option: none, build: ofSQS(lambdabatch.SQSFIFO[order], body), deliver: groups, failed: named},
 	{name: "Kinesis", ordered: true, stream: true, kinds: []kind{undecodable, keyless}, option: none, build: kinesis, deliver: first, failed: checkpoint},
+	{name: "Kinesis through a pipe", ordered: true, stream: true, kinds: []kind{undecodable, keyless}, option: none, build: pipe, deliver: first, failed: named},
 	{name: "Kafka", ordered: true, stream: true, rebalances: true, kinds: []kind{undecodable, keyless, foreign, tombstone}, option: none, build: kafka, deliver: groups, failed: fromTheFirst},
 	{name: "DynamoDB", ordered: true, stream: true, kinds: []kind{undecodable, keyless}, option: image, build: dynamodb, deliver: first, failed: checkpoint},
 }
@@ -170,13 +173,28 @@ func kinesis(g *idempotent.Guard, work func(context.Context, order) error, optio
 	}
 }
 
-// eventID is that of a stream's record.
-func eventID(m *sent) string {
-	if m.kind == keyless {
-		return ""
+// pipe is a pipe of EventBridge from a stream. It names records by their eventID.
+func pipe(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
+	h := lambdabatch.Pipe(lambdabatch.Kinesis(g, work, option))
+	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
+		array := []map[string]any{}
+		for _, m := range batch {
+			array = append(array, map[string]any{"eventSource": "aws:kinesis", "eventSourceARN": arn, "eventID": eventID(m), "sequenceNumber": m.id, "partitionKey": m.group, "data": []byte(body(m))})
+		}
+		event, err := json.Marshal(array)
+		if err != nil {
+			return nil, err
+		}
+		response, err := h(ctx, event)
+		for _, f := range response.BatchItemFailures {
+			ids = append(ids, strings.TrimPrefix(f.ItemIdentifier, "shard:"))
+		}
+		return ids, err
 	}
-	return "shard:" + m.id
 }
+
+// eventID is that of a stream's record.
+func eventID(m *sent) string { return "shard:" + m.id }
 
 // kafka has a partition for each group. The offset of a message is its number.
 func kafka(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
