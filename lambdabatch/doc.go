@@ -34,13 +34,13 @@ package lambdabatch
 
 // Chapters, each of which refers only to those below it:
 //
+//	pipe.go        what pipes of EventBridge send
 //	sqs.go         SQS and SQSFIFO
 //	kinesis.go     Kinesis
 //	dynamodb.go    DynamoDB streams
 //	kafka.go       topics of Kafka
 //	through.go     notifications of SNS and S3 that arrive in a queue
 //	single.go      keys for sources that deliver one event at a time
-//	pipe.go        what pipes of EventBridge send
 //	handler.go     a batch in, the ids to redeliver out
 //	visibility.go  when a refused message returns
 //	engine.go      one message through the core, and what its outcome means

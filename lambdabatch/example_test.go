@@ -132,23 +132,19 @@ func ExampleFromS3() {
 	// {[]} <nil>
 }
 
-// A pipe of EventBridge sends the messages of a queue as an array.
-func ExampleSQS_pipe() {
+// A pipe of EventBridge sends the records of a stream as an array.
+func ExamplePipe() {
 	guard := newGuard()
 	take := func(_ context.Context, o order) error {
 		fmt.Println("taking", o.ID)
 		return nil
 	}
-	options := func(o *lambdabatch.Options) {
-		o.Operation, o.ID = "take-order", lambdabatch.Field("/order_id")
-	}
-	orders := lambdabatch.SQS(guard, take, options)
-	handler := func(ctx context.Context, messages []events.SQSMessage) (events.SQSEventResponse, error) {
-		return orders(ctx, events.SQSEvent{Records: messages})
-	}
+	options := func(o *lambdabatch.Options) { o.Operation = "take-order" }
+	handler := lambdabatch.Pipe(lambdabatch.Kinesis(guard, take, options))
 
+	array := `[{"sequenceNumber":"1","eventID":"shardId-000000000000:1","partitionKey":"c-1","data":"eyJvcmRlcl9pZCI6Im8tMSJ9","eventSource":"aws:kinesis","eventSourceARN":"arn:aws:kinesis:eu-central-1:123456789012:stream/orders"}]`
 	for range 2 {
-		fmt.Println(handler(context.Background(), messages("o-1").Records))
+		fmt.Println(handler(context.Background(), json.RawMessage(array)))
 	}
 	// Output:
 	// taking o-1

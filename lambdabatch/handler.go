@@ -4,10 +4,7 @@ package lambdabatch
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 
@@ -113,30 +110,6 @@ func (b *batchOf[R, T]) decode(ctx context.Context, r *R, body []byte) (v T, err
 	}
 	return v, err
 }
-
-// DecodeError reports a message whose content is wrong, so that no retry by the same code
-// can read it. It is redelivered until the source gives up, unless [Options.HandOver] takes
-// it. A function of [Options] that reads messages returns it for such a message; its other
-// errors can pass.
-type DecodeError struct{ Err error }
-
-func (e *DecodeError) Error() string {
-	if own, ok := errors.AsType[logs.Error](e.Err); ok {
-		return own.Error()
-	}
-	text := "lambdabatch: the message cannot be decoded"
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok { // its path can have keys of a map, which are content
-		text += fmt.Sprintf(": a value is no %v", wrong.Type)
-	}
-	return text
-}
-
-// LogValue returns the text, which contains nothing of the message.
-func (e *DecodeError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
-
-// Unwrap returns the decoder's error, whose text may contain parts of the
-// message.
-func (e *DecodeError) Unwrap() error { return e.Err }
 
 // failures returns the ids that the response names. From a stream Lambda redelivers
 // everything from the first failed record on. A pipe redelivers the named records of a

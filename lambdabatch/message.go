@@ -5,7 +5,9 @@ package lambdabatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 
 	"github.com/once-lambda/once/internal/jsonpointer"
@@ -54,6 +56,30 @@ type messageKey struct{}
 // id fails the message with [idempotent.InvalidKeyError]; an error fails it too, and is
 // a [*DecodeError] if no retry can read the message.
 type IDFunc func(ctx context.Context, m *Message) (string, error)
+
+// DecodeError reports a message whose content is wrong, so that no retry by the same code
+// can read it. It is redelivered until the source gives up, unless [Options.HandOver] takes
+// it. A function of [Options] that reads messages returns it for such a message; its other
+// errors can pass.
+type DecodeError struct{ Err error }
+
+func (e *DecodeError) Error() string {
+	if own, ok := errors.AsType[logs.Error](e.Err); ok {
+		return own.Error()
+	}
+	text := "lambdabatch: the message cannot be decoded"
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](e.Err); ok { // its path can have keys of a map, which are content
+		text += fmt.Sprintf(": a value is no %v", wrong.Type)
+	}
+	return text
+}
+
+// LogValue returns the text, which contains nothing of the message.
+func (e *DecodeError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+
+// Unwrap returns the decoder's error, whose text may contain parts of the
+// message.
+func (e *DecodeError) Unwrap() error { return e.Err }
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
 // Pointer (RFC 6901) such as "/order/id". The value must be a string or a
