@@ -38,11 +38,11 @@ func forms(t *testing.T) (all map[string]json.RawMessage) {
 	return all
 }
 
-// Every constructor gets every event of aws-lambda-go's tests and every form above. It runs
-// its handler with the content of its own, and refuses any other with a reason, also if the
-// functions that read a message do not look at it, and HandOver takes everything: what is
-// acknowledged and was not understood is lost. ([lambdabatch.AsyncInvoke] and
-// [lambdabatch.StepFunctions] have no form of their own.)
+// Every constructor gets every event of aws-lambda-go's tests and every form above. Its
+// handler runs with the content of those of its source. Any other is refused with a reason,
+// also if the functions that read a message do not look at it, and HandOver takes
+// everything: what is acknowledged and was not understood is lost.
+// ([lambdabatch.AsyncInvoke] and [lambdabatch.StepFunctions] take any form.)
 func TestEveryForm(t *testing.T) {
 	t.Parallel()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/aws/aws-lambda-go").Output()

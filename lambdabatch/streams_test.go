@@ -381,8 +381,8 @@ func TestKafka_View(t *testing.T) {
 	}
 }
 
-// A record that cannot be read fails, and blocks only its partition. A self-managed
-// cluster needs a scope.
+// A record that cannot be read fails, blocks only its partition, and is handed over. A
+// self-managed cluster needs a scope.
 func TestKafka_Unreadable(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -395,6 +395,14 @@ func TestKafka_Unreadable(t *testing.T) {
 	if !strings.Contains(w.log(), "not base64") {
 		t.Errorf("the log: %s", w.log())
 	}
+	wantKafka(t, w, w.kafka(func(o *lambdabatch.Options) {
+		o.HandOver = func(_ context.Context, _ *lambdabatch.Message, reason error) error {
+			if !errors.As(reason, new(*lambdabatch.DecodeError)) {
+				t.Errorf("handed over because of %v", reason)
+			}
+			return nil
+		}
+	}), event, allDone)
 	event = load[events.KafkaEvent](t, "kafka")
 	event.EventSourceARN, event.Records["orders-0"] = "", nil
 	wantKafka(t, w, w.kafka(), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
