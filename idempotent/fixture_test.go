@@ -236,7 +236,7 @@ func (f *fixture) reconcile(resolve idempotent.ResolveFunc, optFns ...func(*idem
 	f.t.Helper()
 	synctest.Test(f.t, func(t *testing.T) {
 		var err error
-		if report, err = kit.Reconcile(t.Context(), f.guard, resolve, optFns...); err != nil && report.Failed == 0 {
+		if report, err = kit.Reconcile(t.Context(), f.guard, resolve, optFns...); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -4,16 +4,21 @@ package kit
 
 import (
 	"context"
+	"errors"
 
 	"github.com/once-lambda/once/idempotent"
 )
 
 // Reconcile makes one run of a reconciler with a resolver for every operation, or, if
-// resolve is nil, without one.
+// resolve is nil, without one. Records that failed are in the report, and no error.
 func Reconcile(
 	ctx context.Context, g *idempotent.Guard, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions),
 ) (idempotent.Report, error) {
-	return idempotent.Reconciler(g, Resolver(resolve), optFns...)(ctx)
+	report, err := idempotent.Reconciler(g, Resolver(resolve), optFns...)(ctx)
+	if report.Failed > 0 && !errors.As(err, new(*idempotent.StoreError)) {
+		err = nil
+	}
+	return report, err
 }
 
 // Resolver returns the resolvers of a reconciler that has one for every operation.
