@@ -100,10 +100,10 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	a.metrics = m
 	a.connect(m.namespace)
 	if len(m.operations) == 0 {
-		a.requests(m, allOperations)
+		a.watch(subject{of: "requests", read: m.of(allOperations)})
 	}
 	for _, operation := range m.operations {
-		a.requests(m, operation)
+		a.watch(subject{of: "requests", suffix: "-" + operation, about: operation + ": ", label: jsii.String(operation), read: m.of(operation)})
 	}
 	a.functions()
 	if props.Reconciler != nil && props.Reconciler.Function != nil {
@@ -112,7 +112,8 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	if props.Table == nil {
 		refuse(a.Construct, "Table is not set: set it to the table whose throttles raise an alarm")
 	} else {
-		a.throttles(props.Table)
+		a.watch(subject{of: "table", read: props.Table.Table.Metric})
+		a.watch(subject{of: "index", read: props.Table.MetricForIndex})
 	}
 	a.deadLetters()
 	return a
@@ -167,65 +168,6 @@ func logFilter(fn awslambda.IFunction) string {
 	return ""
 }
 
-// requests adds the alarms on the requests of an operation, or of all.
-func (a *IdempotencyAlarms) requests(m metrics, operation string) {
-	suffix, about := "", ""
-	if operation != allOperations {
-		suffix, about = "-"+operation, operation+": "
-	}
-	add := func(severity severity, name string, c condition, description string) {
-		a.add(severity, name, suffix, c, about+description)
-	}
-	percent := func(threshold float64, kinds ...event.Kind) condition {
-		return condition{metric: m.share(operation, time.Hour, kinds...), threshold: threshold, periods: 1}
-	}
-	occurs := func(kind event.Kind) condition {
-		return condition{metric: m.count(operation, time.Hour, kind), periods: 1}
-	}
-	add(page, "StoreErrors", condition{
-		metric: m.share(operation, time.Minute, event.StoreError), threshold: or(a.props.StoreErrorRate, 5), periods: 5, breaching: 3,
-	}, "Too many calls to the table fail. Requests are refused, not run unguarded.")
-	add(page, "StoreErrorsLong", slow(m.share(operation, slowPeriod, event.StoreError), 20),
-		"Calls to the table fail again and again. Requests are refused, not run unguarded.")
-	add(page, "NoOutcome", slow(m.share(operation, slowPeriod, event.NoOutcome), 90),
-		"Nearly no request gets an outcome: no handler runs, and nothing is replayed.")
-	add(page, "ContradictedOften", percent(0.1, event.Contradicted),
-		"Evidence contradicts too many records: effects may happen twice, or a resolver is wrong.")
-	add(ticket, "Contradicted", occurs(event.Contradicted),
-		"Evidence contradicts a record: an effect may have happened twice, or a resolver is wrong.")
-	add(ticket, "ReplayFailed", occurs(event.ReplayFailed),
-		"A stored outcome could not be returned: the code cannot read what it stored.")
-	add(ticket, "NotStored", percent(0.1, event.CompletionFailed),
-		"Handlers did their work, and too many outcomes or results could not be stored.")
-	add(ticket, "Late", percent(1, event.LateCompletion, event.LeaseLost),
-		"Too many handlers outlived their lease.")
-	if a.props.Reconciler == nil {
-		add(ticket, "Unknown", occurs(event.MarkedUnknown),
-			"A run ended with an unknown outcome, and no reconciler settles it. Its key does not run again.")
-	} else {
-		add(ticket, "Unknown", percent(1, event.MarkedUnknown),
-			"Too many runs end with an unknown outcome. Their keys do not run again before the reconciler has settled them.")
-		add(ticket, "Exhausted", occurs(event.ReconcileExhausted),
-			"Reconciliation has given up a record. Its key does not run again before an operator has settled it.")
-	}
-	add(look, "Misuse", percent(or(a.props.MisuseRate, 1), event.Mismatch),
-		"Too many requests use the key of another request.")
-}
-
-// The alarms of services with few requests count bad periods, not errors: a period
-// is long enough for some requests, and one request that fails with all its retries
-// makes fewer periods bad than are needed.
-const (
-	slowPeriod  = 10 * time.Minute
-	slowPeriods = 12
-)
-
-// slow returns the condition that a share over slowPeriod is exceeded in three of
-// slowPeriods.
-func slow(share awscloudwatch.IMetric, threshold float64) condition {
-	return condition{metric: share, threshold: threshold, periods: slowPeriods, breaching: 3}
-}
-
 // functions adds the alarms on the functions' own errors: time-outs, crashes, and
 // errors that a handler returns. Lambda reports an error after the invocation has
 // ended, with the time at which it began. So an alarm must look further back than an
@@ -244,73 +186,32 @@ func (a *IdempotencyAlarms) functions() {
 		if created := functionBehind(fn); created != nil {
 			timeout = lengthOf(created.Timeout(), defaultTimeout)
 		}
-		errors := func(format string, period time.Duration) awscloudwatch.IMetric {
-			options := &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(period)}
-			using := map[string]awscloudwatch.IMetric{"errors": fn.MetricErrors(options), "invocations": fn.MetricInvocations(options)}
-			return expression(fmt.Sprintf(format, share(filled("errors"), filled("invocations"))), using, period)
-		}
-		add := func(name string, c condition) {
-			a.add(page, name, "-"+path, c, "Most invocations of the function "+*fn.Node().Path()+" fail: they crash, time out, or return an error.")
-		}
-		const period, periods = 5 * time.Minute, 3
-		if !timeout.unknown && timeout.Duration+arrival < periods*period {
-			// One message with a few deliveries is no page.
-			add("FunctionFails", condition{metric: errors("IF("+filled("errors")+" > 2, %s, 0)", period), threshold: 50, periods: periods, breaching: 2})
-		}
-		if seen := slowPeriods * slowPeriod; timeout.Duration+arrival >= seen {
-			refuse(a.Construct, fmt.Sprintf("the time-out of %s is %s, and FunctionFailsLong would not see its errors: they are reported up to five minutes after it, and the alarm looks back %s",
-				*fn.Node().Path(), inWords(timeout.Duration), inWords(seen)))
-		}
-		add("FunctionFailsLong", slow(errors("%s", slowPeriod), 50))
+		a.watch(subject{of: "function", suffix: "-" + path, name: *fn.Node().Path(), read: fn.Metric, without: func(c alarm) bool {
+			blind := timeout.Duration+arrival >= c.looksBack()
+			if c.Name == "FunctionFails" {
+				return blind || timeout.unknown
+			}
+			if blind {
+				refuse(a.Construct, fmt.Sprintf("the time-out of %s is %s, and %s would not see its errors: they are reported up to five minutes after it, and the alarm looks back %s",
+					*fn.Node().Path(), inWords(timeout.Duration), c.Name, inWords(c.looksBack())))
+			}
+			return false
+		}})
 	}
 }
 
 // reconciler adds the alarms on a reconciler. A gauge or an invocation that is
 // missing is as bad as a bad one: nothing settles unknown outcomes.
 func (a *IdempotencyAlarms) reconciler(m metrics, r *Reconciler) {
-	const runs = 3
 	if r.every.unknown {
 		refuse(a.Construct, "Every of Reconciler is not known at synthesis, and the alarms are computed from it: write its value")
 		return
 	}
-	every := r.every.Duration
-	options := &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(every)}
-	oldest := lengthOf(a.props.OldestUnknown, max(15*time.Minute, runs*every))
-	if oldest.unknown {
+	if lengthOf(a.props.OldestUnknown, 0).unknown {
 		refuse(a.Construct, "OldestUnknown is not known at synthesis: write its value")
 	}
-	a.add(page, "OldestUnknown", "", condition{
-		metric: m.gauge(telemetry.UnknownOldestAge, every), threshold: oldest.Seconds(), periods: runs, missing: awscloudwatch.TreatMissingData_BREACHING,
-	}, "An outcome has been unknown for too long, or the reconciler does not report ages.")
-	if r.scan != nil && !r.scan.off() {
-		a.add(page, "ScanLate", "", condition{metric: m.gauge(telemetry.ScanAge, every), threshold: 2 * r.scan.every.Seconds(), periods: runs},
-			"No scan for abandoned runs has ended for too long: they wait, and nothing settles them.")
-	}
-	a.add(page, "ReconcilerErrors", "", condition{metric: r.Function.MetricErrors(options), periods: runs},
-		"The reconciler fails in every run: it cannot list records, or cannot settle any of them.")
-	a.add(page, "ReconcilerThrottled", "", condition{metric: r.Function.MetricThrottles(options), periods: runs},
-		"Lambda throttles the reconciler.")
-	a.add(page, "ReconcilerSilent", "", condition{
-		metric: r.Function.MetricInvocations(options), below: true, threshold: 1, periods: runs, missing: awscloudwatch.TreatMissingData_BREACHING,
-	}, "The reconciler does not run. After the first deployment this rings until its first run.")
-}
-
-// throttles adds the alarms for the table and its index.
-func (a *IdempotencyAlarms) throttles(table *IdempotencyTable) {
-	for _, throttled := range []struct {
-		name   string
-		metric func(*string, *awscloudwatch.MetricOptions) awscloudwatch.Metric
-	}{
-		{"Throttles", table.Table.Metric},
-		{"IndexThrottles", table.MetricForIndex},
-	} {
-		sum := func(name string) awscloudwatch.IMetric {
-			return throttled.metric(jsii.String(name), &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(time.Hour)})
-		}
-		using := map[string]awscloudwatch.IMetric{"throttles": sum("WriteThrottleEvents"), "units": sum("ConsumedWriteCapacityUnits")}
-		a.add(ticket, throttled.name, "", condition{metric: percentage(filled("throttles"), filled("units"), using, time.Hour), threshold: 1, periods: 1},
-			"DynamoDB throttles too many writes of records.")
-	}
+	a.watch(subject{of: "gauges", read: m.of(gauges), without: func(c alarm) bool { return c.Scans > 0 && (r.scan == nil || r.scan.off()) }})
+	a.watch(subject{of: "reconciler", read: r.Function.Metric})
 }
 
 // deadLetters adds an alarm for each queue that should stay empty.
@@ -320,73 +221,106 @@ func (a *IdempotencyAlarms) deadLetters() {
 		queues = append([]awssqs.IQueue{r.Exhausted, r.Undelivered}, queues...)
 	}
 	for i, queue := range queues {
-		a.add(ticket, "DeadLetters", fmt.Sprint(i), condition{
-			metric: queue.MetricApproximateNumberOfMessagesVisible(&awscloudwatch.MetricOptions{
-				Statistic: awscloudwatch.Stats_MAXIMUM(), Period: lasting(time.Minute),
-			}), periods: 1,
-		}, "Messages were given up and wait for an operator in "+*queue.Node().Path()+".")
+		a.watch(subject{of: "queue", suffix: fmt.Sprint(i), name: *queue.Node().Path(), read: queue.Metric})
 	}
 }
 
-// severity is who is notified of an alarm.
-type severity int
-
-const (
-	page severity = iota
-	ticket
-	look
-)
-
-// condition is when an alarm rings.
-type condition struct {
-	metric    awscloudwatch.IMetric
-	below     bool // the alarm rings if the metric is below the threshold; otherwise if it is above
-	threshold float64
-	periods   float64 // that are evaluated
-	breaching float64 // of these; zero: all
-	// missing is how a period without data counts. Empty: as good, because an event
-	// that never occurred has no metric.
-	missing awscloudwatch.TreatMissingData
+// subject is what the alarms of a kind watch.
+type subject struct {
+	of      string           // the kind, as in the catalogue
+	suffix  string           // makes the ids of its alarms unique
+	about   string           // begins their descriptions
+	name    string           // in their descriptions
+	label   *string          // of their metrics
+	read    reader           // of its metrics
+	without func(alarm) bool // the alarm is not for this subject; nil: each is
 }
 
-// add creates an alarm. Its name is that of its procedure; the suffix makes its id
-// unique.
-func (a *IdempotencyAlarms) add(severity severity, name, suffix string, c condition, description string) {
+// watch adds the alarms of a subject.
+func (a *IdempotencyAlarms) watch(s subject) {
+	reconciled := a.props.Reconciler != nil
+	for _, c := range catalogue.Alarms {
+		if c.Of == s.of && (c.Reconciler == nil || *c.Reconciler == reconciled) && (s.without == nil || !s.without(c)) {
+			a.add(c, s)
+		}
+	}
+}
+
+// add creates an alarm of a subject.
+func (a *IdempotencyAlarms) add(c alarm, s subject) {
 	operator := awscloudwatch.ComparisonOperator_GREATER_THAN_THRESHOLD
-	if c.below {
+	if c.Below {
 		operator = awscloudwatch.ComparisonOperator_LESS_THAN_THRESHOLD
 	}
-	if c.breaching == 0 {
-		c.breaching = c.periods
-	}
-	if c.missing == "" {
-		c.missing = awscloudwatch.TreatMissingData_NOT_BREACHING
+	missing := awscloudwatch.TreatMissingData_NOT_BREACHING // an event that never occurred has no metric
+	if c.Missing == "breaching" {
+		missing = awscloudwatch.TreatMissingData_BREACHING
 	}
 	runbook := or(a.props.RunbookURL, "https://github.com/once-lambda/once/blob/main/docs/alarms.md")
-	alarm := awscloudwatch.NewAlarm(a.Construct, jsii.String(name+suffix), &awscloudwatch.AlarmProps{
-		Metric:             c.metric,
-		Threshold:          jsii.Number(c.threshold),
+	made := awscloudwatch.NewAlarm(a.Construct, jsii.String(c.Name+s.suffix), &awscloudwatch.AlarmProps{
+		Metric:             a.metric(c, s),
+		Threshold:          jsii.Number(a.threshold(c)),
 		ComparisonOperator: operator,
-		EvaluationPeriods:  jsii.Number(c.periods),
-		DatapointsToAlarm:  jsii.Number(c.breaching),
-		TreatMissingData:   c.missing,
-		AlarmDescription:   jsii.String(description + " " + runbook + "#" + strings.ToLower(name)),
+		EvaluationPeriods:  jsii.Number(c.Periods),
+		DatapointsToAlarm:  jsii.Number(c.Breaching),
+		TreatMissingData:   missing,
+		AlarmDescription:   jsii.String(s.about + strings.ReplaceAll(c.Description, "NAME", s.name) + " " + runbook + "#" + strings.ToLower(c.Name)),
 	})
 	list, topic := &a.Page, a.props.Page
-	switch severity {
-	case page:
-	case ticket:
+	switch c.Notifies {
+	case "ticket":
 		list, topic = &a.Ticket, a.props.Ticket
-	case look:
+	case "look":
 		list, topic = &a.Look, a.props.Look
 	}
-	*list = append(*list, alarm)
+	*list = append(*list, made)
 	if topic != nil {
 		a.allow(topic)
 		action := awscloudwatchactions.NewSnsAction(topic)
-		alarm.AddAlarmAction(action)
-		alarm.AddOkAction(action)
+		made.AddAlarmAction(action)
+		made.AddOkAction(action)
 	}
+}
+
+// metric returns what an alarm of a subject compares.
+func (a *IdempotencyAlarms) metric(c alarm, s subject) awscloudwatch.IMetric {
+	period := time.Duration(c.Period) * time.Second
+	if c.Period == 0 {
+		period = a.props.Reconciler.every.Duration
+	}
+	read := func(name, statistic string) awscloudwatch.IMetric {
+		return s.read(jsii.String(name), &awscloudwatch.MetricOptions{Statistic: jsii.String(statistic), Period: lasting(period), Label: s.label})
+	}
+	if c.Expression == "" {
+		return read(c.Metric, c.Statistic)
+	}
+	using := map[string]awscloudwatch.IMetric{}
+	for id, name := range c.Metrics {
+		using[id] = read(name, c.Statistic)
+	}
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: jsii.String(c.Expression), UsingMetrics: &using, Period: lasting(period),
+	})
+}
+
+// threshold returns the threshold of an alarm: that of the properties, or that of the
+// catalogue.
+func (a *IdempotencyAlarms) threshold(c alarm) float64 {
+	threshold := c.Threshold
+	if r := a.props.Reconciler; c.Intervals > 0 {
+		threshold = max(threshold, c.Intervals*r.every.Seconds())
+	} else if c.Scans > 0 {
+		threshold = max(threshold, c.Scans*r.scan.every.Seconds())
+	}
+	switch c.Name {
+	case "OldestUnknown":
+		return lengthOf(a.props.OldestUnknown, time.Duration(threshold)*time.Second).Seconds()
+	case "StoreErrors":
+		return or(a.props.StoreErrorRate, threshold)
+	case "Misuse":
+		return or(a.props.MisuseRate, threshold)
+	}
+	return threshold
 }
 
 // allow lets CloudWatch publish to a topic. A topic with its own policy, such
@@ -406,7 +340,7 @@ func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
 // operation is nil, for alarms and graphs of your own. Its default statistic is the
 // sum, and its period is five minutes.
 func (a *IdempotencyAlarms) MetricForEvent(kind event.Kind, operation *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
-	metric := awscloudwatch.NewMetric(a.metrics.props(telemetry.Prefix+string(kind), or(operation, ""), awscloudwatch.Stats_SUM(), 5*time.Minute))
+	metric := a.metrics.of(or(operation, allOperations))(jsii.String(telemetry.Prefix+string(kind)), &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM()})
 	if options != nil {
 		metric = metric.With(options)
 	}

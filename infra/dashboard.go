@@ -9,9 +9,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
-
-	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/telemetry"
 )
 
 // IdempotencyDashboardProps are the properties of [NewIdempotencyDashboard].
@@ -57,46 +54,24 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 			Title: jsii.String("Alarms"), Alarms: &alarms, Width: jsii.Number(24),
 		}))
 	}
-	for _, row := range [][]graph{
-		{{"Requests", event.RequestEnded}, {"First requests", event.Reserved}, {"Replays", event.Replayed}, {"Refused: in progress", event.InProgress}},
-		{{"Outcomes that became unknown", event.MarkedUnknown}, {"Refused: outcome unknown", event.Unresolved}, {"Settled by evidence", event.Resolved}, {"Given up by reconciliation", event.ReconcileExhausted}},
-		{{"Keys used for other requests", event.Mismatch}, {"Store errors", event.StoreError}, {"Outcomes not stored", event.CompletionFailed}, {"Contradictions", event.Contradicted}},
-	} {
+	for _, row := range catalogue.Graphs {
 		var widgets []awscloudwatch.IWidget
 		for _, g := range row {
-			widgets = append(widgets, widget(6, g.title, m.each(func(operation string) awscloudwatch.IMetric {
-				return m.of(g.kind, operation, time.Minute)
-			})))
+			shown, label := m.operations, jsii.String
+			if g.Of == "gauges" {
+				shown, label = []string{gauges}, func(string) *string { return nil }
+			}
+			var left []awscloudwatch.IMetric
+			for _, operation := range shown {
+				left = append(left, m.of(operation)(jsii.String(g.Metric), &awscloudwatch.MetricOptions{
+					Statistic: jsii.String(g.Statistic), Period: lasting(time.Minute), Label: label(operation),
+				}))
+			}
+			widgets = append(widgets, awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{
+				Title: jsii.String(g.Title), Left: &left, Width: jsii.Number(float64(24 / len(row))),
+			}))
 		}
 		d.Dashboard.AddWidgets(widgets...)
 	}
-	slowest := func(histogram string) *[]awscloudwatch.IMetric {
-		return m.each(func(operation string) awscloudwatch.IMetric {
-			return m.named(histogram, operation, jsii.String("p99"), time.Minute)
-		})
-	}
-	d.Dashboard.AddWidgets(
-		widget(8, "Claim, 99th percentile (seconds)", slowest(telemetry.ClaimDuration)),
-		widget(8, "Handler, 99th percentile (seconds)", slowest(telemetry.HandlerDuration)),
-		widget(8, "Storing the outcome, 99th percentile (seconds)", slowest(telemetry.SettleDuration)),
-	)
-	gauge := func(name string) *[]awscloudwatch.IMetric {
-		return &[]awscloudwatch.IMetric{m.gauge(name, time.Minute)}
-	}
-	d.Dashboard.AddWidgets(
-		widget(6, "Unknown outcomes", gauge(telemetry.UnknownRecords)),
-		widget(6, "Age of the oldest unknown outcome (seconds)", gauge(telemetry.UnknownOldestAge)),
-		widget(6, "Released runs that no request has continued", gauge(telemetry.ReleasedRecords)),
-		widget(6, "Age of the oldest of them (seconds)", gauge(telemetry.ReleasedOldestAge)),
-	)
 	return d
-}
-
-type graph struct {
-	title string
-	kind  event.Kind
-}
-
-func widget(width float64, title string, left *[]awscloudwatch.IMetric) awscloudwatch.IWidget {
-	return awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{Title: jsii.String(title), Left: left, Width: jsii.Number(width)})
 }

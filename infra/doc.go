@@ -38,6 +38,7 @@
 //
 //	dashboard.go   the dashboard
 //	alarms.go      the alarms, and who is notified
+//	catalogue.go   the facts of both, which the Terraform module reads too
 //	metrics.go     the metrics of both
 //	reconciler.go  the schedule
 //	scan.go        the scan for abandoned runs, and its price

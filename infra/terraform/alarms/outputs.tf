@@ -2,5 +2,5 @@
 
 output "alarm_arns" {
   description = "The ARNs of the alarms by urgency: page, ticket, look."
-  value       = local.alarms
+  value       = local.arns
 }

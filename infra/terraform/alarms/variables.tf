@@ -100,15 +100,15 @@ variable "oldest_unknown_seconds" {
 }
 
 variable "store_error_rate" {
-  description = "How many calls to the store may fail for each 100 requests. There is an alarm if it is exceeded in three of five minutes."
+  description = "How many calls to the store may fail for each 100 requests. There is an alarm if it is exceeded in three of five minutes. Default: 5."
   type        = number
-  default     = 5
+  default     = null
 }
 
 variable "misuse_rate" {
-  description = "How many of 100 requests in an hour may use a key with another payload."
+  description = "How many of 100 requests in an hour may use a key with another payload. Default: 1."
   type        = number
-  default     = 1
+  default     = null
 }
 
 variable "dashboard_name" {
