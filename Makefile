@@ -149,10 +149,11 @@ mutate: $(BIN)/mutate ## Break the protocol by clauses; tests must notice (ARGS)
 
 # The tools of this repository, and of others at the versions of tools/go.mod.
 $(BIN)/misspell: TOOL := github.com/golangci/misspell/cmd/misspell
+$(BIN)/go-licenses: TOOL := github.com/google/go-licenses/v2
 $(BIN)/apidiff: TOOL := golang.org/x/exp/cmd/apidiff
 $(BIN)/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
 $(BIN)/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
-$(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck $(BIN)/actionlint: \
+$(BIN)/mutate $(BIN)/lint $(BIN)/go-licenses $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck $(BIN)/actionlint: \
   $(BIN)/%: $(wildcard tools/*/*.go oncevet/*.go) tools/go.mod tools/go.sum
 	@cd tools && GOWORK=off go build -o ../$@ $(or $(TOOL),./$*)
 
@@ -283,7 +284,7 @@ verify-aws: ## Check what only AWS can show, in your account (ARGS)
 	@exec $(BIN)/verify $(ARGS)
 
 .PHONY: release-check
-release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ### What a release needs besides the tests
+release-check: $(BIN)/go-licenses $(BIN)/apidiff $(BIN)/govulncheck ### What a release needs besides the tests
 	@tools/release-check
 
 .PHONY: fetch up down
