@@ -105,7 +105,7 @@ ALONE := ^($(LIMITS)|TestDeepMembersMoveOnce|TestProtocol_Requests|TestProtocol_
 COVER := .cache/cover.out
 COVERED := -coverprofile=$(COVER) ./idempotent
 # The CDK's validation of templates takes seven seconds of processor time when a test binary starts, and only prints warnings.
-test-unit timed-check mutate: export CDK_VALIDATION := false
+test-unit timed-check mutate terraform: export CDK_VALIDATION := false
 test-unit: ### Unit tests, with the race detector where goroutines meet
 	$(RACE) -skip '$(ALONE)' $(RACED:./idempotent=)
 	@mkdir -p $(dir $(COVER))
@@ -214,9 +214,10 @@ test-localstack: ### Tests of the scripts that start LocalStack
 .PHONY: test-sam terraform
 test-sam: ### Build the example with AWS SAM
 	@tools/templates/check sam
-# Not part of make test, which reads what it writes: compiling OpenTofu takes five minutes of processor time.
-terraform: $(BIN)/lint ### Test the Terraform modules with OpenTofu (ARGS: -update)
-	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 . $(ARGS)
+# Not part of make test-all: compiling OpenTofu takes five minutes of processor time.
+terraform: $(BIN)/lint ### Test the Terraform modules with OpenTofu, and compare them with the CDK
+	go vet -tags tofu -vettool=$(CURDIR)/$(BIN)/lint $(CDK)
+	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 .
 
 .PHONY: lint timed-code timed-templates lint-changed lint-code lint-text lint-prose lint-templates lint-workflows fmt
 SOURCES = git ls-files --cached --others --exclude-standard

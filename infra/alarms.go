@@ -340,7 +340,8 @@ func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
 // operation is nil, for alarms and graphs of your own. Its default statistic is the
 // sum, and its period is five minutes.
 func (a *IdempotencyAlarms) MetricForEvent(kind event.Kind, operation *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
-	metric := a.metrics.of(or(operation, allOperations))(jsii.String(telemetry.Prefix+string(kind)), &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM()})
+	read := a.metrics.of(or(operation, allOperations))
+	metric := read(jsii.String(telemetry.Prefix+string(kind)), &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM()})
 	if options != nil {
 		metric = metric.With(options)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -113,6 +114,45 @@ func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) 
 		list = append(list, r)
 	}
 	return list
+}
+
+// name returns the name of a CDK resource without the hash.
+func name(id string) string { return regexp.MustCompile(`[0-9A-F]{8}$`).ReplaceAllString(id, "") }
+
+// plainNames replaces references and joins by text: {"Fn::GetAtt": ["Queue0123ABCD",
+// "Arn"]} by "Queue.Arn".
+func plainNames(t *testing.T, in, into any) {
+	t.Helper()
+	var plain func(v any) any
+	plain = func(v any) any {
+		switch v := v.(type) {
+		case []any:
+			for i := range v {
+				v[i] = plain(v[i])
+			}
+		case map[string]any:
+			if ref, ok := v["Ref"].(string); ok {
+				return name(ref)
+			}
+			if at, ok := v["Fn::GetAtt"].([]any); ok {
+				return name(at[0].(string)) + "." + at[1].(string)
+			}
+			if join, ok := v["Fn::Join"].([]any); ok {
+				text := ""
+				for _, part := range join[1].([]any) {
+					text += plain(part).(string)
+				}
+				return text
+			}
+			for member := range v {
+				v[member] = plain(v[member])
+			}
+		}
+		return v
+	}
+	var copied any
+	decode(t, asJSON(t, in), &copied)
+	decode(t, asJSON(t, plain(copied)), into)
 }
 
 // variablesOf returns the environment of the first function.

@@ -29,8 +29,9 @@ var parameters = []struct{ name, cdk, description, otherwise string }{
 	{"UndeliveredQueue", "ReconcilerUndelivered.QueueName", "The name of the queue of the events that did not reach it, or nothing", "-"},
 }
 
-// alarms.json has the alarms of an operation or of all, as the CDK synthesises them
-// with a reconciler and without.
+// G12: alarms.json has every property of the alarms of an operation or of all, as the CDK
+// synthesises them with a reconciler and without. The simulations of
+// tests/promised/alarms evaluate it.
 func TestAlarmsTemplate(t *testing.T) {
 	out := map[string]any{
 		"AWSTemplateFormatVersion": "2010-09-09",

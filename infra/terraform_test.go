@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build tofu
+
 package infra_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,39 +23,17 @@ import (
 	"github.com/once-lambda/once/internal/tabledef"
 )
 
-// applied is what OpenTofu made of infra/terraform/testdata/watched: the tables,
-// queues and alarms of the stacks below. The tests of tools/tofu write it.
-func applied(t *testing.T) (out struct {
-	Files     map[string]string
-	Resources map[string]map[string]any
-}) {
+// applied are the resources that OpenTofu made of infra/terraform/testdata/watched, by
+// address: the tables, queues and alarms of the stacks below. The tests of tools/tofu,
+// which run these, write the file.
+func applied(t *testing.T) (resources map[string]map[string]any) {
 	t.Helper()
-	text, err := os.ReadFile("terraform/testdata/watched.json")
+	text, err := os.ReadFile(os.Getenv("APPLIED"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	decode(t, string(text), &out)
-	return out
-}
-
-// The file that the other tests read was made from the modules as they are.
-func TestTerraformWasApplied(t *testing.T) {
-	want := map[string]string{}
-	err := filepath.WalkDir("terraform", func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".tf" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		sum := sha256.Sum256(text)
-		want["infra/"+filepath.ToSlash(path)] = hex.EncodeToString(sum[:8])
-		return err
-	})
-	if err != nil || len(want) < 20 {
-		t.Fatalf("%d files (%v)", len(want), err)
-	}
-	if got := applied(t).Files; !maps.Equal(got, want) {
-		t.Errorf("infra/terraform changed after OpenTofu applied it: run make terraform ARGS=-update, and read the difference\n%v\n%v", got, want)
-	}
+	decode(t, string(text), &resources)
+	return resources
 }
 
 // Every resource of the Terraform modules is the resource of the CDK constructs,
@@ -76,7 +53,7 @@ func TestTerraformIsTheCDK(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	for address, values := range applied(t).Resources {
+	for address, values := range applied(t) {
 		if strings.HasPrefix(address, "module.handler") || strings.HasPrefix(address, "module.operator.") || strings.HasPrefix(address, "module.viewer.") || strings.Contains(address, "_access") || strings.Contains(address, ".data.") {
 			continue // TestTerraformAccess
 		}
@@ -180,45 +157,6 @@ var names = strings.NewReplacer(
 	"aws_lambda_function.orders.arn", "OrdersFunction",
 	"aws_region.current.region", "AWS::Region",
 )
-
-// name returns the name of a CDK resource without the hash.
-func name(id string) string { return regexp.MustCompile(`[0-9A-F]{8}$`).ReplaceAllString(id, "") }
-
-// plainNames replaces references and joins by text: {"Fn::GetAtt": ["Queue0123ABCD",
-// "Arn"]} by "Queue.Arn".
-func plainNames(t *testing.T, in, into any) {
-	t.Helper()
-	var plain func(v any) any
-	plain = func(v any) any {
-		switch v := v.(type) {
-		case []any:
-			for i := range v {
-				v[i] = plain(v[i])
-			}
-		case map[string]any:
-			if ref, ok := v["Ref"].(string); ok {
-				return name(ref)
-			}
-			if at, ok := v["Fn::GetAtt"].([]any); ok {
-				return name(at[0].(string)) + "." + at[1].(string)
-			}
-			if join, ok := v["Fn::Join"].([]any); ok {
-				text := ""
-				for _, part := range join[1].([]any) {
-					text += plain(part).(string)
-				}
-				return text
-			}
-			for member := range v {
-				v[member] = plain(v[member])
-			}
-		}
-		return v
-	}
-	var copied any
-	decode(t, asJSON(t, in), &copied)
-	decode(t, asJSON(t, plain(copied)), into)
-}
 
 // fromCDK returns what is compared, by name. A policy is compared by statements,
 // because a role can have several policies. So is the target of a rule.
@@ -485,7 +423,7 @@ func dashboard(t *testing.T, body string) string {
 // through DynamoDB only.
 func TestTerraformAccess(t *testing.T) {
 	policies := map[string][]string{}
-	for address, values := range applied(t).Resources {
+	for address, values := range applied(t) {
 		if text, ok := values["policy"].(string); ok {
 			var document any
 			decode(t, names.Replace(text), &document)

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tofu runs OpenTofu on infra/terraform and on its example. The provider
-// has the schema of the AWS provider and creates nothing, so no account is needed:
-// see provider. Compiling OpenTofu takes minutes, so the tests of infra only read
-// what it made of the modules; update that with
-//
-//	make terraform ARGS=-update
+// Package tofu runs OpenTofu on infra/terraform and on its example, and compares the
+// result with the CDK. The provider has the schema of the AWS provider and creates
+// nothing, so no account is needed: see provider. Compiling OpenTofu takes minutes, so
+// this module is apart.
 package tofu
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +17,6 @@ import (
 	"strings"
 	"testing"
 )
-
-var update = flag.Bool("update", false, "write what OpenTofu made of the modules")
 
 const (
 	root    = "../.."
@@ -120,63 +113,39 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// What OpenTofu makes of the modules is what the files say, with which the tests
-// of infra and of the stack compare the CDK.
-func TestApplied(t *testing.T) {
-	for _, row := range []struct {
-		config, golden string
-		sources        []string
-		except         string // a type of resources that the file does not have
-	}{
-		{modules + "/testdata/watched", modules + "/testdata/watched.json", []string{modules}, ""},
-		// The alarms of the modules are in the first file, and the stack's test reads none.
-		{example, "examples/charge-lambda/stack/testdata/terraform.json", []string{modules, example}, "aws_cloudwatch_metric_alarm"},
-	} {
-		t.Run(row.config, func(t *testing.T) {
-			config := filepath.Join(checkout(t), row.config)
-			in(t, config, "init", "-no-color", "-backend=false")
-			in(t, config, "apply", "-no-color", "-auto-approve")
-			want := applied{Files: map[string]string{}, Resources: map[string]map[string]any{}}
-			for _, source := range row.sources {
-				sums(t, source, want.Files)
-			}
+// What OpenTofu makes of the modules and of the example is what the CDK synthesises: the
+// tests with the tag tofu compare them.
+func TestTerraformIsTheCDK(t *testing.T) {
+	for config, tests := range map[string]string{modules + "/testdata/watched": "./infra", example: "./" + filepath.Dir(example)} {
+		t.Run(config, func(t *testing.T) {
+			dir := filepath.Join(checkout(t), config)
+			in(t, dir, "init", "-no-color", "-backend=false")
+			in(t, dir, "apply", "-no-color", "-auto-approve")
 			var state struct {
 				Values struct {
 					Root module `json:"root_module"`
 				}
 			}
-			if err := json.Unmarshal(in(t, config, "show", "-json"), &state); err != nil {
+			if err := json.Unmarshal(in(t, dir, "show", "-json"), &state); err != nil {
 				t.Fatal(err)
 			}
-			state.Values.Root.collect(want.Resources, row.except)
-			text, err := json.MarshalIndent(want, "", " ")
+			resources := map[string]map[string]any{}
+			state.Values.Root.collect(resources)
+			text, err := json.Marshal(resources)
 			if err != nil {
 				t.Fatal(err)
 			}
-			text = append(text, '\n')
-			golden := filepath.Join(root, row.golden)
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(golden, text, 0o644); err != nil {
-					t.Fatal(err)
-				}
+			applied := filepath.Join(t.TempDir(), "applied.json")
+			if err := os.WriteFile(applied, text, 0o600); err != nil {
+				t.Fatal(err)
 			}
-			if got, err := os.ReadFile(golden); err != nil || !bytes.Equal(got, text) {
-				t.Errorf("%s is out of date (%v); after reading the difference: make terraform ARGS=-update", row.golden, err)
+			cmd := exec.Command("go", "test", "-count=1", "-tags", "tofu", "-run", "^TestTerraform", "-v", tests)
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=", "APPLIED="+applied)
+			if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestTerraform")) {
+				t.Errorf("%s: %v\n%s", cmd, err, out)
 			}
 		})
 	}
-}
-
-// applied is the content of a golden file.
-type applied struct {
-	// Files are the hashes of the configuration by path: a test of infra notices a
-	// change without OpenTofu.
-	Files map[string]string
-	// Resources are the attributes that have a value, by address.
-	Resources map[string]map[string]any
 }
 
 type module struct {
@@ -187,11 +156,9 @@ type module struct {
 	Children []module `json:"child_modules"`
 }
 
-func (m module) collect(into map[string]map[string]any, except string) {
+// collect adds the attributes that have a value, by address.
+func (m module) collect(into map[string]map[string]any) {
 	for _, r := range m.Resources {
-		if r.Type == except {
-			continue
-		}
 		values := map[string]any{}
 		for name, v := range r.Values {
 			made, text := v.(string)
@@ -203,7 +170,7 @@ func (m module) collect(into map[string]map[string]any, except string) {
 		into[r.Address] = values
 	}
 	for _, child := range m.Children {
-		child.collect(into, except)
+		child.collect(into)
 	}
 }
 
@@ -234,27 +201,4 @@ func empty(v any) bool {
 		return len(v) == 0
 	}
 	return false
-}
-
-func sums(t *testing.T, folder string, into map[string]string) {
-	t.Helper()
-	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".tf" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(text)
-		into[filepath.ToSlash(name)] = hex.EncodeToString(sum[:8])
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -322,3 +322,39 @@ func TestSAMPoliciesAndAlarms(t *testing.T) {
 		}
 	}
 }
+
+// The snippets of the pages are parts of the examples, which other tests build and
+// compare, or of what OpenTofu applies.
+func TestSnippetsOfThePages(t *testing.T) {
+	const watched = "../../../infra/terraform/testdata/watched/main.tf"
+	for _, page := range []struct {
+		file, language, source string
+		modules                string // of Terraform, from the source
+		least                  int    // snippets
+	}{
+		{"docs/deploy-terraform.md", "hcl", "terraform/main.tf", "../../../../infra/terraform/", 7},
+		{"infra/terraform/README.md", "hcl", "terraform/main.tf", "../../../../infra/terraform/", 1},
+		{"docs/deploy-company.md", "hcl", watched, "../../", 1},
+		{"docs/regions.md", "hcl", watched, "../../", 1},
+		{"docs/deploy-sam.md", "yaml", "sam.yaml", "", 7},
+	} {
+		text, err := os.ReadFile("../../../" + page.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := os.ReadFile(page.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snippets := regexp.MustCompile("(?ms)^```"+page.language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+		for _, snippet := range snippets {
+			local := regexp.MustCompile(`"github\.com/once-lambda/once//infra/terraform/(\w+)\?ref=v[\d.]+"`).ReplaceAllString(snippet[1], `"`+page.modules+`$1"`)
+			if !strings.Contains(string(source), local) {
+				t.Errorf("%s: not in %s:\n%s", page.file, page.source, local)
+			}
+		}
+		if len(snippets) < page.least {
+			t.Errorf("%s has %d snippets in %s", page.file, len(snippets), page.language)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package house
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -103,6 +104,9 @@ var repeated = []struct{ file, words, name string }{
 	{"dynamostore/transact.go", "may have %s items in addition", "dynamostore.maxTransactItems"},
 	{"dynamostore/transact.go", "to the record, and %s with it", "dynamostore.maxTransactSize"},
 	{"lambdahttp/fingerprint.go", "up to %s of compressed", "lambdahttp.maxDeflated"},
+	{"infra/terraform/alarms/variables.tf", "Default: %s, or three times the interval", "infra.IdempotencyAlarmsProps.OldestUnknown"},
+	{"infra/terraform/alarms/variables.tf", "of five minutes. Default: %s.", "infra.IdempotencyAlarmsProps.StoreErrorRate"},
+	{"infra/terraform/alarms/variables.tf", "with another payload. Default: %s.", "infra.IdempotencyAlarmsProps.MisuseRate"},
 }
 
 // The tables of docs/reports/limits.md are what the code does. Comments and pages that repeat
@@ -118,6 +122,9 @@ func TestNumbers(t *testing.T) {
 		p := loadPackage(t, dir)
 		pkg := p.pkg.Name() + "."
 		set := p.defaults()
+		if dir == "infra" {
+			maps.Copy(set, thresholds(t))
+		}
 		for _, name := range p.options(t, set) {
 			values[pkg+name] = set[name]
 			fmt.Fprintf(&defaults, "| `%s` | %s |\n", pkg+name, strings.Join(set[name], " or "))
@@ -262,6 +269,32 @@ func (s *sources) defaults() map[string][]string {
 		})
 	}
 	maps.DeleteFunc(set, func(name string, _ []string) bool { return varies[name] })
+	return set
+}
+
+// thresholds returns the defaults of the options that replace a threshold of the alarms.
+func thresholds(t *testing.T) map[string][]string {
+	t.Helper()
+	var catalogue struct {
+		Alarms []struct {
+			Name      string
+			Threshold float64
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "infra/terraform/alarms/catalogue.json")), &catalogue); err != nil {
+		t.Fatal(err)
+	}
+	set := map[string][]string{}
+	for _, a := range catalogue.Alarms {
+		switch said := fmt.Sprint(a.Threshold); a.Name {
+		case "StoreErrors":
+			set["IdempotencyAlarmsProps.StoreErrorRate"] = []string{said}
+		case "Misuse":
+			set["IdempotencyAlarmsProps.MisuseRate"] = []string{said}
+		case "OldestUnknown":
+			set["IdempotencyAlarmsProps.OldestUnknown"] = []string{fmt.Sprintf("%v min", a.Threshold/60)}
+		}
+	}
 	return set
 }
 

@@ -76,30 +76,30 @@ func TestCostOfWatching(t *testing.T) {
 	}
 	of := map[string]*set{}
 	service := &set{}
-	for _, a := range golden(t) {
-		name := id.FindStringSubmatch(a.ID)
-		part := name[1] + " " + name[3] // the requests of Charges, or of an operation of Orders; or a function
-		switch {
-		case strings.HasPrefix(name[2], "Reconciler"), name[2] == "OldestUnknown":
-			part = "reconciler"
-		case strings.HasSuffix(name[2], "Throttles"):
-			part = name[1] + " table"
-		case name[2] == "DeadLetters":
-			part = name[1] + " queues"
+	for _, a := range shipped(t) {
+		name, _, _ := strings.Cut(a.ID, " ")
+		if name == "Charges" {
+			service.add(a)
+		}
+		part := name
+		for _, q := range a.Queries {
+			switch {
+			case q.Dimensions == "FunctionName=Reconcile", q.Dimensions == "operation=all":
+				part = "reconciler"
+			case q.Namespace != name:
+				part = name + " " + q.Namespace
+			}
 		}
 		if of[part] == nil {
 			of[part] = &set{}
 		}
 		of[part].add(a)
-		if name[1] == "Charges" {
-			service.add(a)
-		}
 	}
 	var prices strings.Builder
 	prices.WriteString("| alarms on | alarms | metrics in them | a month |\n| --- | --: | --: | --: |\n")
 	for _, row := range [][2]string{
-		{"the requests of all operations", "Charges "}, {"or of each operation, without a reconciler", "Orders order"},
-		{"each function", "Charges ChargeFunction"}, {"the reconciler", "reconciler"}, {"the table and its index", "Charges table"}, {"each queue", "Orders queues"},
+		{"the requests of all operations", "Charges"}, {"or of each operation, without a reconciler", "Orders"},
+		{"each function", "Charges AWS/Lambda"}, {"the reconciler", "reconciler"}, {"the table and its index", "Charges AWS/DynamoDB"}, {"each queue", "Orders AWS/SQS"},
 	} {
 		s := of[row[1]]
 		if s == nil {

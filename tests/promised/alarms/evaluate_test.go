@@ -153,31 +153,41 @@ func TestExpressions(t *testing.T) {
 
 func (v value) without() value { v.missing = true; return v }
 
-// A template's alarms are read with all that is evaluated; an alarm that lacks it
-// is an error.
+// A template's alarms are read with all that is evaluated, as the parameters say; an alarm
+// that lacks it is an error.
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	load := func(properties string) ([]*Alarm, error) {
+	load := func(properties string, parameters map[string]string) ([]*Alarm, error) {
 		path := filepath.Join(t.TempDir(), "alarms.json")
-		if err := os.WriteFile(path, []byte(`{"AWS::CloudWatch::Alarm": {"A": {"Properties": {`+properties+`}}}}`), 0o600); err != nil {
+		text := `{"Parameters": {"Fn": {}, "Of": {"Default": ""}}, "Conditions": {"All": {"Fn::Equals": [{"Ref": "Of"}, ""]}, "One": {"Fn::Not": [{"Fn::Equals": [{"Ref": "Of"}, ""]}]}},
+			"Resources": {"A": {"Properties": {` + properties + `}}, "B": {"Condition": "One", "Properties": {` + properties + `}}}}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return Load(path)
+		return Load(path, parameters)
 	}
-	got, err := load(`"Namespace": "AWS/Lambda", "MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": {"Ref": "Fn"}}, {"Name": "A", "Value": "x"}],
-		"Statistic": "Sum", "Period": 60, "Threshold": 0, "EvaluationPeriods": 3, "ComparisonOperator": "GreaterThanThreshold", "AlarmActions": [{"Fn::GetAtt": ["Topic", "Arn"]}]`)
-	if err != nil || len(got) != 1 {
-		t.Fatal(got, err)
-	}
-	a := got[0]
-	if q := a.Queries["metric"]; q != (Query{MetricOf("AWS/Lambda", "Errors", "A", "x", "FunctionName", "Fn"), "Sum", time.Minute}) || a.N != 3 || a.M != 3 || a.Missing != "missing" || a.Topic != "Topic" {
-		t.Errorf("got %+v", a)
+	const valid = `"Namespace": "AWS/Lambda", "MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": {"Ref": "Fn"}}, {"Name": "A", "Value": {"Fn::If": ["All", "x", "y"]}}],
+		"Statistic": "Sum", "Period": 60, "Threshold": 0, "EvaluationPeriods": 3, "ComparisonOperator": "GreaterThanThreshold", "AlarmActions": ["Topic"],
+		"AlarmDescription": {"Fn::Sub": "${Of}: ${Fn} fails"}, "DatapointsToAlarm": {"Fn::If": ["One", 2, {"Ref": "AWS::NoValue"}]}`
+	for _, row := range []struct {
+		of, dimension, description string
+		alarms, m                  int
+	}{{"", "x", ": charge fails", 1, 3}, {"refund", "y", "refund: charge fails", 2, 2}} {
+		got, err := load(valid, map[string]string{"Fn": "charge", "Of": row.of})
+		if err != nil || len(got) != row.alarms {
+			t.Fatal(got, err)
+		}
+		a := got[0]
+		want := Query{MetricOf("AWS/Lambda", "Errors", "A", row.dimension, "FunctionName", "charge"), "Sum", time.Minute}
+		if a.Queries["metric"] != want || a.N != 3 || a.M != row.m || a.Missing != "missing" || a.Topic != "Topic" || a.Description != row.description {
+			t.Errorf("got %+v", a)
+		}
 	}
 	for _, bad := range []string{
 		`"MetricName": "Errors", "EvaluationPeriods": 1`, `"MetricName": "Errors", "Threshold": 0`, `"Threshold": 0, "EvaluationPeriods": 1`,
 		`"Threshold": 0, "EvaluationPeriods": 1, "Metrics": [{"Id": "a", "Expression": "b"}, {"Id": "c", "Expression": "d"}]`,
 	} {
-		if _, err := load(bad); err == nil || !strings.Contains(err.Error(), "A") {
+		if _, err := load(bad, nil); err == nil || !strings.Contains(err.Error(), "A") {
 			t.Errorf("%s: got error %v", bad, err)
 		}
 	}

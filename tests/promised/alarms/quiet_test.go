@@ -54,12 +54,11 @@ func newService(t *testing.T, timeout time.Duration, setting string) *service {
 	t.Helper()
 	s := &service{fixture: newFixture(t, evaluators[setting]()), timeout: timeout}
 	s.alarms = slices.DeleteFunc(s.alarms, func(a *Alarm) bool {
-		name := id.FindStringSubmatch(a.ID)
-		if name[1] == "Charges" && name[2] == "FunctionFailsLong" {
+		if a.ID == "Charges FunctionFailsLong" {
 			s.function = a.Queries["errors"].Dimensions
 		}
 		// The construct does not make FunctionFails for a longer time-out.
-		other := name[1] != "Charges" || name[2] == "FunctionFails" && timeout >= 10*time.Minute
+		other := !strings.HasPrefix(a.ID, "Charges ") || nameOf(a) == "FunctionFails" && timeout >= 10*time.Minute
 		if other {
 			delete(s.states, a)
 		}
@@ -223,7 +222,7 @@ func (s *service) minute() {
 func (s *service) rings(topic string) (names []string) {
 	for a, state := range s.states {
 		if state == InAlarm && strings.HasPrefix(a.Topic, topic) {
-			names = append(names, id.FindStringSubmatch(a.ID)[2])
+			names = append(names, nameOf(a))
 		}
 	}
 	slices.Sort(names)
@@ -437,7 +436,7 @@ func TestOneStuckKeyPages(t *testing.T) {
 	t.Parallel()
 	s := newService(t, 10*time.Second, "a minute late")
 	s.resolve = answers(idempotent.Later(0), nil)
-	s.alarms = slices.DeleteFunc(s.alarms, func(a *Alarm) bool { return !strings.Contains(a.ID, "NoOutcome") })
+	s.alarms = slices.DeleteFunc(s.alarms, func(a *Alarm) bool { return nameOf(a) != "NoOutcome" })
 	s.run(130, 30, s.works, nil)
 	key := s.fresh()
 	s.kill(key)

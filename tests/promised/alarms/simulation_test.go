@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,24 +27,45 @@ import (
 )
 
 // The simulations run the real guard, reconciler and metrics on a store in memory
-// and their own clock, and evaluate the alarms that package infra
-// synthesises.
+// and their own clock, and evaluate the alarms of infra/alarms.json.
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// golden are the alarms of a service with the defaults.
-func golden(t *testing.T) []*Alarm {
+// services are the parameters of alarms.json for two services: one with a reconciler and
+// one set of alarms for all operations, and one without a reconciler that has the alarms
+// of an operation.
+var services = map[string]map[string]string{
+	"Charges": {"Function": "ChargeFunction", "Reconciler": "Reconcile", "ExhaustedQueue": "Exhausted", "UndeliveredQueue": "Undelivered"},
+	"Orders":  {"Function": "OrderFunction", "Operation": "order", "DeadLetterQueue": "Dead"},
+}
+
+// shipped are the alarms of both services. Their ids are the service and the alarm.
+func shipped(t *testing.T) (all []*Alarm) {
 	t.Helper()
-	all, err := Load(filepath.Join(engine.Root(), "infra", "testdata", "alarms.json"))
-	if err != nil {
-		t.Fatal(err)
+	for service, parameters := range services {
+		parameters = maps.Clone(parameters)
+		maps.Copy(parameters, map[string]string{"Namespace": service, "Table": "Records", "PageTopic": "Pager", "TicketTopic": "Tickets"})
+		alarms, err := Load(filepath.Join(engine.Root(), "infra", "alarms.json"), parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range alarms {
+			name := cmp.Or(map[string]string{"UnknownOften": "Unknown", "Exhaustion": "DeadLetters", "Undelivered": "DeadLetters"}[a.ID], a.ID)
+			if !strings.HasSuffix(a.Description, "#"+strings.ToLower(name)) {
+				t.Errorf("%s links to another procedure: %s", name, a.Description)
+			}
+			a.ID = service + " " + name
+		}
+		all = append(all, alarms...)
 	}
 	return all
 }
 
-// id is a logical id: the construct, the alarm, the operation or the function, and a
-// hash.
-var id = regexp.MustCompile(`^(Charges|Orders)([A-Z][A-Za-z]*?)(order|return|ChargeFunction|OrderFunction)?\d*[0-9A-F]{8}$`)
+// nameOf returns the name of an alarm without its service.
+func nameOf(a *Alarm) string {
+	_, name, _ := strings.Cut(a.ID, " ")
+	return name
+}
 
 // fixture is a service: its store, its reconciler on Lambda, and CloudWatch.
 type fixture struct {
@@ -157,12 +177,12 @@ func newFixture(t *testing.T, e *Evaluator) *fixture {
 	t.Helper()
 	w := &fixture{
 		t: t, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), store: &lister{Store: memstore.New(), changed: map[idempotent.RecordID]bool{}},
-		evaluator: e, alarms: golden(t), states: map[*Alarm]State{}, mode: healthy, every: func() {},
+		evaluator: e, alarms: shipped(t), states: map[*Alarm]State{}, mode: healthy, every: func() {},
 	}
 	w.cloud = NewCloud(w.now)
 	for _, a := range w.alarms {
 		w.states[a] = InsufficientData
-		if strings.Contains(a.ID, "ReconcilerSilent") {
+		if nameOf(a) == "ReconcilerSilent" {
 			w.function = a.Queries["metric"].Dimensions
 		}
 	}
@@ -255,12 +275,11 @@ func (w *fixture) minute() {
 	}
 }
 
-// ringing returns the names of the alarms in ALARM, sorted, without construct and
-// operation.
+// ringing returns the names of the alarms in ALARM, sorted, without their service.
 func (w *fixture) ringing() (names []string) {
 	for a, state := range w.states {
 		if state == InAlarm {
-			names = append(names, id.FindStringSubmatch(a.ID)[2])
+			names = append(names, nameOf(a))
 		}
 	}
 	slices.Sort(names)
@@ -593,7 +612,7 @@ func TestTableAndQueues(t *testing.T) {
 	put := func(alarm, metric string, v float64) {
 		for _, a := range w.alarms {
 			for _, q := range a.Queries {
-				if id.FindStringSubmatch(a.ID)[2] == alarm && strings.HasPrefix(a.ID, "Charges") && q.Name == metric {
+				if a.ID == "Charges "+alarm && q.Name == metric {
 					w.cloud.Put(q.Metric, w.now, v)
 				}
 			}
@@ -649,8 +668,8 @@ func TestFirstDeployment(t *testing.T) {
 func TestEveryAlarmIsSimulated(t *testing.T) {
 	t.Parallel()
 	var names []string
-	for _, a := range golden(t) {
-		names = append(names, id.FindStringSubmatch(a.ID)[2])
+	for _, a := range shipped(t) {
+		names = append(names, nameOf(a))
 	}
 	slices.Sort(names)
 	want := []string{

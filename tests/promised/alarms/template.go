@@ -13,7 +13,7 @@ import (
 )
 
 // Metric identifies a metric. Dimensions is "name=value", sorted and joined with
-// commas. A value that refers to a resource is its logical id.
+// commas.
 type Metric struct{ Namespace, Name, Dimensions string }
 
 // MetricOf returns a metric with these dimensions: names and values in turn.
@@ -37,7 +37,7 @@ type Query struct {
 type Alarm struct {
 	ID          string // logical id
 	Description string
-	Topic       string // logical id of the topic that is notified; empty without one
+	Topic       string // that is notified; empty without one
 
 	Queries    map[string]Query // by id
 	Expression string           // empty: the only query is compared
@@ -49,28 +49,94 @@ type Alarm struct {
 	parsed expression // of Expression, once it was evaluated
 }
 
-// Load reads the alarms of a file that a test of package infra writes: resources
-// by type and logical id.
-func Load(path string) ([]*Alarm, error) {
+// Load reads the alarms that a template of CloudFormation has with these parameters.
+func Load(path string, parameters map[string]string) ([]*Alarm, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var file map[string]map[string]struct{ Properties properties }
-	if err := json.Unmarshal(data, &file); err != nil {
+	t := template{given: parameters}
+	if err := json.Unmarshal(data, &t); err != nil {
 		return nil, fmt.Errorf("alarms: %s: %w", path, err)
 	}
-	resources := file["AWS::CloudWatch::Alarm"]
 	var all []*Alarm
-	for _, id := range slices.Sorted(maps.Keys(resources)) {
-		r := resources[id]
-		a, err := r.Properties.alarm(id)
+	for _, id := range slices.Sorted(maps.Keys(t.Resources)) {
+		r := t.Resources[id]
+		if r.Condition != "" && t.value(t.Conditions[r.Condition]) != true {
+			continue
+		}
+		var p properties
+		text, err := json.Marshal(t.value(r.Properties))
+		if err == nil {
+			err = json.Unmarshal(text, &p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("alarms: %s: %s: %w", path, id, err)
+		}
+		a, err := p.alarm(id)
 		if err != nil {
 			return nil, fmt.Errorf("alarms: %s: %s: %w", path, id, err)
 		}
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// template is a template of CloudFormation that has only alarms.
+type template struct {
+	Parameters map[string]struct{ Default any }
+	Conditions map[string]any
+	Resources  map[string]struct {
+		Condition  string
+		Properties any
+	}
+	given map[string]string // parameters
+}
+
+// value returns v with the values of its functions. A member without a value is left out.
+func (t *template) value(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = t.value(v[i])
+		}
+		return out
+	case map[string]any:
+		out := map[string]any{}
+		for name, member := range v {
+			switch name {
+			case "Ref":
+				return t.parameter(member.(string))
+			case "Fn::Sub":
+				return os.Expand(member.(string), func(name string) string { return t.parameter(name).(string) })
+			case "Fn::Equals":
+				both := t.value(member).([]any)
+				return both[0] == both[1]
+			case "Fn::Not":
+				return t.value(member.([]any)[0]) != true
+			case "Fn::If":
+				choice := member.([]any)
+				if t.value(t.Conditions[choice[0].(string)]) == true {
+					return t.value(choice[1])
+				}
+				return t.value(choice[2])
+			}
+			if of := t.value(member); of != nil {
+				out[name] = of
+			}
+		}
+		return out
+	}
+	return v
+}
+
+// parameter returns the value of a parameter. AWS::NoValue has none.
+func (t *template) parameter(name string) any {
+	if value, ok := t.given[name]; ok {
+		return value
+	}
+	return t.Parameters[name].Default
 }
 
 // properties are those of an AWS::CloudWatch::Alarm, as CloudFormation names them.
@@ -80,7 +146,7 @@ type properties struct {
 	Period             float64
 	Metrics            []query
 	AlarmDescription   string
-	AlarmActions       []reference
+	AlarmActions       []string
 	ComparisonOperator string
 	Threshold          *float64
 	EvaluationPeriods  int
@@ -90,10 +156,7 @@ type properties struct {
 
 type metricProperties struct {
 	Namespace, MetricName string
-	Dimensions            []struct {
-		Name  string
-		Value reference
-	}
+	Dimensions            []struct{ Name, Value string }
 }
 
 type query struct {
@@ -122,7 +185,7 @@ func (p *properties) alarm(id string) (*Alarm, error) {
 		a.Missing = "missing"
 	}
 	for _, action := range p.AlarmActions {
-		a.Topic = string(action)
+		a.Topic = action
 	}
 	if p.MetricName != "" {
 		a.Queries["metric"] = p.query(p.Statistic, p.Period)
@@ -147,27 +210,7 @@ func (p *properties) alarm(id string) (*Alarm, error) {
 func (p *metricProperties) query(stat string, seconds float64) Query {
 	var dimensions []string
 	for _, d := range p.Dimensions {
-		dimensions = append(dimensions, d.Name, string(d.Value))
+		dimensions = append(dimensions, d.Name, d.Value)
 	}
 	return Query{MetricOf(p.Namespace, p.MetricName, dimensions...), stat, time.Duration(seconds) * time.Second}
-}
-
-// reference is a text, or the logical id of the resource that is referred to.
-type reference string
-
-func (r *reference) UnmarshalJSON(data []byte) error {
-	var to struct {
-		Ref    string
-		GetAtt []string `json:"Fn::GetAtt"`
-	}
-	if json.Unmarshal(data, (*string)(r)) == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, &to); err != nil {
-		return err
-	}
-	if *r = reference(to.Ref); len(to.GetAtt) > 0 {
-		*r = reference(to.GetAtt[0])
-	}
-	return nil
 }
