@@ -24,7 +24,7 @@ variable "role" {
 }
 
 variable "outcome_retention_seconds" {
-  description = "How long the function stores outcomes: the value that its code passes to lambdabatch (`Options.Retention`, or `Redelivery`). Default: that package's default, 23 days, or 4 days and 12 hours with `no_redrive`."
+  description = "How long the function stores outcomes: the value that its code passes to lambdabatch (`Operation.Retention`, or `Redelivery`). Default: that package's default, 23 days, or 4 days and 12 hours with `no_redrive`."
   type        = number
   default     = null
 }
