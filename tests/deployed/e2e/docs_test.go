@@ -89,28 +89,6 @@ func (g *guide) end() {
 	}
 }
 
-// The loop for clients in the guide ends with the answer.
-func TestClientLoop(t *testing.T) {
-	t.Parallel()
-	blocks := shell.FindAllStringSubmatch(document(t, "docs", "http-answers.md"), -1)
-	if len(blocks) != 1 {
-		t.Fatalf("found %d blocks of commands, want one", len(blocks))
-	}
-	p := start(t, t.TempDir())
-	// Some machines have no uuidgen.
-	commands := "uuidgen() { cat /proc/sys/kernel/random/uuid; }\nTOKEN=t\n" +
-		strings.ReplaceAll(blocks[0][1], "https://api.example.com", p.url)
-	cmd := exec.Command("timeout", patience, "bash", "-euo", "pipefail", "-c", commands)
-	cmd.Dir = t.TempDir()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if answer, err := os.ReadFile(filepath.Join(cmd.Dir, "answer.json")); err != nil || !strings.Contains(string(answer), `"status":"succeeded"`) {
-		t.Errorf("the answer is %s (%v)", answer, err)
-	}
-	p.wantCharges(1)
-}
-
 // The READMEs of the example and of the playground, followed from top to bottom: each
 // block of commands runs unchanged, and does what the text around it states. TestProfiles
 // starts the playground with make.
