@@ -21,8 +21,8 @@
 // docs/http-answers.md.
 //
 // One engine applies the rules to every event type. A [Profile] declares how
-// clients write keys and which answers they get: [IETF], [Stripe], [UUID] or a
-// custom one. An event type is a translation of events and responses.
+// clients write keys and which answers they get: [IETF], [Stripe], [UUID],
+// [Webhook] for senders of events, or a custom one. An event type is a translation of events and responses.
 //
 // Package lambdahttp/policy renders the rules for clients from the options of a
 // handler.
@@ -68,10 +68,10 @@ package lambdahttp
 //	options.go      what a handler's author sets
 //	key.go          where a request carries its key
 //	scope.go        for which caller a key is valid
+//	profile.go      the profiles of the header
 //	fingerprint.go  which requests are the same request
 //	content.go      what of a body is compared
 //	request.go      the view of an event that the rules get
-//	profile.go      the profiles of the header
 //	syntax.go       how a key is written
 //	problem.go      the reasons for a refusal, and their form
 //	response.go     a response, and which of its headers are replayed

@@ -62,6 +62,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 	e := &engine{responder: responder{opts: opts, headers: problemHeaders(opts)}, translate: translate}
 	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
+		o.Retention = max(o.Retention, opts.Profile.MinRetention)
 		if opts.Guard != nil {
 			opts.Guard(&o.Operation)
 		}

@@ -46,7 +46,7 @@ type FingerprintRule struct {
 //     for byte, together with their Content-Encoding. Forms are among them: the
 //     order of their fields can have a meaning.
 //
-// The default.
+// The default of all profiles but [Webhook].
 var WholeRequest = FingerprintRule{
 	Of: func(_ context.Context, r *Request) ([][]byte, error) {
 		c, err := r.content()
@@ -129,6 +129,12 @@ var VerifiedDigest = FingerprintRule{
 	},
 	Description: RawBody.Description + ", which must match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
 	digest:      true,
+}
+
+// onlyKey compares nothing but method and path.
+var onlyKey = FingerprintRule{
+	Of:          func(context.Context, *Request) ([][]byte, error) { return nil, nil },
+	Description: "nothing else: each request with the key is the same request",
 }
 
 // comparedQuery is what the rules of this package compare besides the body.

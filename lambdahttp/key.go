@@ -41,13 +41,12 @@ func BodyField(pointer string) KeySource {
 	return KeySource{pointer, path}
 }
 
-// answers changes the texts that mention the header.
-func (k KeySource) answers(a *Answers) {
+// place names where the key is, for the texts of an Answer.
+func (k KeySource) place(p *Profile) string {
 	if k.path == nil {
-		return
+		return p.Header + " header"
 	}
-	a[MissingKey].Detail = fmt.Sprintf("This operation requires the field %q in the body. Send a new random key, for example a UUID.", k.pointer)
-	a[InvalidKey].Detail = fmt.Sprintf("The field %q of the body cannot be used as a key.", k.pointer)
+	return fmt.Sprintf("field %q of the body", k.pointer)
 }
 
 // bodyKeySyntax and bodyKeyPattern replace the description and pattern of

@@ -190,7 +190,7 @@ func TestBodyField(t *testing.T) {
 						t.Errorf("%s: got %d %s", c.name, a.status, a.body)
 					}
 				case c.detail != "":
-					if a.status != 400 || !strings.Contains(a.body, `"code":"invalid-key"`) || !strings.Contains(a.body, `The field \"/k\" of the body cannot be used as a key: `) ||
+					if a.status != 400 || !strings.Contains(a.body, `"code":"invalid-key"`) || !strings.Contains(a.body, `The field \"/k\" of the body cannot be used: `) ||
 						!strings.Contains(a.body, c.detail) || w.runs+w.store.calls != 0 {
 						t.Errorf("%s: got %d %s after %d runs", c.name, a.status, a.body, w.runs)
 					}

@@ -63,12 +63,13 @@ type Options struct {
 	// Fingerprint determines which requests with one key are the same request:
 	// [WholeRequest], [Fields], [RawBody], [VerifiedDigest] or a custom rule.
 	// After a change of the rule, retries of requests from before the change
-	// are refused as other requests. Default: WholeRequest.
+	// are refused as other requests. Default: the rule of the profile, which compares
+	// nothing but the key for Webhook, and is WholeRequest for the others.
 	Fingerprint FingerprintRule
 
 	// ServerErrors determines what a response of 5xx does to the key. Default:
-	// the value of the profile, which is FollowRecovery for IETF and UUID, and
-	// StoreServerErrors for Stripe.
+	// the value of the profile, which is StoreServerErrors for Stripe, and
+	// FollowRecovery for the others.
 	ServerErrors ServerErrors
 
 	// BeforeReplay is called before a stored response is replayed. It can
@@ -154,7 +155,9 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 		f(&o)
 	}
 	o.Profile = o.Profile.withDefaults()
-	o.KeyFrom.answers(&o.Profile.Answers)
+	for s, a := range o.Profile.Answers {
+		o.Profile.Answers[s].Detail = strings.ReplaceAll(a.Detail, "{key}", o.KeyFrom.place(&o.Profile))
+	}
 	o.ServerErrors = cmp.Or(o.ServerErrors, o.Profile.ServerErrors)
 	if o.ownOperation = o.Operation != nil; !o.ownOperation {
 		o.Operation = operationOf
@@ -166,7 +169,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	o.MaxResponseBody = cmp.Or(o.MaxResponseBody, defaultMaxBody)
 	o.Scope.Description = cmp.Or(o.Scope.Description, defaultScope)
 	if o.Fingerprint.Of == nil {
-		o.Fingerprint = WholeRequest
+		o.Fingerprint = o.Profile.Fingerprint
 	}
 	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
 	o.gateway = o.GatewayTimeout

@@ -68,23 +68,25 @@ func TestConstructionPanics(t *testing.T) {
 			"Profile.MinKeyLength (-1)":              func(o *lambdahttp.Options) { o.Profile.MinKeyLength = -1 },
 			"Profile.MaxKeyLength (8)":               func(o *lambdahttp.Options) { o.Profile.MaxKeyLength = 8 },
 			`Profile.ResponseHeaders: "Link" is not an optional header; use Idempotency-Status, `: func(o *lambdahttp.Options) { o.Profile.ResponseHeaders = []string{"Link"} },
-			"Profile.Methods is empty":                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{} },
-			`Profile.Methods: "PO ST"`:                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
-			"Profile.Answers[key-reused].Status is 42": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
-			"idempotent: Operation.Retention":          func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Operation) { o.Retention = -time.Hour } },
-			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("/k") },
-			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
-			`Options.DocsURL "docs"`:                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
-			`Options.DocsURL "//example.com/keys"`:     func(o *lambdahttp.Options) { o.DocsURL = "//example.com/keys" },
-			`Options.DocsURL "https://x/\"keys\""`:     func(o *lambdahttp.Options) { o.DocsURL = `https://x/"keys"` },
-			`Options.DocsURL "https://x/?<keys>"`:      func(o *lambdahttp.Options) { o.DocsURL = "https://x/?<keys>" },
-			`Options.DocsURL "https://x/>"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://x/>" },
-			`Options.DocsURL "https://%zz"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
-			"Profile.ServerErrors is 5":                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
-			"Profile.MinRetention is 59m59s":           func(o *lambdahttp.Options) { o.Profile.MinRetention = time.Hour - time.Second },
-			"Profile.ForbiddenMethods contains POST":   func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{"POST"} },
-			`Profile.ForbiddenMethods: ""`:             func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{""} },
-			"Profile.Answers[accepted].Status is 409":  func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.Accepted].Status = 409 },
+			"Profile.Methods is empty":                                                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{} },
+			`Profile.Methods: "PO ST"`:                                                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
+			"Profile.Answers[key-reused].Status is 42":                                 func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
+			"Profile.Answers[replay-unavailable].Status is 199; it must be 200 to 599": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.ReplayUnavailable].Status = 199 },
+			"Profile.Answers[outcome-unknown].Status is 200; it must be 400 to 599":    func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.OutcomeUnknown].Status = 200 },
+			"idempotent: Operation.Retention":                                          func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Operation) { o.Retention = -time.Hour } },
+			"Options.KeyFrom":                                                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("/k") },
+			"Options.GatewayTimeout":                                                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
+			`Options.DocsURL "docs"`:                                                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
+			`Options.DocsURL "//example.com/keys"`:                                     func(o *lambdahttp.Options) { o.DocsURL = "//example.com/keys" },
+			`Options.DocsURL "https://x/\"keys\""`:                                     func(o *lambdahttp.Options) { o.DocsURL = `https://x/"keys"` },
+			`Options.DocsURL "https://x/?<keys>"`:                                      func(o *lambdahttp.Options) { o.DocsURL = "https://x/?<keys>" },
+			`Options.DocsURL "https://x/>"`:                                            func(o *lambdahttp.Options) { o.DocsURL = "https://x/>" },
+			`Options.DocsURL "https://%zz"`:                                            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
+			"Profile.ServerErrors is 5":                                                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
+			"Profile.MinRetention is 59m59s":                                           func(o *lambdahttp.Options) { o.Profile.MinRetention = time.Hour - time.Second },
+			"Profile.ForbiddenMethods contains POST":                                   func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{"POST"} },
+			`Profile.ForbiddenMethods: ""`:                                             func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{""} },
+			"Profile.Answers[accepted].Status is 409":                                  func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.Accepted].Status = 409 },
 			`Profile.Answers[final].Header: "a b"`: func(o *lambdahttp.Options) {
 				o.Profile.Answers[lambdahttp.FinalOutcome].Header = map[string]string{"a b": ""}
 			},
@@ -203,8 +205,8 @@ func TestOwnProfile(t *testing.T) {
 			"first":         {put(), 201, `{"id"`},
 			"POST":          {charge(), 201, `{"id"`},
 			"missing":       {put(without("x-operation-id")), 400, "https://example.com/keys#missing-key|Idempotency-Key is missing|"},
-			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: it must begin with op-."},
-			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: a key must have 4 to 8 characters."},
+			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The X-Operation-Id header cannot be used: it must begin with op-."},
+			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "https://example.com/keys#invalid-key|Idempotency-Key is invalid|The X-Operation-Id header cannot be used: a key must have 4 to 8 characters."},
 			"longest, once": {put(withHeader("x-operation-id", "op-45678")), 201, `{"id"`},
 		} {
 			if a := w.post(c.r); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
@@ -371,11 +373,11 @@ func TestHeadersInDocs(t *testing.T) {
 
 // profilesTables returns what a profile declares besides its answers, and these.
 func profilesTables(t *testing.T) (profiles, answers string) {
-	const head = "| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n"
+	const head = "| | `IETF` | `Stripe` | `UUID` | `Webhook` |\n|---|---|---|---|---|\n"
 	var b strings.Builder
 	b.WriteString(head)
 	line := func(name string, of func(p *lambdahttp.Profile) string) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, of(&lambdahttp.IETF), of(&lambdahttp.Stripe), of(&lambdahttp.UUID))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, of(&lambdahttp.IETF), of(&lambdahttp.Stripe), of(&lambdahttp.UUID), of(&lambdahttp.Webhook))
 	}
 	line("a key is", func(p *lambdahttp.Profile) string { return strings.ReplaceAll(p.Syntax.Description, "|", `\|`) })
 	line("for example", func(p *lambdahttp.Profile) string { return "`" + p.Syntax.Example + "`" })
@@ -388,10 +390,14 @@ func profilesTables(t *testing.T) (profiles, answers string) {
 	line("in a body field", func(p *lambdahttp.Profile) string {
 		return map[bool]string{true: "refused", false: "`KeyFrom`"}[p.HeaderOnly]
 	})
+	line("its header", func(p *lambdahttp.Profile) string { return "`" + p.Header + "`" })
 	line("guards", func(p *lambdahttp.Profile) string { return strings.Join(p.Methods, ", ") })
 	line("refuses a key on", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ForbiddenMethods, ", "), "–") })
 	line("a key belongs to", func(p *lambdahttp.Profile) string {
 		return lambdahttp.PolicyOf(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = *p }).Extent
+	})
+	line("compares the body", func(p *lambdahttp.Profile) string {
+		return map[bool]string{true: "no", false: "yes"}[strings.HasPrefix(p.Fingerprint.Description, "nothing else")]
 	})
 	line("a 5xx of the handler", func(p *lambdahttp.Profile) string {
 		return map[lambdahttp.ServerErrors]string{

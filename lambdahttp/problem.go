@@ -143,7 +143,9 @@ var situations = [...]string{
 type Answers [len(situations)]Answer
 
 // Answer is the fixed part of a response: its status, its texts and its own
-// headers. The title is the same at every occurrence (RFC 9457, section 3.1.3).
+// headers. The title is the same at every occurrence (RFC 9457, section 3.1.3). In the
+// detail, {key} stands for the place of the key: X-Request-Key header, or
+// field "/id" of the body.
 type Answer struct {
 	Status        int
 	Title, Detail string

@@ -16,7 +16,7 @@ import (
 )
 
 // Profile declares the form of the Idempotency-Key header and of the answers, as
-// plain data: [IETF], [Stripe], [UUID] or a custom one. A zero field has the value
+// plain data: [IETF], [Stripe], [UUID], [Webhook] or a custom one. A zero field has the value
 // of [IETF], so a custom profile sets only the differences:
 //
 //	o.Profile.MinKeyLength = 24
@@ -53,10 +53,12 @@ type Profile struct {
 	// and without the query. Otherwise using a key at another path of its
 	// endpoint is [KeyReused].
 	PerResource bool
+	// Fingerprint is the default of [Options.Fingerprint].
+	Fingerprint FingerprintRule
 	// ServerErrors is the default of [Options.ServerErrors].
 	ServerErrors ServerErrors
 	// MinRetention is the shortest allowed [idempotent.Operation.Retention]. It
-	// must be at least an hour.
+	// must be at least an hour. If the guard's is shorter, this is the default.
 	MinRetention time.Duration
 	// ResponseHeaders are the names of the headers that this package sets besides
 	// Idempotent-Replayed, which every replay has:
@@ -123,14 +125,15 @@ var IETF = Profile{
 	MinKeyLength: 16,
 	MaxKeyLength: 255,
 	Methods:      []string{"POST", "PATCH"},
+	Fingerprint:  WholeRequest,
 	ServerErrors: FollowRecovery,
 	MinRetention: leastRetention,
 	Render:       ProblemJSON,
 	Answers: Answers{
 		MissingKey: {Status: 400, Title: "Idempotency-Key is missing",
-			Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID in double quotes."},
+			Detail: "This operation requires the {key}. Send a new random key, for example a UUID in double quotes."},
 		InvalidKey: {Status: 400, Title: "Idempotency-Key is invalid",
-			Detail: "The Idempotency-Key header cannot be used."},
+			Detail: "The {key} cannot be used."},
 		KeyNotAllowed: {Status: 400, Title: "Idempotency-Key is not allowed here",
 			Detail: "A request of this method changes nothing, so it must not have an Idempotency-Key. Send it without one."},
 		UnknownCaller: {Status: 403, Title: "The caller is not identified",
@@ -178,7 +181,7 @@ var Stripe = Profile{
 	MinRetention: 24 * time.Hour,
 	Render:       StripeJSON,
 	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
-		MissingKey: {Status: 400, Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID."},
+		MissingKey: {Status: 400, Detail: "This operation requires the {key}. Send a new random key, for example a UUID."},
 		KeyReused: {Status: 400,
 			Detail: "Keys for idempotent requests can only be used for the same endpoint and with the same parameters they were first used for. Send a new key, or repeat the first request unchanged."},
 		OutcomeUnknown:    {Header: map[string]string{"Stripe-Should-Retry": "false"}},
@@ -206,7 +209,54 @@ var UUID = Profile{
 	ResponseHeaders:  []string{nameStatus},
 	Render:           ProblemJSON,
 	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
-		MissingKey: {Detail: "This operation requires an Idempotency-Key header. Send a new UUID of version 4 or 7."},
+		MissingKey: {Detail: "This operation requires the {key}. Send a new UUID of version 4 or 7."},
+	},
+}
+
+// Webhook is the profile of receivers of webhooks, whose senders repeat a delivery
+// until they get a 2xx. The key is the id that the sender gives to the event: in the
+// header Webhook-Id of Standard Webhooks, in another header, or in the body, see
+// [BodyField]. Each path has its own keys. Nothing but the key is compared, because a
+// sender changes counters, times and signatures when it repeats a delivery. Until the
+// outcome is known the sender gets a 5xx, so that it repeats the delivery.
+// docs/webhooks.md describes what single senders need.
+//
+// The profile does not verify who sends: let a layer around the guard do that.
+var Webhook = Profile{
+	Header:       "Webhook-Id",
+	Syntax:       OpaqueKey,
+	MinKeyLength: 1,
+	MaxKeyLength: 255,
+	PerResource:  true,
+	Methods:      []string{"POST"},
+	Fingerprint:  onlyKey,
+	ServerErrors: FollowRecovery,
+	MinRetention: 72 * time.Hour,
+	Render:       ProblemJSON,
+	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
+		MissingKey: {Title: "The delivery has no id",
+			Detail: "The id of the event is missing: the {key}. The event was not processed."},
+		InvalidKey: {Title: "The id of the delivery is invalid",
+			Detail: "The event was not processed, because the {key} cannot be used."},
+		UnknownCaller: {Title: "The sender is not identified",
+			Detail: "The event was not processed."},
+		InvalidBody:  {Detail: "The event was not processed."},
+		BodyTooLarge: {Detail: "The body is longer than this endpoint accepts. The event was not processed."},
+		KeyReused: {Title: "The id belongs to another event",
+			Detail: "Another event with this id was delivered before. This one was not processed."},
+		InProgress: {Status: 503, Title: "The event is being processed",
+			Detail: "An earlier delivery of this event is being processed. Repeat the delivery later."},
+		Accepted: {Title: "The event is being processed",
+			Detail: "An earlier delivery of this event is being processed."},
+		OutcomeUnknown: {Status: 500, Title: "The outcome of the event is unknown",
+			Detail: "The event may have been processed. It is not processed again before that is clear. Repeat the delivery later."},
+		ReplayUnavailable: {Status: 200, Title: "The event was processed",
+			Detail: "The event was processed, but that response is not available any more."},
+		StoreUnavailable: {Title: "The event cannot be processed at the moment",
+			Detail: "The event was not processed. Repeat the delivery later."},
+		NoTimeLeft: {Detail: "The event was not processed. Repeat the delivery later."},
+		FinalOutcome: {Title: "The event was refused",
+			Detail: "The event was processed and refused. Repeating the delivery gives the same answer."},
 	},
 }
 
@@ -230,6 +280,9 @@ func (p Profile) withDefaults() Profile {
 	p.MaxKeyLength = cmp.Or(p.MaxKeyLength, IETF.MaxKeyLength)
 	if p.Methods == nil {
 		p.Methods = IETF.Methods
+	}
+	if p.Fingerprint.Of == nil {
+		p.Fingerprint = IETF.Fingerprint
 	}
 	p.ServerErrors = cmp.Or(p.ServerErrors, IETF.ServerErrors)
 	p.MinRetention = cmp.Or(p.MinRetention, IETF.MinRetention)
@@ -273,8 +326,11 @@ func (p *Profile) validate() error {
 	}
 	for s, a := range p.Answers {
 		least, most := 400, 599
-		if Situation(s) == Accepted {
+		switch Situation(s) { //lint:ignore exhaustive the others refuse the request
+		case Accepted:
 			least, most = 200, 299
+		case ReplayUnavailable: // what was asked for is done
+			least = 200
 		}
 		if a.Status < least || a.Status > most {
 			return fmt.Errorf("lambdahttp: Profile.Answers[%s].Status is %d; it must be %d to %d", Situation(s), a.Status, least, most)
