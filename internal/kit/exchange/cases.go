@@ -98,7 +98,7 @@ var Cases = []Case{
 		Rows: slices.Concat(accepted("ietf", each(hostile, quoted)...), accepted("stripe", hostile...), refused("uuid", hostile...)),
 	},
 	{
-		Name: "one-key", Text: "A request with more than one key is refused", Asks: "D2.1",
+		Name: "one-key", Text: "A request with more than one key is refused", Asks: "D2.1(–04)",
 		Rows: []Row{{ID: "HTTP-06", Sends: []Send{
 			{Lines: []string{"KEY", "OTHER"}, Gets: "invalid-key"}, {Lines: []string{"KEY", "KEY"}, Gets: "invalid-key"}, {Lines: []string{"KEY, OTHER"}, Gets: "invalid-key"},
 		}}},
@@ -223,7 +223,7 @@ var Cases = []Case{
 
 	// What a retry gets.
 	{
-		Name: "replay", Text: "The first request is executed as usual; each retry gets its status, headers and body, with a mark, and has no effect", Asks: "D1 D2.6 B0 B1 B5 B6 P1 Pq O2 O4 R1 R2",
+		Name: "replay", Text: "The first request is executed as usual; each retry gets its status, headers and body, with a mark, and has no effect", Asks: "D1(–03) D2.6 B0 B1 B5 B6 P1 Pq O2 O4 R1 R2",
 		Rule: "B allows a retry another status if the API says so. Here 201 stays 201, as D, O and R ask.",
 		Rows: []Row{{ID: "HTTP-09", Runs: 1, Record: "completed", Sends: append([]Send{{}}, slices.Repeat([]Send{{Gets: Replay}}, 9)...)}},
 	},

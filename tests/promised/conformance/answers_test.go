@@ -15,13 +15,14 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/kit/exchange"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // What requests get while another one with their key runs.
 var runningRequirements = slices.Concat(
 	of("at-once"),
 	[]requirement{{
-		name: "many-at-once", text: "Of many equal requests at once, exactly one is executed", asks: "D1 O1 O2 P1 P4 Pn Pq B6 R7",
+		name: "many-at-once", text: "Of many equal requests at once, exactly one is executed", asks: "D1(–04) O1 O2 P1 P4 Pn Pq B6 R7",
 		run: func(c *check) {
 			c.oneOfMany(c.newKey())
 			c.effects(1, 1)
@@ -68,7 +69,7 @@ var runningRequirements = slices.Concat(
 	}},
 	of("accepted"),
 	[]requirement{{
-		name: "client-gone", text: "If the client disconnects, the request has one effect, and a retry gets its response", asks: "D1 B0 Pn R1",
+		name: "client-gone", text: "If the client disconnects, the request has one effect, and a retry gets its response", asks: "D1(–04) B0 Pn R1",
 		run: func(c *check) {
 			key := c.newKey()
 			h := c.hold()
@@ -236,7 +237,7 @@ var replayRequirements = slices.Concat(
 // What happens after failures.
 var outcomeRequirements = []requirement{
 	{
-		name: "lost-answer", text: "If the work may have been done, no retry does it again; evidence ends that, and retries get the response", asks: "D1 B0 B1 B3 B5 B7 Pn R1",
+		name: "lost-answer", text: "If the work may have been done, no retry does it again; evidence ends that, and retries get the response", asks: "D1(–04) B0 B1 B3 B5 B7 Pn R1",
 		rule: "P resumes such work. B does not, without evidence, and B wins by default; see resume.",
 		run: func(c *check) {
 			c.treat(conduct{cut: true})
@@ -467,12 +468,32 @@ const page = "/idempotency"
 var publishedRequirements = slices.Concat(
 	of("problems"),
 	[]requirement{{
-		name: "links", text: "Errors of 400, 409 and 422 link to documentation, which exists and explains each of them", asks: "D2.7",
+		name: "links", text: "If the API names a page (`DocsURL`), errors of 400, 409 and 422 link to it, and it explains each of them", asks: "D2.7",
+		rule: "The draft asks for the link always. Without `DocsURL` there is no page to link to; see no-page.",
 		run: func(c *check) {
 			text := c.rules() // the type and the link of every problem lead there
 			for _, code := range []string{"missing-key", "invalid-key", "in-progress", "key-reused"} {
 				if !strings.Contains(text, `id="`+code+`"`) {
 					c.failf("the page has no anchor %s", code)
+				}
+			}
+		},
+	}, {
+		name: "no-page", text: "If it names none, no error has a link, and the code alone names the problem", asks: "–", on: shops,
+		options: func(o *lambdahttp.Options) { o.DocsURL = "" },
+		run: func(c *check) {
+			missing := c.charge("")
+			first := c.created(c.charge(c.newKey()))
+			misuse := c.charge(c.keys[0], withBody(c.body(9000)))
+			c.want(first, http.StatusCreated)
+			for code, a := range map[string]answer{"missing-key": missing, "key-reused": misuse} {
+				c.want(a, c.profile.Status(code))
+				named := `"type":"about:blank"`
+				if c.profile.Name == "stripe" {
+					_, named = exchange.StripeError(code)
+				}
+				if a.header.Get("Link") != "" || !strings.Contains(a.body, named) {
+					c.failf("got %s, want no link, and %s", a, named)
 				}
 			}
 		},

@@ -12,7 +12,9 @@ import (
 	"io"
 	"log"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +52,7 @@ func runAll(m *testing.M) int {
 type requirement struct {
 	name string
 	text string // in the words of this project
-	asks string // the documents and their sections: "D2.1 O4"; "D2.5(04)": since draft 04; "–": a promise of this project
+	asks string // the documents and their sections: "D2.5 O4"; "D2.5(04)": since draft 04; "D2.1(–04)": until draft 04; "–": a promise of this project
 	rows []exchange.Row
 	run  func(*check) // after the rows
 
@@ -171,6 +173,7 @@ func TestConformance(t *testing.T) {
 		}
 		kit.Part(t, "../../../docs/reports/conformance.md", "requirements", met.table(), *update)
 		kit.Part(t, "../../../docs/reports/conformance.md", "rules", rulesTable(), *update)
+		kit.Part(t, "../../../docs/reports/conformance.md", "drafts", draftsTable(), *update)
 	}
 }
 
@@ -241,4 +244,59 @@ func rulesTable() string {
 		}
 	}
 	return b.String()
+}
+
+// drafts are what a version of the draft changed for a server, and the cases about it.
+var drafts = []struct{ version, date, change, cases string }{
+	{"03", "July 2023", "the wording only", ""},
+	{"04", "November 2023", "dropped: the result of a repeated operation *should* be the same", "replay"},
+	{"04", "November 2023", "a retry while the first request runs *should*, no longer *must*, get the conflict", "at-once wait accepted"},
+	{"04", "November 2023", "a client may send a key without knowing whether the server honours it", "put-delete read-with-key"},
+	{"04", "November 2023", "422 is called Unprocessable Content, no longer Unprocessable Entity", "other-payload"},
+	{"05", "March 2024", "dropped: duplicates of requests that move money *must not* be allowed, and repeated webhooks are not expected to be processed", "many-at-once client-gone lost-answer"},
+	{"05", "March 2024", "dropped: \"not more than one header\", which follows from the syntax, one String", "one-key"},
+	{"05", "March 2024", "a key is unique for every request that has one, not for POST alone", "patch put-delete-opt-in"},
+	{"06", "February 2025", "a list of changes and an implementation", ""},
+	{"07", "October 2025", "none; expired since April 2026", ""},
+}
+
+func draftsTable() string {
+	var b strings.Builder
+	b.WriteString("|version|date|change for a server|cases|\n|---|---|---|---|\n")
+	for _, d := range drafts {
+		fmt.Fprintf(&b, "|%s|%s|%s|%s|\n", d.version, d.date, d.change, strings.Join(strings.Fields(d.cases), ","))
+	}
+	return b.String()
+}
+
+// A requirement that not all versions of the draft have is named by the version that brought
+// or dropped it, and each case of a version exists.
+func TestDrafts(t *testing.T) {
+	t.Parallel()
+	in := map[string]string{} // cases of a version
+	for _, d := range drafts {
+		in[d.version] += " " + d.cases
+		for _, name := range strings.Fields(d.cases) {
+			if !slices.ContainsFunc(requirements, func(r requirement) bool { return r.name == name }) {
+				t.Errorf("version %s has the case %s, which does not exist", d.version, name)
+			}
+		}
+	}
+	marked := regexp.MustCompile(`\bD[\d.]+\((–?)(\d\d)\)`)
+	seen := 0
+	for _, r := range requirements {
+		for _, m := range marked.FindAllStringSubmatch(r.asks, -1) {
+			seen++
+			version, _ := strconv.Atoi(m[2])
+			if m[1] != "" {
+				version++ // the first without it
+			}
+			if cases := in[fmt.Sprintf("%02d", version)]; !slices.Contains(strings.Fields(cases), r.name) {
+				t.Errorf("%s is marked %s, and version %02d has the cases %q", r.name, m[0], version, cases)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d marks were found", seen)
+	}
 }
