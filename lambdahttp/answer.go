@@ -180,13 +180,14 @@ func problemIn(err error) (*Problem, bool) {
 
 // ownProblem returns the response for a problem of the API itself.
 func (e *responder) ownProblem(p *Problem) (Response, error) {
-	if p.Status < 400 || p.Status > 599 {
+	full := *p
+	full.Status = cmp.Or(p.Status, http.StatusUnprocessableEntity)
+	if full.Status < 400 || full.Status > 599 {
 		return Response{}, fmt.Errorf("lambdahttp: the handler returned a Problem whose Status is %d; it must be 400 to 599", p.Status)
 	}
-	full := *p
 	full.Type = cmp.Or(p.Type, blankType)
-	full.Title = cmp.Or(p.Title, http.StatusText(p.Status))
-	full.Code = cmp.Or(p.Code, strings.ReplaceAll(strings.ToLower(http.StatusText(p.Status)), " ", "_"), "error")
+	full.Title = cmp.Or(p.Title, http.StatusText(full.Status))
+	full.Code = cmp.Or(p.Code, strings.ReplaceAll(strings.ToLower(http.StatusText(full.Status)), " ", "_"), "error")
 	return e.opts.Profile.Render(full), nil
 }
 

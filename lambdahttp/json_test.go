@@ -101,7 +101,7 @@ func onEachFront(t *testing.T, mod func(*lambdahttp.Options), f func(*testing.T,
 					case in.Amount == 13:
 						return errDown
 					case in.Amount < 1:
-						return &lambdahttp.Problem{Status: 422, Code: "amount_too_small", Detail: "The amount is less than 1."}
+						return &lambdahttp.Problem{Code: "amount_too_small", Detail: "The amount is less than 1."}
 					}
 					return nil
 				},
@@ -263,19 +263,20 @@ func TestJSONProblems(t *testing.T) {
 		code          string
 		returnsLambda bool
 	}{
-		"an outcome":      {declined, 402, 402, 1, "card_declined", false},
-		"a wrapped one":   {fmt.Errorf("charge: %w", declined), 402, 402, 1, "card_declined", false},
-		"a joined one":    {errors.Join(errDown, declined), 0, 409, 1, "", true},
-		"with its cause":  {idempotent.NotExecuted(errors.Join(errDown, down)), 503, 503, 2, "service_unavailable", false},
-		"of another run":  {&errtype.InnerError{Err: declined}, 0, 409, 1, "", true},
-		"not executed":    {idempotent.NotExecuted(down), 503, 503, 2, "service_unavailable", false},
-		"unknown":         {idempotent.Unknown(&lambdahttp.Problem{Status: 502}), 502, 409, 1, "bad_gateway", false},
-		"unknown by far":  {idempotent.Unknown(&lambdahttp.Problem{Status: 404}), 404, 409, 1, "not_found", false},
-		"no such status":  {&lambdahttp.Problem{Status: 200}, 0, 409, 1, "", true},
-		"the last status": {&lambdahttp.Problem{Status: 599}, 599, 409, 1, "error", false},
-		"no status":       {&lambdahttp.Problem{Status: 600}, 0, 409, 1, "", true},
-		"another error":   {errDown, 0, 409, 1, "", true},
-		"a final outcome": {idempotent.Final("card_declined", "Declined."), 422, 422, 1, "card_declined", false},
+		"an outcome":       {declined, 402, 402, 1, "card_declined", false},
+		"a wrapped one":    {fmt.Errorf("charge: %w", declined), 402, 402, 1, "card_declined", false},
+		"a joined one":     {errors.Join(errDown, declined), 0, 409, 1, "", true},
+		"with its cause":   {idempotent.NotExecuted(errors.Join(errDown, down)), 503, 503, 2, "service_unavailable", false},
+		"of another run":   {&errtype.InnerError{Err: declined}, 0, 409, 1, "", true},
+		"not executed":     {idempotent.NotExecuted(down), 503, 503, 2, "service_unavailable", false},
+		"unknown":          {idempotent.Unknown(&lambdahttp.Problem{Status: 502}), 502, 409, 1, "bad_gateway", false},
+		"unknown by far":   {idempotent.Unknown(&lambdahttp.Problem{Status: 404}), 404, 409, 1, "not_found", false},
+		"no such status":   {&lambdahttp.Problem{Status: 200}, 0, 409, 1, "", true},
+		"without a status": {&lambdahttp.Problem{Detail: "Closed."}, 422, 422, 1, "unprocessable_entity", false},
+		"the last status":  {&lambdahttp.Problem{Status: 599}, 599, 409, 1, "error", false},
+		"no status":        {&lambdahttp.Problem{Status: 600}, 0, 409, 1, "", true},
+		"another error":    {errDown, 0, 409, 1, "", true},
+		"a final outcome":  {idempotent.Final("card_declined", "Declined."), 422, 422, 1, "card_declined", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

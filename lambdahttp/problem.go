@@ -14,7 +14,7 @@ import (
 // handler's. Its JSON form is a problem document of RFC 9457. It never contains
 // the key.
 //
-// A [JSON] handler returns a *Problem as an error. Only Status is required then,
+// A [JSON] handler returns a *Problem as an error. Status is 422 by default then, or
 // from 400 to 599. Type is "about:blank" by default, and Title and Code are the
 // text of the status, "Not Found" and "not_found".
 type Problem struct {
