@@ -143,6 +143,8 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		SetError(r.Context(), err) // nothing has run, also for the guard around this one
 	}
 	switch {
+	case errors.Is(err, errBypassed): // the client has the handler's response
+		e.log().LogAttrs(r.Context(), slog.LevelError, "lambdahttp: a handler's response was not stored", slog.String("operation", x.operation()), slog.Any("error", err))
 	case a.response != nil:
 		x.rec.replace(a.response)
 	case err != nil && x.rec.silent() && e.opts.ErrorHandler != nil:
@@ -179,11 +181,17 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	})
 	x.serve(ctx)
 	err := x.failure.get()
-	if err == nil && x.rec.silent() {
+	switch {
+	case x.rec.bypassed():
+		err = errors.Join(errBypassed, err)
+	case err == nil && x.rec.silent():
 		err = ctx.Err()
 	}
 	return err
 }
+
+// operation returns the operation of a guarded request.
+func (x *httpWork) operation() string { return x.failure.execution.RecordID().Operation() }
 
 // mayFlush reports whether a flush sends the response before its outcome is stored: the
 // handler has called NoStore. A client that expects events waits for all of them
@@ -195,7 +203,7 @@ func (x *httpWork) mayFlush(ctx context.Context) bool {
 	if media, _, _ := mime.ParseMediaType(x.rec.sent.Get("Content-Type")); media == "text/event-stream" {
 		e := x.engine
 		e.warn(ctx, &e.warned.flush, "a handler flushed events, and the client gets them when the handler has returned and its outcome is stored. "+
-			"Call NoStore before the first flush to stream them.", slog.String("operation", x.failure.execution.RecordID().Operation()))
+			"Call NoStore before the first flush to stream them.", slog.String("operation", x.operation()))
 	}
 	return false
 }
@@ -219,6 +227,7 @@ func (x *httpWork) marksStreaming(status int) []mark {
 func (x *httpWork) serve(ctx context.Context) {
 	r := x.r.WithContext(context.WithValue(ctx, handlerErrorKey{}, &x.failure))
 	x.body.restore(r)
+	x.rec.before = show(x.rec.w)
 	x.next.ServeHTTP(&x.rec, r)
 	x.r.MultipartForm = r.MultipartForm // the server removes the files of its own request only
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -23,6 +24,7 @@ import (
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
+	before shown // what w showed when the handler was called
 
 	header   http.Header // the handler's: a copy of w's while the response is buffered
 	status   int         // 0: the handler has written nothing
@@ -46,6 +48,31 @@ var (
 	errTooLong  = errors.New("lambdahttp: the response is longer than Options.MaxResponseBody")
 	errHijacked = errors.New("lambdahttp: the handler took the connection over")
 )
+
+// errBypassed reports a programming error: the response is not known.
+var errBypassed = errors.New("lambdahttp: the handler did not write to the ResponseWriter of Middleware, but to one around it; give it the writer that it is called with")
+
+// shown is what can be seen of a response by its writer. Frameworks and layers that
+// wrap the writer show more than its headers.
+type shown struct {
+	header  http.Header
+	status  int
+	written bool
+}
+
+func show(w http.ResponseWriter) shown {
+	s := shown{header: w.Header().Clone()}
+	if x, ok := w.(interface{ Status() int }); ok {
+		s.status = x.Status()
+	}
+	if x, ok := w.(interface{ Written() bool }); ok {
+		s.written = x.Written()
+	}
+	return s
+}
+
+// bypassed reports whether the handler wrote to w instead of the recorder.
+func (r *recorder) bypassed() bool { return r.silent() && !reflect.DeepEqual(show(r.w), r.before) }
 
 // keep starts to buffer the response, up to limit bytes.
 func (r *recorder) keep(limit int, mayFlush func() bool, marks func(int) []mark) {
@@ -156,10 +183,8 @@ func (r *recorder) replace(a *Response) {
 		return
 	}
 	h := r.w.Header()
-	if r.direct { // h then has the handler's headers too: remove those that describe its body
-		for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
-			h.Del(name)
-		}
+	if r.before.header != nil {
+		replaceHeaders(h, r.before.header) // without the handler's
 	}
 	for name, values := range a.Header {
 		name = http.CanonicalHeaderKey(name)
@@ -285,7 +310,7 @@ func (r *recorder) response() Response {
 	if header == nil {
 		header = r.header
 	}
-	around := r.w.Header()
+	around := r.before.header
 	for name, values := range header {
 		if _, set := around[name]; !set || !slices.Equal(values, around[name]) {
 			a.Header[name] = values

@@ -4,6 +4,7 @@ package lambdahttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -316,6 +317,76 @@ func TestPassingThroughIsTransparent(t *testing.T) {
 	h.ServeHTTP(out, r)
 	if string(out.body) != "abcd" || out.copied != 1 || out.flushed != 1 || out.sent.Get("X-A") != "1" || out.sent.Get("Idempotency-Status") != "" {
 		t.Errorf("got %q %v, %d copies, %d flushes", out.body, out.sent, out.copied, out.flushed)
+	}
+}
+
+// tracked is a writer of a framework, which shows whether it was written to.
+type tracked struct{ plainWriter }
+
+func (w *tracked) Status() int   { return w.status }
+func (w *tracked) Written() bool { return len(w.body) > 0 }
+
+// A handler that writes to the writer around the middleware, as one of gin does with its
+// own context, is a programming error: its client has its response, which is not known,
+// and so not stored.
+func TestBypassed(t *testing.T) {
+	t.Parallel()
+	type writer interface {
+		http.ResponseWriter
+		reply() reply
+	}
+	plain := func() writer { return &plainWriter{header: http.Header{"X-Outer": {"1"}}} }
+	follows := func() writer { return &tracked{plainWriter{header: http.Header{"X-Outer": {"1"}}}} }
+	begun := func() writer { w := follows(); w.WriteHeader(202); _, _ = w.Write([]byte("begun ")); return w }
+	for name, c := range map[string]struct {
+		around   func() writer
+		h        func(around, own http.ResponseWriter, r *http.Request)
+		body     string // that the client gets
+		bypassed bool
+	}{
+		"headers": {plain, func(around, _ http.ResponseWriter, _ *http.Request) {
+			around.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(around, "{}")
+		}, "{}", true},
+		"a header is gone": {plain, func(around, _ http.ResponseWriter, _ *http.Request) { around.Header().Del("X-Outer") }, "", true},
+		"a status":         {follows, func(around, _ http.ResponseWriter, _ *http.Request) { around.WriteHeader(204) }, "", true},
+		"a body": {func() writer { w := follows(); w.WriteHeader(202); return w },
+			func(around, _ http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(around, "x") }, "x", true},
+		"an error": {plain, func(around, _ http.ResponseWriter, r *http.Request) {
+			around.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(around, "later")
+			lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
+		}, "later", true},
+		"both": {plain, func(around, own http.ResponseWriter, _ *http.Request) {
+			around.Header().Set("X-Outer", "2")
+			_, _ = io.WriteString(own, "own")
+		}, "own", false},
+		"neither":         {follows, func(_, _ http.ResponseWriter, _ *http.Request) {}, "", false},
+		"begun around it": {begun, func(_, _ http.ResponseWriter, _ *http.Request) {}, "begun ", false},
+	} {
+		for _, key := range []bool{true, false} {
+			var log bytes.Buffer
+			w := newFixtureWith(t, wires[0], logsTo(&log))
+			r, out := keyed(t.Context()), c.around()
+			if !key {
+				r.Header.Del("Idempotency-Key")
+			}
+			lambdahttp.Middleware(w.guard, single, optional, func(o *lambdahttp.Options) {
+				o.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {
+					if key || name != "an error" {
+						t.Errorf("%s: the error handler was called", name)
+					}
+				}
+			})(http.HandlerFunc(func(own http.ResponseWriter, r *http.Request) { w.runs++; c.h(out, own, r) })).ServeHTTP(out, r)
+			if got := out.reply().body; got != c.body {
+				t.Errorf("%s, key %t: the client got %q, want %q", name, key, got, c.body)
+			}
+			says := strings.Contains(log.String(), `level=ERROR msg="lambdahttp: a handler's response was not stored" operation="POST (no route)" error="lambdahttp: the handler did not write`)
+			if says != (key && c.bypassed) {
+				t.Errorf("%s, key %t: the log is %s", name, key, &log)
+			}
+			w.wantRecord(1, map[bool]string{true: map[bool]string{true: "unknown", false: "completed"}[c.bypassed]}[key])
+		}
 	}
 }
 

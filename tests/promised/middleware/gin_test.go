@@ -3,8 +3,10 @@
 package middleware
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -157,6 +159,34 @@ func TestGin(t *testing.T) {
 		}
 		if a := w.invoke(handler, event(with("Idempotency-Key", `"a key with a comma, and more"`))); a.StatusCode != c.comma {
 			t.Errorf("%s: a key with a comma got %d, want %d", name, a.StatusCode, c.comma)
+		}
+	}
+}
+
+// A guard that calls gin's next handler by hand gets no response from it. It stores none,
+// and logs why. The adapter of the page gets it.
+func TestGinByHand(t *testing.T) {
+	t.Parallel()
+	for name, charge := range map[string]gin.HandlerFunc{
+		"a body":   func(c *gin.Context) { c.Data(http.StatusCreated, "application/json", []byte(charged)) },
+		"raw":      func(c *gin.Context) { _, _ = c.Writer.WriteString(charged) },
+		"a status": func(c *gin.Context) { c.Status(http.StatusNoContent) },
+		"aborted":  func(c *gin.Context) { c.AbortWithStatus(http.StatusNoContent) },
+	} {
+		var lines bytes.Buffer
+		w := newFixture(t, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
+		guarded := lambdahttp.Middleware(w.guard, caller)
+		engine := gin.New()
+		engine.POST("/customers/:id/charges", func(c *gin.Context) {
+			guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
+			c.Abort()
+		}, charge)
+		a := serve(authenticated(engine), post())
+		if body := text(t, a); body != "" && body != charged || a.StatusCode == 200 && body == "" {
+			t.Errorf("%s: got %d %.80s", name, a.StatusCode, body)
+		}
+		if r := w.record(); r.State != driver.StateUnknown || !strings.Contains(lines.String(), "level=ERROR") || !strings.Contains(lines.String(), "give it the writer") {
+			t.Errorf("%s: the record is %s, and the log %s", name, r.State, &lines)
 		}
 	}
 }
