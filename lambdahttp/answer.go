@@ -48,7 +48,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 		return e.replayed(e.final(final), out), nil
 	}
 	if out.Value.withheld {
-		return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: out.Value.hint}), nil
+		return e.unavailable(out), nil
 	}
 	response := out.Value.Response
 	response.Header = e.opts.replayed.filter(response.Header)
@@ -63,6 +63,11 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 		}
 	}
 	return e.replayed(answer{response: &response}, out), nil
+}
+
+// unavailable returns the response for an outcome whose response cannot be sent.
+func (e *responder) unavailable(out idempotent.Outcome[stored]) answer {
+	return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: out.Value.hint})
 }
 
 func (e *responder) replayed(a answer, out idempotent.Outcome[stored]) answer {

@@ -29,7 +29,9 @@
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A
-// handler can call [NoStore] if its response contains a secret or is streamed. It can also
+// handler can call [NoStore] if its response contains a secret or is streamed. A response
+// of an event type that is longer than 6 MB as JSON (1 MB for [ALB]) cannot be delivered:
+// the outcome is stored without it, and its caller gets [ReplayUnavailable]. A handler can also
 // return the errors of package idempotent, wrapped or joined, which are
 // classified by [idempotent.IsNotExecuted], [idempotent.IsUnknown] and
 // [idempotent.AsFinal]. An http.Handler passes them to [SetError]:

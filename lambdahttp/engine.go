@@ -50,6 +50,9 @@ type work interface {
 	status() int
 	// response translates it. The error means that no gateway can deliver it.
 	response() (Response, error)
+	// tooLarge returns an error if the service in front of the handler does not accept
+	// a response of that size.
+	tooLarge(*Response) error
 }
 
 // newEngine returns the engine of a handler that is built with these arguments. It panics
@@ -250,7 +253,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 		settles  error  // failure, or what the response means for the record
 		declared declaration
 	}
-	handler.declared.opts, handler.declared.translate = e.opts, e.translate
+	handler.declared.opts, handler.declared.translate, handler.declared.tooLarge = e.opts, e.translate, w.tooLarge
 	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (stored, error) {
 		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
 		if handler.settles = handler.failure; handler.settles == nil {
@@ -260,6 +263,9 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	}, func(o *idempotent.Operation) { o.Codec = codec{&handler.declared} })
 	switch {
 	case out.Replayed:
+		if large := w.tooLarge(&out.Value.Response); large != nil { // evidence, or of another service
+			return e.unsendable(ctx, out, key.Operation, large), nil
+		}
 		return e.replay(ctx, r, out, err)
 	case handler.settles == nil && err != nil || afterwards(err, out.RecordID):
 		return e.refused(ctx, r, err)
@@ -268,8 +274,12 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	if err != nil {
 		return a, err
 	}
-	if own := handler.answer; handler.declared.hasPassed() && handler.settles == nil && out.Stored && own.unstored == nil && !own.equal(out.Value) {
+	switch own := handler.answer; {
+	case handler.settles != nil:
+	case handler.declared.hasPassed() && out.Stored && own.unstored == nil && !own.equal(out.Value):
 		a = e.committed(ctx, out, key.Operation)
+	case own.tooLarge != nil:
+		a = e.unsendable(ctx, out, key.Operation, own.tooLarge)
 	}
 	if out.Stored && !out.Value.withheld {
 		return e.expires(e.status(a, statusCreated), out.Expires), nil
@@ -288,9 +298,16 @@ func (e *engine) committed(ctx context.Context, out idempotent.Outcome[stored], 
 	e.log().LogAttrs(ctx, slog.LevelError, "lambdahttp: the handler returned another response than it passed to Commit, so its caller gets the committed one. "+
 		"Pass the response that the handler returns.", slog.String("operation", operation))
 	if out.Value.withheld {
-		return e.respond(ReplayUnavailable, facts{resource: out.Ref, detail: out.Value.hint})
+		return e.unavailable(out)
 	}
 	return answer{response: &out.Value.Response}
+}
+
+// unsendable returns the answer instead of a response that is too large.
+func (e *engine) unsendable(ctx context.Context, out idempotent.Outcome[stored], operation string, large error) answer {
+	e.log().LogAttrs(ctx, slog.LevelError, "lambdahttp: the service in front of the function does not accept a response, so its caller got replay-unavailable. "+
+		"Return a reference to the result.", slog.String("operation", operation), slog.Any("error", large))
+	return e.unavailable(out)
 }
 
 // own returns the response for a handler that returned failure. The error for

@@ -5,6 +5,8 @@ package lambdahttp
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -67,8 +69,8 @@ func APIGatewayV1(
 // name: two keys look like one, and the fingerprint covers only what is passed.
 // Replays use the mode of the request, as the load balancer requires.
 //
-// The load balancer passes path and query unchanged. It refuses any JSON
-// response of more than 1 MB.
+// The load balancer passes path and query unchanged. It accepts JSON of at most 1 MB
+// as the response.
 func ALB(
 	g *idempotent.Guard,
 	h func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error),
@@ -97,6 +99,7 @@ func FunctionURL(
 var (
 	eventV2 = eventType[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
 		name:    "APIGatewayV2",
+		limit:   maxResponse,
 		request: requestV2,
 		fields: func(a *events.APIGatewayV2HTTPResponse) fields {
 			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
@@ -104,6 +107,7 @@ var (
 	}
 	eventV1 = eventType[events.APIGatewayProxyRequest, events.APIGatewayProxyResponse]{
 		name:    "APIGatewayV1",
+		limit:   maxResponse,
 		request: requestV1,
 		fields: func(a *events.APIGatewayProxyResponse) fields {
 			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
@@ -113,6 +117,7 @@ var (
 	}
 	eventALB = eventType[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 		name:    "ALB",
+		limit:   maxResponseALB,
 		request: requestALB,
 		fields: func(a *events.ALBTargetGroupResponse) fields {
 			return fields{
@@ -124,6 +129,7 @@ var (
 	}
 	eventURL = eventType[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 		name:    "FunctionURL",
+		limit:   maxResponse,
 		request: requestURL,
 		fields: func(a *events.LambdaFunctionURLResponse) fields {
 			return fields{status: &a.StatusCode, header: &a.Headers, body: &a.Body, base64: &a.IsBase64Encoded}
@@ -131,9 +137,21 @@ var (
 	}
 )
 
+// How long the JSON of a response can be, in bytes. Lambda returns at most 6 MB ("Lambda
+// quotas"), of which API Gateway accepts 10 MB, and a load balancer 1 MB ("Lambda
+// functions as targets").
+const (
+	maxResponse    = 6 << 20
+	maxResponseALB = 1 << 20
+)
+
+// marksLength is how much of that is for the headers of this package.
+const marksLength = 1 << 10
+
 // eventType describes one event type: its events Ev and its responses Ans.
 type eventType[Ev, Ans any] struct {
 	name    string // of the constructor
+	limit   int    // of the JSON of a response, in bytes
 	request func(*Ev) Request
 	fields  func(*Ans) fields
 	// lists reports whether the response to an event has lists of values for its
@@ -202,6 +220,32 @@ func (x *exchange[Ev, Ans]) enter(ctx context.Context) (err error) {
 
 func (x *exchange[Ev, Ans]) status() int                 { return *x.t.fields(&x.ans).status }
 func (x *exchange[Ev, Ans]) response() (Response, error) { return x.t.fields(&x.ans).response() }
+
+// tooLarge reports r if its JSON is longer than the service in front of the function
+// accepts. A byte of a body takes at most six bytes there.
+func (x *exchange[Ev, Ans]) tooLarge(r *Response) error {
+	if len(r.Body) < x.t.limit/8 {
+		return nil
+	}
+	as := *x
+	as.replace(r)
+	var size length
+	encoder := json.NewEncoder(&size)
+	encoder.SetEscapeHTML(false) // as aws-lambda-go
+	_ = encoder.Encode(as.ans)   // strings and numbers always encode
+	if most := x.t.limit - marksLength; int(size) > most {
+		return fmt.Errorf("lambdahttp: %s: the response has %d bytes as JSON; at most %d can be sent", x.t.name, size, most)
+	}
+	return nil
+}
+
+// length counts what is written to it.
+type length int
+
+func (l *length) Write(p []byte) (int, error) {
+	*l += length(len(p))
+	return len(p), nil
+}
 
 func (x *exchange[Ev, Ans]) lists() bool { return x.t.lists != nil && x.t.lists(&x.event) }
 

@@ -234,6 +234,7 @@ func (x *httpWork) serve(ctx context.Context) {
 
 func (x *httpWork) status() int                 { return x.rec.status }
 func (x *httpWork) response() (Response, error) { return x.rec.response(), nil }
+func (x *httpWork) tooLarge(*Response) error    { return nil } // the recorder has its own limit
 
 type handlerErrorKey struct{}
 

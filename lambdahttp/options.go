@@ -133,8 +133,9 @@ type Options struct {
 
 	// MaxResponseBody is the longest response body, in bytes, that is buffered
 	// in order to be stored. A longer one is sent to the client as it is
-	// written, and a retry gets 409. An Application Load Balancer accepts 1 MB from a
-	// function. Default: 6 MiB, about what Lambda returns.
+	// written, and a retry gets 409. Set less behind an adapter that translates events:
+	// Lambda returns 6 MB with the headers and what JSON and base64 add, and an
+	// Application Load Balancer accepts 1 MB. Default: 6 MiB.
 	MaxResponseBody int
 
 	// ErrorHandler responds to a request that ended with an error and without a

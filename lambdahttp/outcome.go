@@ -47,8 +47,9 @@ func Resolved(r Response) idempotent.Resolution {
 // declaration holds what a handler declares about its own response. It is
 // passed in the handler's context and is safe for concurrent use.
 type declaration struct {
-	opts      *Options   // whose rules apply to the response
-	translate translator // of the handler's event type
+	opts      *Options              // whose rules apply to the response
+	translate translator            // of the handler's event type
+	tooLarge  func(*Response) error // see work; nil: the response belongs to no request
 
 	mu       sync.Mutex
 	withheld bool
@@ -108,13 +109,17 @@ func (d *declaration) outcome(r Response, undeliverable error) (stored, error) {
 // no gateway can send r.
 func (d *declaration) storable(r Response, undeliverable error) (stored, error) {
 	withheld, hint := d.said()
+	var large error
+	if d.tooLarge != nil {
+		large = d.tooLarge(&r)
+	}
 	switch {
 	case undeliverable != nil:
 		return stored{}, fmt.Errorf("lambdahttp: no gateway can deliver the handler's response: %w", undeliverable)
 	case !httpform.Deliverable(r.Status), r.Status >= 500 && !d.opts.ServerErrors.stores(r.Status):
 		return stored{}, &statusError{r.Status}
-	case withheld:
-		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil
+	case withheld, large != nil:
+		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint, tooLarge: large}, nil
 	}
 	r.Header = d.opts.replayed.filter(r.Header)
 	return stored{Response: r}, nil
@@ -138,8 +143,9 @@ func (d *declaration) said() (withheld bool, hint string) {
 // stored is what a record contains of a response.
 type stored struct {
 	Response
-	withheld bool   // NoStore: only the status is stored
+	withheld bool   // only the status is stored: NoStore, or it is too large to be sent
 	hint     string // the detail that the client gets instead
+	tooLarge error  // why the first caller gets that too; not stored
 }
 
 // equal reports whether two responses, of which s has been stored, are stored as the same
@@ -218,7 +224,9 @@ func (codec) Decode(data []byte, v any) error {
 	}
 	r, err := httpform.Decode(data)
 	if err == nil {
-		*out = stored{Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body}, r.Withheld, r.Hint}
+		*out = stored{
+			Response: Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body}, withheld: r.Withheld, hint: r.Hint,
+		}
 	}
 	return err
 }

@@ -51,6 +51,8 @@ var limits = map[string]string{
 	"lambdahttp.maxRequestID":       "bytes of a request id that the client chooses",
 	"lambdahttp.maxDeflated":        "bytes of a compressed request body that is compared",
 	"lambdahttp.maxInflated":        "bytes of that body without compression",
+	"lambdahttp.maxResponse":        "bytes of a response as JSON that Lambda returns, 1 KiB of it for headers of the package",
+	"lambdahttp.maxResponseALB":     "bytes of such a response to a load balancer",
 	"lambdahttp.leastRetention":     "of `Profile.MinRetention` at least",
 	"lambdabatch.SQSRedelivery":     "`Redelivery` of a queue",
 	"lambdabatch.StreamRedelivery":  "`Redelivery` of a stream of Kinesis or DynamoDB",
