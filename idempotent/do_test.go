@@ -101,8 +101,8 @@ func TestOptions(t *testing.T) {
 	if _, err := newFixture(t).do(charged, func(o *idempotent.Operation) { o.Retention = -1 }); err == nil {
 		t.Error("Do accepted a negative retention")
 	}
-	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.LeaseMargin = time.Millisecond }); err != nil {
-		t.Errorf("a margin of 1ms: %v", err)
+	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.LeaseMargin, o.CacheAge = ms, ms }); err != nil {
+		t.Errorf("1 ms: %v", err)
 	}
 	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.ResultVersion = strings.Repeat("v", 1024) }); err != nil {
 		t.Errorf("a version of 1,024 bytes: %v", err)
