@@ -255,8 +255,6 @@ var Webhook = Profile{
 		StoreUnavailable: {Title: "The event cannot be processed at the moment",
 			Detail: "The event was not processed. Repeat the delivery later."},
 		NoTimeLeft: {Detail: "The event was not processed. Repeat the delivery later."},
-		FinalOutcome: {Title: "The event was refused",
-			Detail: "The event was processed and refused. Repeating the delivery gives the same answer."},
 	},
 }
 

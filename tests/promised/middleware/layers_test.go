@@ -53,7 +53,6 @@ var layers = []struct {
 	{"gin `cors`", inGin(cors.New(cors.Config{AllowOrigins: origins.AllowedOrigins, AllowMethods: origins.AllowedMethods}))},
 	{"echo `Gzip`", inEcho(echomiddleware.Gzip())},
 	{"echo `Recover`", inEcho(echomiddleware.Recover())},
-	{"echo `Timeout`", inEcho(echomiddleware.TimeoutWithConfig(echomiddleware.TimeoutConfig{Timeout: 20 * time.Second}))},
 	{"echo `ContextTimeout`", inEcho(echomiddleware.ContextTimeout(20 * time.Second))},
 	{"echo `RequestID`", inEcho(echomiddleware.RequestID())},
 	{"echo `CORS`", inEcho(echomiddleware.CORS())},
