@@ -275,8 +275,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 		return a, err
 	}
 	switch own := handler.answer; {
-	case handler.settles != nil:
-	case handler.declared.hasPassed() && out.Stored && own.unstored == nil && !own.equal(out.Value):
+	case handler.declared.hasPassed() && own.unstored == nil && !own.equal(out.Value):
 		a = e.committed(ctx, out, key.Operation)
 	case own.tooLarge != nil:
 		a = e.unsendable(ctx, out, key.Operation, own.tooLarge)

@@ -117,6 +117,37 @@ func TestHeadersOfAReplacedResponse(t *testing.T) {
 	}
 }
 
+// What several requests share, of a layer around the middleware or of Profile.Render, stays
+// as it is. A name in another spelling is the same header.
+func TestSharedHeaders(t *testing.T) {
+	t.Parallel()
+	exposed, rendered := []string{"Idempotent-Replayed", "X-Outer"}, []string{"rendered"}
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Access-Control-Expose-Headers"] = exposed
+			w.Header().Set("X-Shared", "around")
+			next.ServeHTTP(w, r)
+			w.Header()["X-Shared"][0] = "changed"
+		})
+	}, exposing, func(o *lambdahttp.Options) {
+		o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response {
+			return lambdahttp.Response{Status: p.Status, Header: http.Header{"x-shared": rendered}}
+		}
+	})
+	s.do("{}")
+	for range 2 {
+		if a, _ := s.do("{}"); strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|") != "X-Outer|Idempotent-Replayed" {
+			t.Errorf("a replay has %v", a.Header)
+		}
+		if a, _ := s.do("another request"); strings.Join(a.Header.Values("X-Shared"), "|") != "rendered" {
+			t.Errorf("a problem has %v", a.Header)
+		}
+	}
+	if strings.Join(exposed, "|") != "Idempotent-Replayed|X-Outer" || rendered[0] != "rendered" {
+		t.Errorf("shared headers became %q and %v", exposed, rendered)
+	}
+}
+
 func TestMiddlewareRoutes(t *testing.T) {
 	t.Parallel()
 	var view lambdahttp.Request

@@ -223,10 +223,8 @@ func (codec) Decode(data []byte, v any) error {
 		return fmt.Errorf("lambdahttp: cannot decode a stored response into a %T; use *stored", v)
 	}
 	r, err := httpform.Decode(data)
-	if err == nil {
-		*out = stored{
-			Response: Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body}, withheld: r.Withheld, hint: r.Hint,
-		}
+	*out = stored{
+		Response: Response{Status: r.Status, Base64: r.Base64, Header: r.Header, Body: r.Body}, withheld: r.Withheld, hint: r.Hint,
 	}
 	return err
 }

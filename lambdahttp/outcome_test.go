@@ -573,6 +573,27 @@ func TestDoubtAfterAStream(t *testing.T) {
 	}
 }
 
+// What was streamed because it is too long stays, with its trailers, and a retry gets what
+// was committed before.
+func TestCommittedBeforeAStream(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(rw http.ResponseWriter, r *http.Request) {
+		e, _ := idempotent.FromContext(r.Context())
+		if err := e.Commit(r.Context(), committed, e.Store().Replace); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(rw, "too long")
+		rw.Header().Set(http.TrailerPrefix+"X-Sum", "42")
+		_ = http.NewResponseController(rw).Flush()
+	}, nil, func(o *lambdahttp.Options) { o.MaxResponseBody = 3 })
+	if a, body := s.do(""); a.StatusCode != 200 || body != "too long" || a.Trailer.Get("X-Sum") != "42" {
+		t.Errorf("got %d %q %v", a.StatusCode, body, a.Trailer)
+	}
+	if a, body := s.do(""); a.StatusCode != 201 || body != string(committed.Body) || s.runs != 1 {
+		t.Errorf("the retry got %d %q after %d runs", a.StatusCode, body, s.runs)
+	}
+}
+
 // What a predecessor answered is replayed as a response, and its refusals have the
 // statuses of the guard's own.
 func TestPredecessor(t *testing.T) {

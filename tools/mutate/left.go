@@ -7,13 +7,9 @@ package main
 // test kills has to leave it, and TestDeclaredNamesAreMutants limits its length.
 var leftOver = map[string]string{
 	"lambdahttp.recorder.WriteHeader: r.status == 0 && !informational loses r.status == 0 &&":                                         "Idempotency-Status is set again after the response has begun",
-	"lambdahttp.recorder.replace: r.direct is always true":                                                                            "an error in place of a buffered response loses headers such as ETag that were set around the handler",
-	"lambdahttp.recorder.replace: name is not set to http.CanonicalHeaderKey(name)":                                                   "a header of Profile.Render in another case is sent twice if it was set around the handler",
-	"lambdahttp.recorder.replace: slices.Clone(h[name]) loses its Clone":                                                              "a list of exposed headers that several requests share loses names",
 	"lambdahttp.recorder.mark: m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == nameExposed &&": "a header of this package that is set around the handler with the same value is sent twice",
 
-	"cmd/once/internal/console.serve: err != nil is never true":         "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
-	"lambdahttp.recorder.replace: slices.Clone(values) loses its Clone": "a middleware that appends to a header changes the next answer, if Profile.Render returns shared values",
+	"cmd/once/internal/console.serve: err != nil is never true": "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
 
 	"idempotent.reconciler.submit: errors.As(err, new(*InProgressError)) is never true": "evidence about a record that runs again counts as postponed, not as stale",
 }
