@@ -137,6 +137,8 @@ var equivalents = map[string]string{
 	"cmd/once/internal/operate.Evidence.stateAfter: ev.Step != \"\" is always true":                "only saves reading the record",
 	"lambdahttp.verifyDigest: !known is always true":                                               "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                                      "only saves hashing the body again, whose time TestLimits limits",
+	"lambdahttp.tooLarge: len(r.Body) < x.t.limit/8 is never true":                                 "only saves encoding the response once more",
+	"lambdahttp.tooLarge: len(r.Body) < x.t.limit/8 has <=":                                        "only saves encoding the response once more",
 	"lambdahttp.declaration.hasPassed: d.passed is always true":                                    "only saves encoding the response twice more",
 
 	"telemetry/otelonce.Observer.Observe: span.IsRecording() is always true": "another span ignores events and links; this check only saves making them",
