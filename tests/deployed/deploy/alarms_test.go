@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -34,6 +35,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -275,13 +277,26 @@ var reconcilerCauses = []cause{
 		p.once([]string{"ONCE_TABLE=" + name}, 0, "nothing was written", "reconcile --dry-run")
 	}},
 	{"ReconcilerErrors", "no time for a record", memory, func(p *procedure) {
-		var err error
-		p.nothing(logged(p.t, func(ctx context.Context, g *idempotent.Guard, _ idempotent.Key) {
-			_, err = kit.Reconcile((&idempotenttest.Clock{}).Invocation(ctx, time.Second), g, nil)
-		}))
-		if err == nil {
-			p.t.Error("the reconciler returned no error")
-		}
+		var lines []string
+		synctest.Test(p.t, func(t *testing.T) {
+			lines = loggedOn(t, memstore.New(), func(ctx context.Context, g *idempotent.Guard, key idempotent.Key) {
+				quiet, err := g.With(func(o *idempotent.Options) { o.Observer, o.Logger = nil, slog.New(slog.DiscardHandler) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				idempotent.Do(ctx, quiet, key, fails(errors.New("no")))
+				time.Sleep(time.Hour) // until it is due
+				ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+				defer cancel()
+				later := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+					return idempotent.Later(0), nil
+				}
+				if _, err := kit.Reconcile(ctx, g, later); err == nil || !strings.Contains(err.Error(), "the time ended before the first record") {
+					t.Errorf("the reconciler returned %v", err)
+				}
+			})
+		})
+		p.nothing(lines)
 	}},
 	{"ReconcilerThrottled", "no concurrency", deployed, func(p *procedure) {
 		name := newTable(p.t)
