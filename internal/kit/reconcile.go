@@ -4,18 +4,20 @@ package kit
 
 import (
 	"context"
-	"errors"
+	"strings"
 
 	"github.com/once-lambda/once/idempotent"
 )
 
 // Reconcile makes one run of a reconciler with a resolver for every operation, or, if
-// resolve is nil, without one. Records that failed are in the report, and no error.
+// resolve is nil, without one. Records that failed are in the report, and no error: only an
+// outage, of which the reconciler's two texts are known here, is dropped.
 func Reconcile(
 	ctx context.Context, g *idempotent.Guard, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions),
 ) (idempotent.Report, error) {
 	report, err := idempotent.Reconciler(g, Resolver(resolve), optFns...)(ctx)
-	if report.Failed > 0 && !errors.As(err, new(*idempotent.StoreError)) {
+	if err != nil && (strings.HasPrefix(err.Error(), "idempotent: reconciliation failed for every record") ||
+		strings.Contains(err.Error(), " calls in a row of the resolver for ")) {
 		err = nil
 	}
 	return report, err
