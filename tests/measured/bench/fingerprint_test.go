@@ -20,7 +20,6 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/kit"
 )
 
 // shapes returns documents by name: from files a small charge, many numbers, escapes and Unicode, and generated a
@@ -127,10 +126,7 @@ func TestFingerprintOfLargeBodies(t *testing.T) {
 		}
 	}
 	small, large := records(1<<10), records(100<<10)
-	kit.Within(t, func() (string, bool) {
-		took := kit.Quickest(t, 30, 10, of(small), of(large))
-		return fmt.Sprintf("%d bytes in %s, %d bytes in %s", len(small), took[0], len(large), took[1]), took[1] <= 110*took[0]
-	})
+	wantWithin(t, ratios{cpu: 110}, of(large), of(small), 10)
 	memory := func(doc []byte) (times float64) { // the memory that one takes, as a multiple of the body
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -7,12 +7,10 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/kit"
 )
 
 // stepNames are the steps of a request.
@@ -60,19 +58,7 @@ const stepLimit = 1.25
 
 // The processor time of a step: a request with four of them against one without.
 func TestStep(t *testing.T) {
-	const requests = 500
-	with, without := stepping(t, len(stepNames)), stepping(t, 0)
-	turn(with, requests)
-	turn(without, requests)
-	kit.Within(t, func() (string, bool) {
-		took := kit.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
-		var steps []float64
-		for i, without := range took[1] {
-			steps = append(steps, float64(took[0][i].cpu-without.cpu)/float64(without.cpu)/float64(len(stepNames)))
-		}
-		got := kit.Median(t, steps)
-		return fmt.Sprintf("a step takes %.2f of a request; the limit is %.2f", got, stepLimit), got <= stepLimit
-	})
+	wantWithin(t, ratios{cpu: 1 + float64(len(stepNames))*stepLimit}, stepping(t, len(stepNames)), stepping(t, 0), 500)
 }
 
 func BenchmarkSteps(b *testing.B) {
