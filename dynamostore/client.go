@@ -64,7 +64,12 @@ const (
 //
 // With Options.Name the variables end with the name. optFns change what the environment
 // sets. Open returns an error if ONCE_TABLE is not set, if a variable is invalid, or if the
-// SDK cannot read its configuration. It does not call AWS.
+// SDK cannot read its configuration.
+//
+// On Lambda, Open reads one key of the table, which no record has: for a small function that
+// is the longest part of its first request. It waits for a second at most. If the call fails,
+// Open logs what to do with [slog.Default] and returns the store. It costs half a read unit
+// for each new environment. Options.NoWarmUp switches it off.
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	own := Options{}
 	for _, f := range optFns {
@@ -87,7 +92,11 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
 		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
 	}
-	return newStore(own.Client, set.Table, append([]func(*Options){environment}, optFns...))
+	s, err := newStore(own.Client, set.Table, append([]func(*Options){environment}, optFns...))
+	if err == nil && os.Getenv(lambdaVariable) != "" && !s.opts.NoWarmUp {
+		s.warmUp(ctx)
+	}
+	return s, err
 }
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -27,7 +28,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// wire answers HTTP requests in place of DynamoDB.
+// wire answers HTTP requests in place of DynamoDB. Without an answer it is silent.
 type wire struct {
 	requests atomic.Int32
 	answer   func(n int, body string) (*http.Response, error)
@@ -38,7 +39,12 @@ func (w *wire) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.answer(int(w.requests.Add(1)), string(body))
+	n := int(w.requests.Add(1))
+	if w.answer == nil {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return w.answer(n, string(body))
 }
 
 func (w *wire) config() aws.Config {
@@ -311,6 +317,72 @@ func TestOpenRefuses(t *testing.T) {
 				}
 			}); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, %v; want an error with %q", store, err, row.want)
+			}
+		})
+	}
+}
+
+// On Lambda, Open makes one call while the function starts. It takes at most a second, and a
+// failure never fails the start: what to do is logged.
+func TestOpenWarmsUp(t *testing.T) {
+	refuses := func(code string) func(int, string) (*http.Response, error) {
+		return func(int, string) (*http.Response, error) {
+			return response(400, `{"__type":"com.amazonaws.dynamodb.v20120810#`+code+`","message":"no"}`), nil
+		}
+	}
+	for name, row := range map[string]struct {
+		runtime string
+		answer  func(int, string) (*http.Response, error)
+		optFn   func(*dynamostore.Options)
+		calls   int32
+		within  time.Duration
+		logged  []string
+	}{
+		"elsewhere":    {"", nil, nil, 0, 0, nil},
+		"on Lambda":    {"127.0.0.1:9001", func(int, string) (*http.Response, error) { return response(200, `{}`), nil }, nil, 1, 0, nil},
+		"switched off": {"127.0.0.1:9001", nil, func(o *dynamostore.Options) { o.NoWarmUp = true }, 0, 0, nil},
+		"no table": {"127.0.0.1:9001", refuses("ResourceNotFoundException"), nil, 1, 0,
+			[]string{`table \"payments-once\"`, "the table does not exist in this account, region and endpoint"}},
+		"no permission": {"127.0.0.1:9001", refuses("AccessDeniedException"), nil, 1, 0,
+			[]string{"allow dynamodb:GetItem on the table", `a condition on dynamodb:LeadingKeys must name \"ONCE##open\"`}},
+		"no way":    {"127.0.0.1:9001", nil, nil, 3, time.Second, []string{"DynamoDB did not answer within 1s: a function in a VPC needs its gateway endpoint"}},
+		"an outage": {"127.0.0.1:9001", cutOff, nil, 6, 620 * time.Millisecond, []string{"unexpected EOF"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("ONCE_TABLE", "payments-once")
+			t.Setenv("ONCE_PREFIX", "ONCE#")
+			t.Setenv("AWS_LAMBDA_RUNTIME_API", row.runtime)
+			var log strings.Builder
+			defer slog.SetDefault(slog.Default())
+			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{}
+				if row.answer != nil {
+					w.answer = func(n int, body string) (*http.Response, error) {
+						if body != `{"Key":{"pk":{"S":"ONCE##open"}},"TableName":"payments-once"}` {
+							t.Errorf("the call is %s", body)
+						}
+						return row.answer(n, body)
+					}
+				}
+				began := time.Now()
+				store, err := dynamostore.Open(t.Context(), func(o *dynamostore.Options) {
+					o.Client = dynamostore.NewClient(w.config())
+					if row.optFn != nil {
+						row.optFn(o)
+					}
+				})
+				if took := time.Since(began); err != nil || store == nil || w.requests.Load() != row.calls || took > row.within {
+					t.Errorf("got %v after %d attempts and %s, want %d and %s", err, w.requests.Load(), took, row.calls, row.within)
+				}
+			})
+			if lines := strings.Count(log.String(), "\n"); lines != min(1, len(row.logged)) {
+				t.Errorf("%d lines were logged", lines)
+			}
+			for _, want := range row.logged {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("logged %s, want %s", log.String(), want)
+				}
 			}
 		})
 	}

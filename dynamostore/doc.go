@@ -55,6 +55,7 @@ package dynamostore
 //	table_create.go CreateTable
 //	table_check.go  Check
 //	client.go       Open and NewClient
+//	warm.go         the call of Open while a function starts
 //	protocol.go     how NewClient encodes and decodes the messages of each request
 //	store.go        New, Get, Insert, Replace; retries and advice
 //	size.go         the size of an item

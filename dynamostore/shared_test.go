@@ -239,8 +239,9 @@ func TestNew_Options(t *testing.T) {
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{PartitionKey: strings.Repeat("x", 256)}, "PartitionKey has 256 bytes; DynamoDB accepts 255"},
 		{dynamostore.Options{Consistency: "eventual"}, `invalid Options.Consistency "eventual": want "strong"`},
-		{dynamostore.Options{Name: "orders"}, "Options.Name and Client are for Open"},
-		{dynamostore.Options{Client: dynamotest.New()}, "Options.Name and Client are for Open"},
+		{dynamostore.Options{Name: "orders"}, "Options.Name, Client and NoWarmUp are for Open"},
+		{dynamostore.Options{Client: dynamotest.New()}, "Options.Name, Client and NoWarmUp are for Open"},
+		{dynamostore.Options{NoWarmUp: true}, "Options.Name, Client and NoWarmUp are for Open"},
 	} {
 		s, err := dynamostore.New(dynamotest.New(), tableName, func(o *dynamostore.Options) { *o = row.options })
 		if row.err == "" && (err != nil || s == nil) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {

@@ -77,6 +77,10 @@ type Options struct {
 	// that of [NewClient] with the SDK's default configuration.
 	Client Client
 
+	// NoWarmUp switches off the call that [Open] makes while an environment of Lambda starts.
+	// [New] makes none and refuses it. Default: one call.
+	NoWarmUp bool
+
 	// ChunkTable is the name or ARN of a table for results above 4 KB, so that a scan
 	// of the store's table does not read them. It has the same key and time to live,
 	// and no index. Set it in all functions that use the table, or in none. Results
@@ -187,8 +191,8 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 		return nil, errors.New("dynamostore: New: missing client: make one with NewClient")
 	}
 	s, err := newStore(client, table, optFns)
-	if err == nil && (s.opts.Name != "" || s.opts.Client != nil) {
-		return nil, errors.New("dynamostore: New: Options.Name and Client are for Open: New reads no environment and has a client")
+	if err == nil && (s.opts.Name != "" || s.opts.Client != nil || s.opts.NoWarmUp) {
+		return nil, errors.New("dynamostore: New: Options.Name, Client and NoWarmUp are for Open: New reads no environment, has a client, and makes no call")
 	}
 	return s, err
 }
@@ -409,6 +413,12 @@ func advise(operation string, err error) error {
 		return fmt.Errorf("%w; allow dynamodb:%s on the table", err, operation)
 	}
 	return err
+}
+
+// isDenied reports whether the role lacks a permission.
+func isDenied(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && api.ErrorCode() == "AccessDeniedException"
 }
 
 // isItemSize recognises the refusal of an item that is too large. DynamoDB has no

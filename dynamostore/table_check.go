@@ -65,10 +65,6 @@ func (s *Store) Check(ctx context.Context) error {
 
 func (s *Store) check(ctx context.Context) error {
 	problems := s.describedProblems(ctx)
-	isDenied := func(err error) bool {
-		api, ok := errors.AsType[smithy.APIError](err)
-		return ok && api.ErrorCode() == "AccessDeniedException"
-	}
 	if s.chunks != nil && !slices.ContainsFunc(problems, func(err error) bool { return !isDenied(err) }) {
 		if err := s.tryClaim(ctx); isDenied(err) {
 			problems = append(problems, fmt.Errorf("a claim was denied (a viewer may not write, a function must): %w", err))

@@ -45,7 +45,7 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 	t.connect(grantee)
 	records, chunks := t.keysOf(operations...)
 	return t.grant(grantee,
-		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records},
+		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: append(records, t.keyOf(tabledef.OpenKey))},
 	).Combine(t.grantChunks(grantee, chunks))
 }
 
@@ -63,8 +63,9 @@ func (t *IdempotencyTable) grantReconciler(grantee awsiam.IGrantable, scans bool
 	t.connect(grantee)
 	records, chunks := t.keysOf(jsii.String(allOf))
 	lists := []permission{{on: t.index(), actions: []string{"dynamodb:Query"}}}
+	records = append(records, t.keyOf(tabledef.OpenKey))
 	if scans {
-		records = append(records, t.scanKey())
+		records = append(records, t.keyOf(tabledef.ScanKey))
 		lists = append(lists, permission{on: t.arn(), actions: []string{"dynamodb:Scan"}})
 	}
 	of := append([]permission{{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records}}, lists...)
@@ -99,7 +100,7 @@ func (t *IdempotencyTable) GrantOperator(grantee awsiam.IGrantable) awsiam.Grant
 		return from.grant(grantee, permission{on: from.arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks})
 	}
 	all := t.GrantViewer(grantee).Combine(t.grant(grantee,
-		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, t.scanKey())},
+		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, t.keyOf(tabledef.ScanKey))},
 	)).Combine(remove(t))
 	if t.Chunks != nil {
 		all = all.Combine(remove(t.chunks()))
@@ -250,10 +251,10 @@ func (t *IdempotencyTable) keysOf(operations ...*string) (records, chunks []stri
 	return records, chunks
 }
 
-// scanKey returns a pattern for the key of the item in which the store notes how far
-// its scan is.
-func (t *IdempotencyTable) scanKey() string {
-	return literal.Replace(*t.layout.Prefix) + tabledef.ScanKey
+// keyOf returns a pattern for a key that no record has: where the store notes how far its
+// scan is, and what a function reads while it starts.
+func (t *IdempotencyTable) keyOf(key string) string {
+	return literal.Replace(*t.layout.Prefix) + key
 }
 
 // literal escapes the characters that have a meaning in policies (IAM user guide,

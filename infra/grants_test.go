@@ -30,6 +30,7 @@ import (
 	"github.com/once-lambda/once/infra"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
+	"github.com/once-lambda/once/internal/tabledef"
 )
 
 // part is a part of a service with permissions on the table.
@@ -165,7 +166,7 @@ func neighboursOf(p part, r *recorder) (all []request) {
 		} else if call.action != "dynamodb:BatchGetItem" {
 			with(keys[0] + "#00#0")
 		}
-		if p.operation == "" {
+		if p.operation == "" || keys[0] == r.prefix()+tabledef.OpenKey {
 			continue
 		}
 		rest := strings.TrimPrefix(keys[0], r.prefix()+p.operation)
@@ -315,8 +316,19 @@ func aKey(operation string) idempotent.Key {
 	return idempotent.Key{Operation: operation, Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
 }
 
-// walkHandler runs through the paths of a request.
+// start opens the table as a function does while it starts.
+func start(t *testing.T, r *recorder) {
+	t.Setenv("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001")
+	t.Setenv("ONCE_TABLE", "records")
+	before := len(r.seen)
+	if _, err := dynamostore.Open(t.Context(), r.options, func(o *dynamostore.Options) { o.Client = r.database }); err != nil || len(r.seen) != before+1 {
+		t.Errorf("the start made %d calls, want 1 (%v)", len(r.seen)-before, err)
+	}
+}
+
+// walkHandler runs through the start of a function, and the paths of a request.
 func walkHandler(t *testing.T, r *recorder, operation string) {
+	start(t, r)
 	g := guardOn(t, r.database, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"} })
 	order := func() types.TransactWriteItem {
 		table := "orders"
@@ -384,6 +396,7 @@ func unknowns(t *testing.T, r *recorder, n int) (ids []idempotent.RecordID) {
 
 // walkReconciler runs through the paths of a due record.
 func walkReconciler(t *testing.T, r *recorder) {
+	start(t, r)
 	answers := []idempotent.Resolution{
 		idempotent.Resolved("done"), idempotent.Resolved(large()), idempotent.ResolvedFinal("declined", "No."), idempotent.Later(time.Hour),
 	}
@@ -527,9 +540,9 @@ func TestOperationsOfAHandler(t *testing.T) {
 	records.GrantHandler(newRole(stack, "Parameter"), parameter.ValueAsString(), jsii.String("refund"))
 	wantRefusals(t, stack)
 	for _, policy := range resources(t, stack, "AWS::IAM::Policy") {
-		want := "*#" + strings.Repeat("?", 43)
+		want := "*#" + strings.Repeat("?", 43) + " #open"
 		if strings.HasPrefix(policy.id, "Parameter") {
-			want = "<Operation>#" + strings.Repeat("?", 43) + " refund#" + strings.Repeat("?", 43)
+			want = "<Operation>#" + strings.Repeat("?", 43) + " refund#" + strings.Repeat("?", 43) + " #open"
 		}
 		s := statements(t, policy.Properties["PolicyDocument"])
 		if got := strings.Join(s[0].Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"], " "); got != want {

@@ -344,6 +344,8 @@ func keysIn(s statement) string {
 			kind = "chunks"
 		case pattern == tabledef.ScanKey:
 			kind = "the scan's position"
+		case pattern == tabledef.OpenKey:
+			kind = "`#open`"
 		}
 		kinds = append(kinds, kind)
 	}

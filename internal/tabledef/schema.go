@@ -23,6 +23,9 @@ const (
 	// abandoned runs note how far they are. No record has it, because record ids begin with
 	// an operation.
 	ScanKey = "#scan"
+	// OpenKey is the partition key, without the prefix, that a function reads while it
+	// starts. No item has it.
+	OpenKey = "#open"
 )
 
 // The attributes that the index projects besides its keys.

@@ -11,6 +11,7 @@ locals {
   records    = [for o in local.operations : "${local.prefix}${o}${local.hash}"]
   chunks     = [for o in local.operations : "${local.prefix}${o}${local.hash}#*"]
   scan       = "${local.prefix}#scan" # the item with the position of the reconciler's scan
+  open       = "${local.prefix}#open" # what a function reads while it starts
 
   # Large results are in a table of their own, or with the records. Earlier ones stay with the records.
   table        = var.table.arn
@@ -34,9 +35,9 @@ locals {
   )
 
   permissions = {
-    handler = concat([{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = local.records }], local.use_chunks)
+    handler = concat([{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [local.open]) }], local.use_chunks)
     reconciler = concat(
-      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [for key in [local.scan] : key if var.scans]) }],
+      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [local.open], [for key in [local.scan] : key if var.scans]) }],
       [local.query],
       [for arn in [local.table] : { on = arn, actions = ["dynamodb:Scan"], keys = [] } if var.scans],
       # Nothing else deletes expired items of such a table.

@@ -14,6 +14,7 @@
 //	observer_test.go     events and metrics
 //	batch_test.go        messages: memory, and ten at once
 //	start_test.go        a function: its size, and the time until it is ready
+//	environment_test.go  the first request of an environment, and the next
 //	compare_test.go      the turns of both sides, on one engine and one client
 //
 // The race detector would change the measurements, so the tests are built without
