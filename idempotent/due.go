@@ -89,12 +89,15 @@ func (l *dueList) work() (err error) {
 	return nil
 }
 
-// read reads entries until enough of them were read, or the time has passed.
+// read reads entries until enough of them were read, or the time has passed. A list that
+// has not begun by then is incomplete too, although it may be empty.
 func (l *dueList) read(entries iter.Seq2[driver.Listed, error]) error {
+	if l.late() {
+		return nil
+	}
 	for e, err := range entries {
 		switch {
-		case l.ended(l.part):
-			l.count(func(p *Report) { p.Incomplete = true })
+		case l.late():
 			return nil
 		case err != nil && e.ID == "":
 			err = &StoreError{Op: driver.OpListDue, Err: err}
@@ -110,6 +113,15 @@ func (l *dueList) read(entries iter.Seq2[driver.Listed, error]) error {
 	}
 	l.toEnd = true
 	return nil
+}
+
+// late reports whether the time for reading has passed, and counts that it has.
+func (l *dueList) late() bool {
+	if !l.ended(l.part) {
+		return false
+	}
+	l.count(func(p *Report) { p.Incomplete = true })
+	return true
 }
 
 // goesOn decides how the run reads on behind the first entries, of which e is the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/outage"
 )
 
 // Reconciler returns a handler for lambda.Start that reconciles all records that are due,
@@ -194,9 +195,9 @@ func (r *reconciler) outage() error {
 		for _, operation := range slices.Sorted(maps.Keys(r.broken)) {
 			names = append(names, fmt.Sprintf("%q", operation))
 		}
-		return fmt.Errorf("idempotent: reconciliation: %d calls in a row of the resolver for %s failed; %d due records wait for the next run", maxFailures, strings.Join(names, " and "), r.report.Skipped)
+		return &outage.Error{Err: fmt.Errorf("idempotent: reconciliation: %d calls in a row of the resolver for %s failed; %d due records wait for the next run", maxFailures, strings.Join(names, " and "), r.report.Skipped)}
 	case r.report.Failed > 0 && r.report.Failed >= r.worked+r.unreadable:
-		return errors.New("idempotent: reconciliation failed for every record that was due")
+		return &outage.Error{Err: errors.New("idempotent: reconciliation failed for every record that was due")}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/outage"
 )
 
 // This file reconciles one record: it processes the end of its lease, claims it,
@@ -278,7 +279,7 @@ func (r *reconciler) ask(ctx context.Context, resolve ResolveFunc, record *drive
 		}
 	}
 	asked := callAnswered
-	running, _ := errors.AsType[*InProgressError](err)
+	running, stays := errors.AsType[*InProgressError](err) // the record is not given up
 	switch {
 	case err == nil:
 	case IsUnknown(err) && record.State == driver.StateRetryable:
@@ -288,11 +289,11 @@ func (r *reconciler) ask(ctx context.Context, resolve ResolveFunc, record *drive
 	case running != nil:
 		answer.later = running.RetryAfter
 	default:
-		asked = callFailed
+		asked, stays = callFailed, errors.As(err, new(*outage.Error))
 		r.hasFailed(record.ID)
 		r.observe(ctx, event.ReconcileFailed, record, err)
 	}
-	r.postpone(ctx, record, answer.later, running != nil)
+	r.postpone(ctx, record, answer.later, stays)
 	return asked
 }
 
@@ -381,15 +382,15 @@ func (r *reconciler) submit(ctx context.Context, record *driver.Record, answer R
 }
 
 // postpone leaves a claimed record until its pause has passed, or for later if
-// that is set, or gives it up unless its work is running.
-func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration, running bool) {
+// that is set, or gives it up unless it stays.
+func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration, stays bool) {
 	o := &r.guard.opts
 	now := o.now()
 	limit := r.opts.GiveUpAfter
 	if record.State == driver.StateRetryable {
 		limit = r.opts.ReleasedFor
 	}
-	if !running && !now.Before(record.StateSince().Add(limit)) && r.exhaust(ctx, record, now) {
+	if !stays && !now.Before(record.StateSince().Add(limit)) && r.exhaust(ctx, record, now) {
 		return
 	}
 	next := *record

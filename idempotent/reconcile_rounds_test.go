@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/outage"
 )
 
 // observed is a workload whose lists and reads a test sees and can change.
@@ -183,7 +184,7 @@ func TestReconcileLeavesBrokenResolvers(t *testing.T) {
 		if calls.Load() != 10 || report.Completed != oneList+1 || report.Skipped != 30 || report.Pending != 40 {
 			t.Errorf("%d calls of two broken resolvers: %s", calls.Load(), report)
 		}
-		if err == nil || !strings.Contains(err.Error(), `for "mail" and "refund" failed; 30 due records wait`) {
+		if !errors.As(err, new(*outage.Error)) || !strings.Contains(err.Error(), `for "mail" and "refund" failed; 30 due records wait`) {
 			t.Errorf("got error %v", err)
 		}
 	})

@@ -389,6 +389,21 @@ func TestReconcileListEndsByTheClock(t *testing.T) {
 	}
 }
 
+// A run whose time is over before its list begins fails, although it has counted nothing:
+// it cannot know whether records are due.
+func TestReconcileWithoutTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, ctx := range map[string]context.Context{"at the deadline": f.clock.Invocation(t.Context(), 0), "after an interruption": ended} {
+		report, err := kit.Reconcile(ctx, f.guard, nil)
+		if !report.Incomplete || err == nil || !strings.Contains(err.Error(), "the time ended before the first record") {
+			t.Errorf("%s: %s, %v", name, report, err)
+		}
+	}
+}
+
 // A list that the end of its time cuts off is no failure of the store.
 func TestReconcileListIsCutOff(t *testing.T) {
 	t.Parallel()

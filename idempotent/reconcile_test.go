@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/kit"
+	"github.com/once-lambda/once/internal/outage"
 )
 
 // notExecuted stands for evidence that the record's attempt had no effect.
@@ -412,6 +413,12 @@ func TestExhausted(t *testing.T) {
 		handed != 2 {
 		t.Errorf("a dry run: %s, %d calls of OnExhausted", got, handed)
 	}
+	// A resolver that does not answer at all gives nothing up.
+	if got := f.reconcile(answersError(fmt.Errorf("no: %w", &outage.Error{Err: errDown})), options).String(); got != "1 due, 1 postponed, 1 failed" || handed != 2 {
+		t.Errorf("a resolver that is down: %s, %d calls of OnExhausted", got, handed)
+	}
+	asked++
+	f.clock.Advance(3 * time.Minute)
 	refuse = nil
 	f.kinds()
 	stale := *f.record()
@@ -613,7 +620,7 @@ func TestReconcilerFails(t *testing.T) {
 			o.Concurrency, o.GiveUpAfter = 1, ms
 			o.OnExhausted = func(context.Context, idempotent.PendingRecord) error { return errDown }
 		})(t.Context())
-		if report.String() != c.want || (err != nil) != c.fails || c.fails && !strings.Contains(err.Error(), "every record") {
+		if report.String() != c.want || errors.As(err, new(*outage.Error)) != c.fails || c.fails && !strings.Contains(err.Error(), "every record") {
 			t.Errorf("%s: %s, %v", name, report, err)
 		}
 	}

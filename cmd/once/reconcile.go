@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/cmd/once/internal/operate"
 	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/outage"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -51,9 +52,9 @@ these answers to standard output:
     {"later": "5m"}
 
 A result is stored in the form and for the time that the record declares;
-another form is refused. If the program fails or writes another answer, that
-counts as {"later": …}, and the program is asked again later: after a minute,
-then after pauses that double up to an hour. If it fails for five records of an
+another form is refused. If the program fails or writes another answer, it is
+asked again later: after a minute, then after pauses that double up to an hour.
+No record is given up because of that. If it fails for five records of an
 operation in a row, the others of that operation are left to the next run. Its
 standard error is passed on.
 
@@ -67,7 +68,7 @@ The whole table is read to find abandoned runs: about $0.02 for each GB.
 	f.BoolVar(&c.dryRun, "dry-run", false, "write nothing: print what would be done; the\nprogram of --exec runs anyway")
 	f.StringVar(&c.exec, "exec", "", "ask this `COMMAND` about each record, through sh;\nwithout it only ended leases are processed")
 	f.StringArrayVar(&c.operations, "operation", nil, "ask about and count only records of this\n`OPERATION` (repeatable)")
-	f.DurationVar(&c.giveUpAfter, "give-up-after", 7*24*time.Hour, "give a record up if it has been unknown\nfor so long and there is still no answer\n")
+	f.DurationVar(&c.giveUpAfter, "give-up-after", 7*24*time.Hour, "give a record up if it has been unknown\nfor so long and the program has no answer\n")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long the program may run for a\nrecord")
 	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records of an operation\nin parallel")
 	noScanFlag(cmd, &c.noScan)
@@ -103,7 +104,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		opts.Operations = c.operations
 		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
 	})(ctx)
-	if err != nil && (report.Failed == 0 || errors.As(err, new(*idempotent.StoreError))) {
+	if err != nil && !errors.As(err, new(*outage.Error)) { // which failures explains
 		return err
 	}
 	return errors.Join(c.print(j, report), j.failed, failures(report))

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/outage"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -30,7 +31,8 @@ type program struct {
 	journal *journal
 }
 
-// resolve is an [idempotent.ResolveFunc].
+// resolve is an [idempotent.ResolveFunc]. An error says that the program is down: whatever
+// the age of a record, it is not the record that has no answer.
 func (p *program) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	ev, later, err := p.evidence(ctx, r)
 	switch {
@@ -44,7 +46,7 @@ func (p *program) resolve(ctx context.Context, r idempotent.PendingRecord) (idem
 	case p.journal.dry: // without writes there are no events
 		p.journal.note(output.Short(r.ID), "no answer", err)
 	}
-	return idempotent.Resolution{}, err
+	return idempotent.Resolution{}, &outage.Error{Err: err}
 }
 
 // evidence asks the program about r. Without evidence it returns when to ask
@@ -90,8 +92,9 @@ func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, 
 	return said.buf.Bytes(), nil
 }
 
-// killDelay is how long a stopped program may hold its output open.
-const killDelay = time.Second
+// killDelay is how long a stopped program may hold its output open. It is shorter than the
+// second after which a run leaves a call behind.
+const killDelay = time.Second / 2
 
 // limited is a buffer with a maximum size.
 type limited struct {

@@ -4,20 +4,19 @@ package kit
 
 import (
 	"context"
-	"strings"
+	"errors"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/outage"
 )
 
 // Reconcile makes one run of a reconciler with a resolver for every operation, or, if
-// resolve is nil, without one. Records that failed are in the report, and no error: only an
-// outage, of which the reconciler's two texts are known here, is dropped.
+// resolve is nil, without one. Records that failed are in the report, and no error.
 func Reconcile(
 	ctx context.Context, g *idempotent.Guard, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions),
 ) (idempotent.Report, error) {
 	report, err := idempotent.Reconciler(g, Resolver(resolve), optFns...)(ctx)
-	if err != nil && (strings.HasPrefix(err.Error(), "idempotent: reconciliation failed for every record") ||
-		strings.Contains(err.Error(), " calls in a row of the resolver for ")) {
+	if errors.As(err, new(*outage.Error)) {
 		err = nil
 	}
 	return report, err
