@@ -88,10 +88,7 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 		}
 		own.Client = NewClient(cfg)
 	}
-	environment := func(o *Options) {
-		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
-		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
-	}
+	environment := func(o *Options) { set.Fill(o) }
 	s, err := newStore(own.Client, set.Table, append([]func(*Options){environment}, optFns...))
 	if err == nil && os.Getenv(lambdaVariable) != "" && !s.opts.NoWarmUp {
 		s.warmUp(ctx)

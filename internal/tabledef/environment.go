@@ -5,6 +5,7 @@ package tabledef
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func CheckName(name string) error {
 }
 
 // Settings is what the environment says of a table. A zero value means that its variable is
-// not set.
+// not set. All fields but Table are named like those of dynamostore.Options.
 type Settings struct {
 	Table, ChunkTable                           string
 	PartitionKey, SortKey, Prefix, TTLAttribute string
@@ -78,4 +79,16 @@ func Read(getenv func(string) string, name string) (s Settings, err error) {
 		}
 	}
 	return s, err
+}
+
+// Fill sets the fields of options, a pointer to dynamostore.Options, for which there are
+// variables.
+func (s *Settings) Fill(options any) {
+	from, to := reflect.ValueOf(*s), reflect.ValueOf(options).Elem()
+	for i := range from.NumField() {
+		if name := from.Type().Field(i).Name; name != "Table" {
+			field := to.FieldByName(name)
+			field.Set(from.Field(i).Convert(field.Type()))
+		}
+	}
 }

@@ -45,10 +45,7 @@ func (e *Env) openTable(ctx context.Context, name string) (Store, error) {
 	if err != nil {
 		return nil, Usage("%v", err)
 	}
-	settings := func(o *dynamostore.Options) {
-		o.ChunkTable, o.Consistency, o.ScanEvery, o.ScanSegments = set.ChunkTable, dynamostore.Consistency(set.Consistency), set.ScanEvery, set.ScanSegments
-		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = set.PartitionKey, set.SortKey, set.Prefix, set.TTLAttribute
-	}
+	settings := func(o *dynamostore.Options) { set.Fill(o) }
 	wholeScans := func(o *dynamostore.Options) { o.ScanEvery = -1 } // at once
 	s, err := dynamostore.New(client, name, settings, wholeScans)
 	if err != nil {
