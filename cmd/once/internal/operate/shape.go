@@ -84,13 +84,13 @@ func (c *Settler) Compare(ctx context.Context, o Store, pieces ...Piece) error {
 // ones, or "". It reports on standard error which results it could not compare.
 func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wrong []string, err error) {
 	wrong = make([]string, len(pieces))
-	samples := map[subject]*shape{}
+	samples := newSamples()
 	for _, p := range pieces {
 		if s, _, ok := p.subject(); ok {
-			samples[s] = &shape{}
+			samples.want(s)
 		}
 	}
-	if c.Force || len(samples) == 0 {
+	if c.Force || len(samples.shapes) == 0 {
 		return wrong, nil
 	}
 	read, err := c.learn(ctx, o, samples)
@@ -98,34 +98,83 @@ func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wron
 		fmt.Fprintf(c.Stderr, "once: results are not compared with stored ones: %s\n", output.OneLine(err.Error()))
 		return wrong, ctx.Err()
 	}
-	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
-		if samples[s].seen == 0 {
+	for _, s := range slices.SortedFunc(maps.Keys(samples.shapes), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
+		if !samples.any(s) {
 			fmt.Fprintf(c.Stderr, "once: not compared: no stored result of %s in %s\n", s, output.Count(read, "record"))
 		}
 	}
 	for i, p := range pieces {
 		s, result, ok := p.subject()
-		if !ok || samples[s].seen == 0 {
+		if !ok || !samples.any(s) {
 			continue
 		}
-		if differences := samples[s].differences(valueOf(result)); len(differences) > 0 {
-			wrong[i] = fmt.Sprintf("%s: the result differs from %s of %s: %s", output.Short(p.Record.ID), output.Count(samples[s].seen, "stored result"), s, strings.Join(differences, "; "))
+		if difference := samples.compare(s, result); difference != "" {
+			wrong[i] = fmt.Sprintf("%s: %s", output.Short(p.Record.ID), difference)
 		}
 	}
 	return wrong, nil
 }
 
-// learn reads stored results of the subjects, and returns how many records it read.
-func (c *Settler) learn(ctx context.Context, o Store, samples map[subject]*shape) (read int, err error) {
-	g := Guard(c.Env, o)
-	missing := func() bool {
-		for _, s := range samples {
-			if s.seen < shapeSamples {
-				return true
-			}
+// samples are what was learned of stored results.
+type samples struct {
+	shapes   map[subject]*shape     // of the subjects that are compared
+	statuses map[string]map[int]int // of their operations: how many responses have each status
+}
+
+func newSamples() *samples {
+	return &samples{map[subject]*shape{}, map[string]map[int]int{}}
+}
+
+// want adds a subject that is compared.
+func (s *samples) want(of subject) {
+	s.shapes[of], s.statuses[of.operation] = &shape{}, map[int]int{}
+}
+
+// missing reports whether more stored results are needed.
+func (s *samples) missing() bool {
+	for _, of := range s.shapes {
+		if of.seen < shapeSamples {
+			return true
 		}
-		return false
 	}
+	return false
+}
+
+// learn adds a stored result.
+func (s *samples) learn(of subject, result []byte) {
+	if statuses := s.statuses[of.operation]; statuses != nil && of.status != 0 {
+		statuses[of.status]++
+	}
+	if shape := s.shapes[of]; shape != nil && shape.seen < shapeSamples {
+		shape.learn(valueOf(result))
+	}
+}
+
+// any reports whether there are stored results with which one of the subject can be
+// compared: a response also with those of other statuses.
+func (s *samples) any(of subject) bool {
+	return s.shapes[of].seen > 0 || of.status != 0 && len(s.statuses[of.operation]) > 0
+}
+
+// compare returns how a result differs from the stored ones, or "".
+func (s *samples) compare(of subject, result []byte) string {
+	stored := s.shapes[of]
+	if stored.seen == 0 {
+		var others []string
+		for _, status := range slices.Sorted(maps.Keys(s.statuses[of.operation])) {
+			others = append(others, fmt.Sprintf("%d with %d", s.statuses[of.operation][status], status))
+		}
+		return fmt.Sprintf("%s has no stored response with the status %d, but %s", output.OneLine(of.operation), of.status, strings.Join(others, ", "))
+	}
+	if differences := stored.differences(valueOf(result)); len(differences) > 0 {
+		return fmt.Sprintf("the result differs from %s of %s: %s", output.Count(stored.seen, "stored result"), of, strings.Join(differences, "; "))
+	}
+	return ""
+}
+
+// learn reads stored results of the subjects, and returns how many records it read.
+func (c *Settler) learn(ctx context.Context, o Store, samples *samples) (read int, err error) {
+	g := Guard(c.Env, o)
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pages := 0
@@ -142,7 +191,7 @@ func (c *Settler) learn(ctx context.Context, o Store, samples map[subject]*shape
 			return read, err
 		}
 		err = sample(ctx, g, &r, samples)
-		if read++; err != nil || read == shapeReads || !missing() {
+		if read++; err != nil || read == shapeReads || !samples.missing() {
 			return read, err
 		}
 	}
@@ -150,7 +199,7 @@ func (c *Settler) learn(ctx context.Context, o Store, samples map[subject]*shape
 }
 
 // sample learns the stored result of a record, if it has one in JSON.
-func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples map[subject]*shape) error {
+func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples *samples) error {
 	if view.ResultBytes(r) > shapeBytes {
 		return nil
 	}
@@ -165,8 +214,8 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 	if stored.Response != nil {
 		s.status, result = stored.Response.Status, []byte(stored.Response.Body)
 	}
-	if of := samples[s]; of != nil && of.seen < shapeSamples && (stored.Result != nil || stored.Response != nil) {
-		of.learn(valueOf(result))
+	if stored.Result != nil || stored.Response != nil {
+		samples.learn(s, result)
 	}
 	return nil
 }

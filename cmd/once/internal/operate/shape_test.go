@@ -54,6 +54,42 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// A response is compared with those of its status, and refused if there are only others. A
+// result that is no response says nothing about a status.
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	created := subject{"charge", 201}
+	for _, row := range []struct {
+		stored []subject
+		any    bool
+		want   string
+	}{
+		{nil, false, ""},
+		{[]subject{{"charge", 0}}, false, ""},
+		{[]subject{{"refund", 201}}, false, ""},
+		{[]subject{{"charge", 200}, {"charge", 409}, {"charge", 200}}, true, "charge has no stored response with the status 201, but 2 with 200, 1 with 409"},
+		{[]subject{{"charge", 200}, created}, true, "the result differs from 1 stored result of charge, status 201: the member id is missing"},
+	} {
+		s := newSamples()
+		s.want(created)
+		for _, of := range row.stored {
+			s.learn(of, []byte(`{"id":1}`))
+		}
+		got := ""
+		if s.any(created) {
+			got = s.compare(created, []byte(`{}`))
+		}
+		if s.any(created) != row.any || got != row.want {
+			t.Errorf("%v: got %t, %q", row.stored, s.any(created), got)
+		}
+	}
+	s := newSamples()
+	s.want(subject{operation: "mail"})
+	if s.learn(subject{"mail", 200}, nil); s.any(subject{operation: "mail"}) {
+		t.Error("a result is compared with a response")
+	}
+}
+
 // scanned is a store that can be scanned.
 type scanned struct {
 	Store
@@ -67,6 +103,14 @@ func (s scanned) Scan(ctx context.Context, optFns ...func(*dynamostore.ScanOptio
 		f(&opts)
 	}
 	return s.scan(ctx, opts.Progress)
+}
+
+// wanting returns samples that want results of one operation, and have some.
+func wanting(seen int) *samples {
+	s := newSamples()
+	s.want(subject{})
+	s.shapes[subject{}].seen = seen
+	return s
 }
 
 // A large table costs a few pages, even if they have no records. If a page has
@@ -84,7 +128,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 			yield(driver.Record{}, context.Cause(ctx))
 		}
 	}
-	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != 0 || err != nil || pages != shapePages {
+	if read, err := c.learn(t.Context(), o, wanting(0)); read != 0 || err != nil || pages != shapePages {
 		t.Errorf("read %d records in %d pages, %v", read, pages, err)
 	}
 	o.scan = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
@@ -93,10 +137,10 @@ func TestResolve_ShapeReads(t *testing.T) {
 			}
 		}
 	}
-	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != shapeReads || err != nil {
+	if read, err := c.learn(t.Context(), o, wanting(0)); read != shapeReads || err != nil {
 		t.Errorf("read %d records, %v", read, err)
 	}
-	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {seen: shapeSamples}}); read != 1 || err != nil {
+	if read, err := c.learn(t.Context(), o, wanting(shapeSamples)); read != 1 || err != nil {
 		t.Errorf("read %d records of enough, %v", read, err)
 	}
 	o.scan = func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
@@ -104,7 +148,7 @@ func TestResolve_ShapeReads(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.learn(ctx, o, map[subject]*shape{{}: {}}); err == nil {
+	if _, err := c.learn(ctx, o, wanting(0)); err == nil {
 		t.Error("an interruption is not an error")
 	}
 }
@@ -118,9 +162,10 @@ func TestSample_Large(t *testing.T) {
 	}
 	for bytes, seen := range map[int]int{256 << 10: 1, 256<<10 + 1: 0} {
 		r := driver.Record{ID: idempotent.Key{Operation: "mail", Scope: "acme", ID: "m"}.RecordID(), State: driver.StateCompleted, Encoding: "json", Result: []byte(fmt.Sprintf(`"%0*d"`, bytes-2, 0))}
-		s := &shape{}
-		if err := sample(t.Context(), g, &r, map[subject]*shape{{operation: "mail"}: s}); err != nil || s.seen != seen {
-			t.Errorf("%d bytes: %d examples, %v", bytes, s.seen, err)
+		s := newSamples()
+		s.want(subject{operation: "mail"})
+		if err := sample(t.Context(), g, &r, s); err != nil || s.shapes[subject{operation: "mail"}].seen != seen {
+			t.Errorf("%d bytes: %+v, %v", bytes, s.shapes, err)
 		}
 	}
 }
