@@ -147,8 +147,14 @@ func (l *dueList) pastQuarter() bool {
 // sees counts an entry, and passes it to the queue of its operation if it is due.
 func (l *dueList) sees(e driver.Listed, err error) {
 	operation := e.ID.Operation()
+	_, swept := l.scanned[e.ID] // and counted
 	delete(l.scanned, e.ID)
 	selected := l.selects(operation)
+	count := func() {
+		if l.first && selected && !swept {
+			l.count(func(p *Report) { p.Due++ })
+		}
+	}
 	switch {
 	case !selected && e.State != driver.StateInProgress: // an entry with an error has no state
 		return
@@ -164,6 +170,9 @@ func (l *dueList) sees(e driver.Listed, err error) {
 		resolve = nil
 	}
 	if e.Due.After(l.began) || l.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
+		if l.opts.SweepOnly && !e.Due.After(l.began) {
+			count()
+		}
 		l.passes(e)
 		return
 	}
@@ -178,9 +187,7 @@ func (l *dueList) sees(e driver.Listed, err error) {
 			l.drains.Go(func() { l.drain(l.ctx, q) })
 		}
 	}
-	if l.first && selected {
-		l.count(func(p *Report) { p.Due++ })
-	}
+	count()
 	if !q.add(e, l.behind == readsNone, l.progress.first/16) {
 		l.passes(e)
 	}

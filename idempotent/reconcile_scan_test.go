@@ -182,6 +182,21 @@ func TestReconcileScan_Operations(t *testing.T) {
 	}
 }
 
+// A record that the scan found is counted once, although the list shows it as due, too: the
+// scan took longer than the first pause of one of the two.
+func TestReconcileScan_CountsOnce(t *testing.T) {
+	t.Parallel()
+	for sweeps, want := range map[bool]string{true: "2 due, 2 marked unknown", false: "2 due, 2 marked unknown, 1 completed"} {
+		_, f := newScanned(t, 2, "charge")
+		f.clock.Advance(time.Minute)
+		f.on(driver.OpGet, slow(2*time.Minute))
+		report, err := kit.Reconcile(t.Context(), f.guard, answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = sweeps, 1 })
+		if err != nil || report.String() != want {
+			t.Errorf("%s, %v; want %s", report, err, want)
+		}
+	}
+}
+
 // A slow store does not let the scan use the time of the records that are due. Without time
 // for all records of a page, the page is refused, so the store passes it again.
 func TestReconcileScan_LeavesTime(t *testing.T) {

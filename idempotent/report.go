@@ -17,7 +17,7 @@ import (
 // count is made after the write. A record whose lease had ended counts twice: as
 // marked or released, and by the resolver's answer.
 type Report struct {
-	Due           int // records that were listed and due, and that the run can work on
+	Due           int // records that were listed and due, and that the run can work on; with SweepOnly, all that are due
 	MarkedUnknown int // no outcome was reported, and an effect may have happened
 	Released      int // no outcome was reported, and they may be continued
 	Completed     int // resolved with a result or a Final error

@@ -39,8 +39,10 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 	if len(operations) == 0 {
 		refuse(t.Construct, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`)
 	}
-	if slices.ContainsFunc(operations, func(o *string) bool { return or(o, "") == "" }) {
-		refuse(t.Construct, "one of the operations of GrantHandler has no name: remove it")
+	for _, o := range operations {
+		if wrong := misnamed(or(o, "")); wrong != "" {
+			refuse(t.Construct, "one of the operations of GrantHandler "+wrong)
+		}
 	}
 	t.connect(grantee)
 	records, chunks := t.keysOf(operations...)
@@ -48,6 +50,26 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: append(records, t.keyOf(tabledef.OpenKey))},
 	).Combine(t.grantChunks(grantee, chunks))
 }
+
+// misnamed returns what is wrong with the name of an operation, or "". No record would have
+// it, so the handler could do nothing, and no test in an account without policies shows that.
+func misnamed(operation string) string {
+	method, path, spaced := strings.Cut(operation, " ")
+	name := strings.TrimRight(operation, "*?")
+	switch upper := strings.ToUpper(method); {
+	case operation == "":
+		return "has no name: remove it"
+	case isToken(operation):
+	case strings.HasSuffix(name, "#"):
+		return fmt.Sprintf("is %q, a pattern of record ids: want %q", operation, strings.TrimRight(name, "#"))
+	case spaced && strings.HasPrefix(path, "/") && method != upper && slices.Contains(methods, upper):
+		return fmt.Sprintf("is %q: want %q, because a method has capital letters", operation, upper+" "+path)
+	}
+	return ""
+}
+
+// methods are the HTTP methods with which the name of an operation can begin.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 // GrantReconciler allows a grantee to find and settle due records, and sets the
 // variables as GrantHandler does. A reconciler ends the leases of all operations,

@@ -530,8 +530,16 @@ func TestOperationsOfAHandler(t *testing.T) {
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	records.GrantHandler(newRole(stack, "Role"))
 	records.GrantHandler(newRole(stack, "Other"), nil, jsii.String(""))
+	for i, name := range []string{"POST /charges#*", "charge#???", "charge#", "post /charges", "Post /charges", "orders#create", "post charges", "get-orders /x", "*", "GET /*"} {
+		records.GrantHandler(newRole(stack, fmt.Sprint("Named", i)), jsii.String(name))
+	}
 	wantRefusals(t, stack, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`,
-		"one of the operations of GrantHandler has no name: remove it")
+		"one of the operations of GrantHandler has no name: remove it",
+		`one of the operations of GrantHandler is "POST /charges#*", a pattern of record ids: want "POST /charges"`,
+		`one of the operations of GrantHandler is "charge#???", a pattern of record ids: want "charge"`,
+		`one of the operations of GrantHandler is "charge#", a pattern of record ids: want "charge"`,
+		`one of the operations of GrantHandler is "post /charges": want "POST /charges", because a method has capital letters`,
+		`one of the operations of GrantHandler is "Post /charges": want "POST /charges", because a method has capital letters`)
 
 	stack = newStack()
 	records = infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)

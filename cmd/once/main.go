@@ -27,7 +27,7 @@ func run(ctx context.Context, e *operate.Env, args []string) int {
 	}
 	if err != nil && err.Error() != "" { // without a text, only the exit code counts
 		fmt.Fprintf(e.Stderr, "once: %s\n", output.Plain(strings.TrimSpace(err.Error())))
-		if text := operate.Advice(err); text != "" {
+		if text := operate.Advice(err, cmd.Name() == "console"); text != "" {
 			fmt.Fprintln(e.Stderr, text)
 		}
 	}

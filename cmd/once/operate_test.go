@@ -167,17 +167,17 @@ func TestAdvice(t *testing.T) {
 		{"Scan", "InternalServerError", ""},
 	} {
 		err := fmt.Errorf("dynamostore: %w", &smithy.OperationError{OperationName: row.operation, Err: &smithy.GenericAPIError{Code: row.code}})
-		if got := operate.Advice(err); row.says == "" && got != "" || !strings.Contains(got, row.says) {
+		if got := operate.Advice(err, false); row.says == "" && got != "" || !strings.Contains(got, row.says) {
 			t.Errorf("%s, %s: got %q, want %q", row.operation, row.code, got, row.says)
 		}
 	}
-	if got := operate.Advice(fmt.Errorf("dynamostore: %w", &url.Error{Op: "Post", Err: io.EOF})); !strings.Contains(got, "the network") {
+	if got := operate.Advice(fmt.Errorf("dynamostore: %w", &url.Error{Op: "Post", Err: io.EOF}), false); !strings.Contains(got, "the network") {
 		t.Errorf("no network: got %q", got)
 	}
-	if got := operate.Advice(&smithy.GenericAPIError{Code: "ResourceNotFoundException"}); !strings.Contains(got, "once table create") {
+	if got := operate.Advice(&smithy.GenericAPIError{Code: "ResourceNotFoundException"}, false); !strings.Contains(got, "once table create") {
 		t.Errorf("no operation: got %q", got)
 	}
-	if got := operate.Advice(errors.New("any")); got != "" {
+	if got := operate.Advice(errors.New("any"), false); got != "" {
 		t.Errorf("got %q", got)
 	}
 }

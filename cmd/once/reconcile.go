@@ -154,6 +154,9 @@ func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 		})
 	}
 	text := r.String()
+	if left := r.Due - r.MarkedUnknown - r.Released - r.Stale - r.Failed; left > 0 && c.exec == "" {
+		text += fmt.Sprintf("; %s not asked about, because there is no --exec", output.Grouped(left))
+	}
 	if c.dryRun {
 		text += "; nothing was written"
 	}

@@ -35,6 +35,16 @@ variable "operations" {
     condition     = var.operations == null ? true : length(var.operations) > 0 && !contains(var.operations, "")
     error_message = "List the names of the operations, or [\"*\"] for all records."
   }
+
+  validation {
+    condition     = alltrue([for o in coalesce(var.operations, []) : !can(regex("#[*?]*$", o))])
+    error_message = "An operation is a name, such as \"POST /charges\", and no pattern of record ids: remove the # at its end."
+  }
+
+  validation {
+    condition     = alltrue([for o in coalesce(var.operations, []) : !can(regex("^(?i:get|head|post|put|patch|delete|options) /", o)) || can(regex("^[A-Z]+ /", o))])
+    error_message = "The method of an operation has capital letters, such as \"POST /charges\"."
+  }
 }
 
 variable "scans" {

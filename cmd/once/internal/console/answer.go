@@ -44,7 +44,7 @@ func fail(w http.ResponseWriter, err error) {
 	case status == 0:
 		status = http.StatusBadGateway // the store failed
 	}
-	page.Reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(operate.Advice(err))})
+	page.Reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(operate.Advice(err, true))})
 }
 
 // onPage replaces the words of the command line, which texts share, by those of the
@@ -70,7 +70,7 @@ var onPage = strings.NewReplacer(
 	"correct it with InsteadOf (once resolve --instead-of)", "correct it on the command line",
 	"Check --region, --endpoint and the network", "Check the region, the endpoint and the network of the console",
 	"Check --table, --region, --profile and --endpoint", "Check the table, the region, the profile and the endpoint of the console",
-	", or use --no-index", "",
+	".\nWithout an index there is no console: use once list --no-index.", ".",
 	"Use --profile for another identity", "Start the console again as another identity",
 	"log in again, or use --profile", "log in again, and start the console again",
 )

@@ -69,8 +69,8 @@ func ExitCode(err error) int {
 }
 
 // Advice returns what to do on this command line about an error of AWS, or "". The
-// texts of the store itself are for Go programmers.
-func Advice(err error) string {
+// texts of the store itself are for Go programmers. The console needs the index.
+func Advice(err error, console bool) string {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return "Check --region, --endpoint and the network."
 	}
@@ -78,7 +78,10 @@ func Advice(err error) string {
 	if !ok {
 		return ""
 	}
-	operation := ""
+	operation, noIndex := "", ", or use --no-index."
+	if console {
+		noIndex = ".\nWithout an index there is no console: use once list --no-index."
+	}
 	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
 		operation = op.OperationName
 	}
@@ -88,11 +91,11 @@ func Advice(err error) string {
 	case code == "ResourceNotFoundException":
 		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
 	case code == "ValidationException" && operation == "Query":
-		return "Check the table's index with once table check, or use --no-index."
+		return "Check the table's index with once table check" + noIndex
 	case code == "ValidationException" && operation != "UpdateTable":
 		return "Check the table's keys with once table check."
 	case code == "AccessDeniedException" && operation == "Query":
-		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"Grant the permissions\" of docs/operate.md lists those of each command."
+		return "The permission is needed on the table's index too (table/NAME/index/*)" + noIndex + "\nSection \"Grant the permissions\" of docs/operate.md lists those of each command."
 	case code == "AccessDeniedException":
 		return "Use --profile for another identity. Section \"Grant the permissions\" of docs/operate.md\nlists those of each command."
 	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":

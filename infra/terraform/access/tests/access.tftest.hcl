@@ -120,6 +120,26 @@ run "no_operation" {
   expect_failures = [var.operations]
 }
 
+run "a_pattern_of_record_ids" {
+  command = plan
+
+  variables {
+    operations = ["POST /charges#*"]
+  }
+
+  expect_failures = [var.operations]
+}
+
+run "a_method_in_small_letters" {
+  command = plan
+
+  variables {
+    operations = ["post /charges"]
+  }
+
+  expect_failures = [var.operations]
+}
+
 run "an_operator_of_one_operation" {
   command = plan
 
