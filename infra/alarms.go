@@ -34,14 +34,14 @@ type IdempotencyAlarmsProps struct {
 	// Functions are the functions whose code prints the metrics with package
 	// telemetry/emf. The construct sets their variable ONCE_METRICS_NAMESPACE to
 	// Namespace; pass it to emf.New. Each function has alarms on its own errors, which
-	// also ring if its code does not start. Synthesis warns if the list is empty, because
+	// also ring if its code does not start. A function has one namespace, so alarms on
+	// several of its tables need the same Namespace. Synthesis warns if the list is empty, because
 	// alarms on metrics without data never ring; if a function is imported, because its
 	// variable cannot be set; and if a function's application log level is above INFO.
 	// The function of Reconciler need not be listed.
 	Functions *[]awslambda.IFunction
 
-	// Table is the table whose throttles raise an alarm. If it has a name, the variable
-	// of Functions ends with it. Required.
+	// Table is the table whose throttles raise an alarm. Required.
 	Table *IdempotencyTable
 
 	// Reconciler is the reconciler of these operations. There are alarms if it
@@ -130,9 +130,8 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 		functions = append(functions, r.Function)
 	}
 	for _, fn := range functions {
-		name := a.props.Table.variable("ONCE_METRICS_NAMESPACE")
-		if !setVariables(a.Construct, fn, variable{name, jsii.String(namespace)}) {
-			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set "+name+" to "+namespace)
+		if !setVariables(a.Construct, fn, variable{metricsNamespace, jsii.String(namespace)}) {
+			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set "+metricsNamespace+" to "+namespace)
 		}
 		if level := logFilter(fn); level != "" {
 			a.warn("once:log-level", "the function "+*fn.Node().Path()+" has the application log level "+level+

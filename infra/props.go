@@ -110,6 +110,10 @@ type variable struct {
 	value *string
 }
 
+// metricsNamespace is the variable that functions pass to emf.New. It has no name of a table:
+// a function has one namespace.
+const metricsNamespace = "ONCE_METRICS_NAMESPACE"
+
 // variableNote is a note of a variable that a construct has set.
 const variableNote = "once:variable"
 
@@ -133,8 +137,12 @@ func setVariables(by constructs.IConstruct, to awsiam.IGrantable, all ...variabl
 		}
 	}
 	for _, setter := range slices.Sorted(maps.Keys(conflicts)) {
-		refuse(by, fmt.Sprintf("%s and %s want different values of %s of the function %s: name one of the tables with Named, use a function for each, or remove one of the two",
-			*by.Node().Path(), setter, strings.Join(conflicts[setter], " and "), *fn.Node().Path()))
+		advice := "name one of the tables with Named, use a function for each, or remove one of the two"
+		if conflicts[setter][0] == metricsNamespace {
+			advice = "give both the same Namespace, or use a function for each"
+		}
+		refuse(by, fmt.Sprintf("%s and %s want different values of %s of the function %s: %s",
+			*by.Node().Path(), setter, strings.Join(conflicts[setter], " and "), *fn.Node().Path(), advice))
 	}
 	return true
 }

@@ -357,7 +357,7 @@ func TestNamedTables(t *testing.T) {
 			Function: fn, Table: records, Scan: &infra.ScanProps{Every: awscdk.Duration_Hours(&every), Segments: jsii.Number(every / 6)},
 		})
 		infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"+name), &infra.IdempotencyAlarmsProps{
-			Namespace: jsii.String("Orders" + name), Operations: jsii.Strings("order"), Functions: &[]awslambda.IFunction{fn}, Table: records, Reconciler: reconciler,
+			Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Functions: &[]awslambda.IFunction{fn}, Table: records, Reconciler: reconciler,
 		})
 	}
 	wantRefusals(t, stack)
@@ -371,7 +371,7 @@ func TestNamedTables(t *testing.T) {
 		"ONCE_TABLE": "RecordsTable", "ONCE_SCAN_EVERY": "12h0m0s", "ONCE_SCAN_SEGMENTS": "2",
 		"ONCE_EXHAUSTED_QUEUE_URL": "ReconcilerExhausted", "ONCE_METRICS_NAMESPACE": "Orders",
 		"ONCE_TABLE_OLD_ORDERS": "RecordsoldordersTable", "ONCE_CHUNK_TABLE_OLD_ORDERS": "chunks", "ONCE_SCAN_SEGMENTS_OLD_ORDERS": "4",
-		"ONCE_EXHAUSTED_QUEUE_URL_OLD_ORDERS": "ReconcileroldordersExhausted", "ONCE_METRICS_NAMESPACE_OLD_ORDERS": "Ordersold-orders",
+		"ONCE_EXHAUSTED_QUEUE_URL_OLD_ORDERS": "ReconcileroldordersExhausted",
 	}
 	if got, want := asJSON(t, variables), asJSON(t, want); got != want {
 		t.Errorf("the variables are %s, want %s", got, want)
@@ -443,7 +443,11 @@ func TestConflicts(t *testing.T) {
 			records := table(s, "A")
 			alarms(s, "X", fn, records)
 			alarms(s, "Y", fn, records)
-		}, []string{"Test/AlarmsY and Test/AlarmsX want different values of ONCE_METRICS_NAMESPACE" + function}},
+		}, []string{"Test/AlarmsY and Test/AlarmsX want different values of ONCE_METRICS_NAMESPACE" + function + ": give both the same Namespace"}},
+		{"two namespaces of two tables", func(s awscdk.Stack, fn awslambda.Function) {
+			alarms(s, "X", fn, table(s, "A"))
+			alarms(s, "Y", fn, table(s, "B").Named(jsii.String("bookings")))
+		}, []string{"Test/AlarmsY and Test/AlarmsX want different values of ONCE_METRICS_NAMESPACE" + function + ": give both the same Namespace"}},
 		{"a variable of the function itself", func(s awscdk.Stack, fn awslambda.Function) {
 			fn.AddEnvironment(jsii.String("ONCE_TABLE"), jsii.String("other"), nil)
 			fn.AddEnvironment(jsii.String("ONCE_PREFIX"), jsii.String("ONCE#"), nil)

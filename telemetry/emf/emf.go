@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
@@ -130,7 +131,7 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 	}
 	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) ||
 		strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
-		return nil, errors.New("emf: invalid namespace: want 1 to 255 printable ASCII characters that begin neither with ':' nor with AWS/")
+		return nil, fmt.Errorf("emf: New: invalid namespace %q: want 1 to 255 printable ASCII characters that begin neither with ':' nor with AWS/: if it is the value of ONCE_METRICS_NAMESPACE, set that to the namespace of the alarms", namespace)
 	}
 	var o Options
 	for _, f := range optFns {

@@ -270,7 +270,7 @@ func TestEarlyLineFails(t *testing.T) {
 func TestNewIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, namespace := range []string{"", ":Charges", "AWS/Charges", "Chärges", "Char\nges", strings.Repeat("x", 256)} {
-		if o, err := emf.New(&bytes.Buffer{}, namespace); o != nil || err == nil || !strings.Contains(err.Error(), "namespace") {
+		if o, err := emf.New(&bytes.Buffer{}, namespace); o != nil || err == nil || !strings.Contains(err.Error(), "set that to the namespace of the alarms") || !strings.Contains(err.Error(), "ONCE_METRICS_NAMESPACE") {
 			t.Errorf("%q: got %v %v", namespace, o, err)
 		}
 	}
