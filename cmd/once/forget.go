@@ -69,7 +69,7 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	if c.DryRun || !c.Yes && line.Outcome != operate.OutcomeWouldWrite {
 		return c.print(line, err)
 	}
-	_, a, err := c.Begin(ctx, c.Env, o, operate.ForgetQuestion(c.Env, o, r))
+	_, a, err := c.Begin(ctx, c.Env, o, operate.ForgetQuestion(c.Env, o, r, c.Reason))
 	if err != nil {
 		return err
 	}

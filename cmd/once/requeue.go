@@ -88,7 +88,7 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	c.Yes = c.Yes || len(list) == 0
-	o, a, err := c.Begin(ctx, c.Env, o, operate.RequeueQuestion(o, list))
+	o, a, err := c.Begin(ctx, c.Env, o, operate.RequeueQuestion(o, list, c.Reason))
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if err := c.Fit(ctx, o, p); err != nil {
 		return err
 	}
-	o, a, err := c.Begin(ctx, c.Env, o, c.Question(o, p))
+	o, a, err := c.Begin(ctx, c.Env, o, c.Question(o, p, c.Reason))
 	if err != nil {
 		return err
 	}

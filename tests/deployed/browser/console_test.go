@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/url"
 	"os"
@@ -136,6 +137,56 @@ func tableStore(t *testing.T) (store *dynamostore.Store, table string, env []str
 	}
 }
 
+// sentence says what was written of records, as the confirmation has said it before.
+func sentence(t *testing.T, store driver.Store, reason string, ids ...idempotent.RecordID) string {
+	t.Helper()
+	said := map[string]bool{}
+	for _, id := range ids {
+		r, err := store.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		its := map[bool]string{true: "its result", false: "their results"}[len(ids) == 1]
+		switch {
+		case r.State != driver.StateCompleted || r.Reason != driver.ReasonResolved:
+			t.Fatalf("%s was not settled by evidence: %s (%s)", id, r.State, r.Reason)
+		case r.Encoding == driver.EncodingOmitted:
+			said[fmt.Sprintf("completed, without %s: a retry learns that it was done", its)] = true
+		case r.Encoding == "json" && len(ids) == 1:
+			said[fmt.Sprintf("completed, with a result of %d B as JSON", len(r.Result))] = true
+		default:
+			t.Fatalf("%s has a result as %s", id, r.Encoding)
+		}
+	}
+	if len(said) != 1 {
+		t.Fatalf("different things were written: %v", said)
+	}
+	for what := range said {
+		reason = fmt.Sprintf("%s: %s; reason: %s", map[bool]string{true: "1 record", false: fmt.Sprintf("%d records", len(ids))}[len(ids) == 1], what, reason)
+	}
+	return reason
+}
+
+// stated returns the sentence of the confirmation on the page.
+func stated(p *browser.Page) (text string) {
+	p.Eval(`[...document.querySelectorAll(".question dl div")].find((e) => e.querySelector("dt").textContent === "write").querySelector("dd").textContent`, &text)
+	return text
+}
+
+// auditedReason returns the reason of the lines of the audit, which is the same in all.
+func (c *console) auditedReason() string {
+	c.t.Helper()
+	reasons := map[string]bool{}
+	for line := range strings.Lines(c.audited()) {
+		var l struct{ Reason string }
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			c.t.Fatal(err)
+		}
+		reasons[l.Reason] = true
+	}
+	return strings.Join(slices.Collect(maps.Keys(reasons)), " / ")
+}
+
 // fileStore writes records to a new file, and returns its name.
 func fileStore(t *testing.T, records ...driver.Record) string {
 	t.Helper()
@@ -255,11 +306,15 @@ func TestConsole_Settles(t *testing.T) {
 	if c.audited() != "" {
 		t.Errorf("something was written before the confirmation: %s", c.audited())
 	}
+	before := stated(p)
 	p.Type("yes")
 	p.Press("Enter")
 	p.Wait(`document.querySelector("#problem").textContent.startsWith("Written: the record was unknown and is completed")`)
 	p.Wait(`document.querySelector("#tiles strong").textContent === "0"`)
 
+	if want := sentence(t, store, c.auditedReason(), k.RecordID()); before != want {
+		t.Errorf("the confirmation says %q, and this was written: %q", before, want)
+	}
 	result, err := charge()
 	if err != nil || result != (charged{"ch_5", 9007199254740993}) || runs != 1 {
 		t.Errorf("the next request got %+v, %v after %d runs", result, err, runs)
@@ -271,6 +326,59 @@ func TestConsole_Settles(t *testing.T) {
 	}
 	p.Click("#results button")
 	p.Wait(`document.querySelector("#results pre")?.textContent.includes("ch_5")`)
+}
+
+// A wrong stored outcome is found by the reference of its request and corrected on the page:
+// nothing runs, and the next request gets what is right.
+func TestConsole_Corrects(t *testing.T) {
+	t.Parallel()
+	store, table, env := tableStore(t)
+	g, err := idempotent.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-17", Ref: "orders/17", Fingerprint: idempotent.FingerprintBytes(nil)}
+	runs := 0
+	charge := func() (map[string]string, error) {
+		return idempotent.Do(t.Context(), g, k, func(context.Context) (map[string]string, error) {
+			runs++
+			return map[string]string{"id": "ch_4"}, nil
+		})
+	}
+	if _, err := charge(); err != nil {
+		t.Fatal(err)
+	}
+	c := startScript(t, guide(t, 2, table), env...)
+	p := c.open(browser.View{})
+	p.Click("#find input")
+	p.Type(k.Ref)
+	p.Press("Enter")
+	p.Wait(`document.querySelector("#nothing .primary") === document.activeElement`)
+	p.Press("Enter")
+	p.Wait(`document.querySelector("#changes").textContent.includes("Correct this outcome")`)
+	if text := p.Text("#changes"); strings.Contains(text, "Nothing happened") || strings.Contains(text, "One step") {
+		t.Errorf("the form offers what corrects no outcome:\n%s", text)
+	}
+	p.Click(`#changes input[value="completed"]`)
+	p.Click("#changes textarea")
+	p.Type(`{"id":"ch_5"}`)
+	p.Click(`#changes .form:first-child input[name="reason"]`)
+	p.Type("ch_4 is of another key")
+	p.Press("Enter")
+	p.Wait(`document.activeElement.matches(".question input")`)
+	for _, v := range []browser.View{{Width: 360, Height: 740, Dark: true}, {}} {
+		p.Show(v)
+		p.FitsWidth()
+		p.Axe()
+	}
+	before := stated(p)
+	p.Type("yes")
+	p.Press("Enter")
+	p.Wait(`document.querySelector("#problem").textContent.startsWith("Written: the record was completed and is completed")`)
+	want := strings.Replace(sentence(t, store, c.auditedReason(), k.RecordID()), "; reason", ", instead of the stored outcome; reason", 1)
+	if result, err := charge(); before != want || err != nil || result["id"] != "ch_5" || runs != 1 {
+		t.Errorf("the confirmation says %q, and this was written: %q; the next request got %v, %v after %d runs", before, want, result, err, runs)
+	}
 }
 
 // crowd is how many records the table of a busy night has: 2,000, or as many as the
@@ -388,7 +496,7 @@ func fill(t *testing.T, client dynamostore.Client, table string, list []driver.R
 // with many records. The tiles count what the command line counts.
 func TestConsole_Night(t *testing.T) {
 	t.Parallel()
-	_, table, env := tableStore(t)
+	store, table, env := tableStore(t)
 	client := dynamostore.NewClient(engine.Config(strings.TrimPrefix(env[0], "AWS_ENDPOINT_URL_DYNAMODB=")))
 	list := busyNight()
 	fill(t, client, table, list)
@@ -467,6 +575,14 @@ func TestConsole_Night(t *testing.T) {
 	page.Wait(fmt.Sprintf(`document.querySelector("#record-id").textContent === %q`, list[stale].ID))
 	clicks(1, "What happened to this order, which waits?")
 
+	// A search without a result shows no record, and not the one before.
+	page.Click("#find input")
+	page.Eval(`document.activeElement.value = ""`, nil)
+	page.Type("orders/none")
+	page.Press("Enter")
+	page.Wait(`document.querySelector("#nothing .primary") === document.activeElement`)
+	page.Wait(`document.querySelector("#record-panel").hidden && location.hash === "" && document.querySelector("#rows [aria-current]") === null`)
+
 	// What was killed tonight?
 	page.Go(page.Origin())
 	page.Wait(`document.querySelector("#tiles a") !== null`)
@@ -532,6 +648,7 @@ func TestConsole_Night(t *testing.T) {
 	if text := page.Text("#batch"); strings.Count(text, "unknown → completed") != stale || c.audited() != "" {
 		t.Errorf("the review is\n%s\nand the audit %s", text, c.audited())
 	}
+	before := stated(page)
 	command("resolve", string(list[3].ID), "--without-result", "--yes", "--reason", "by telephone", "--audit", filepath.Join(t.TempDir(), "audit"))
 	page.Type("12")
 	page.Press("Enter")
@@ -542,6 +659,13 @@ func TestConsole_Night(t *testing.T) {
 	}
 	if a := c.audited(); strings.Count(a, `"action":"resolve"`) != stale || strings.Count(a, `"outcome":"written"`) != stale-1 || strings.Count(a, string(list[3].ID)) != 1 {
 		t.Errorf("the audit is\n%s", a)
+	}
+	var twelve []idempotent.RecordID
+	for _, r := range list[:stale] {
+		twelve = append(twelve, r.ID)
+	}
+	if want := sentence(t, store, c.auditedReason(), twelve...); before != want {
+		t.Errorf("the confirmation says %q, and this was written: %q", before, want)
 	}
 	page.Click("#batch-back")
 	page.Wait(fmt.Sprintf(`document.querySelector("#range").textContent === "1 to 20 of %d"`, unknowns))
@@ -688,7 +812,7 @@ func TestConsole_RequeuesAndForgets(t *testing.T) {
 	p.Type("acme")
 	p.Press("Enter")
 	p.Wait(`document.querySelector("#changes").textContent.includes("Discard this outcome")`)
-	p.Click(`#changes input[name="reason"]`)
+	p.Click(`#changes .form:last-child input[name="reason"]`)
 	p.Type("i-1 belongs to another key")
 	p.Press("Enter")
 	p.Wait(`document.activeElement.matches(".question input")`)

@@ -345,8 +345,9 @@ func (p *Page) Axe() {
 	}
 }
 
-// FitsWidth fails the test if the page, or a table on it, scrolls sideways or is cut off,
-// and names what is too wide.
+// FitsWidth fails the test if the page, or a table on it, scrolls sideways or is cut off, and
+// names what is too wide; and if two pills overlap, apart from those of a heading that stays
+// in view above the others.
 func (p *Page) FitsWidth() {
 	p.t.Helper()
 	var wide []string
@@ -354,6 +355,15 @@ func (p *Page) FitsWidth() {
 		(document.documentElement.scrollWidth > innerWidth || e.closest("table")) && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 120))`, &wide)
 	for _, e := range wide {
 		p.t.Errorf("wider than the page: %s", e)
+	}
+	var over []string
+	p.Eval(`(() => {
+		const pills = [...document.querySelectorAll(".pill")].filter((e) => e.checkVisibility() && !e.closest(".compare")).map((e) => [e.innerText, e.getBoundingClientRect()]);
+		return pills.flatMap(([a, r], i) => pills.slice(i + 1)
+			.filter(([, s]) => r.left < s.right - 1 && s.left < r.right - 1 && r.top < s.bottom - 1 && s.top < r.bottom - 1).map(([b]) => a + " and " + b));
+	})()`, &over)
+	for _, two := range over {
+		p.t.Errorf("two pills overlap: %s", two)
 	}
 }
 

@@ -231,6 +231,7 @@ func TestPlayground(t *testing.T) {
 	p.press("other")
 	p.wants("completed", 1, "201", "201 replayed", "422")
 	p.without(3, "201", "201", "201")
+	p.FitsWidth()
 
 	p.press("lose")
 	p.wants("completed", 1, "201 client had gone")
@@ -333,6 +334,7 @@ func TestKeyboardOnANarrowPage(t *testing.T) {
 	p.TabTo(`[data-action="other"]`)
 	p.Press("Enter")
 	p.wants("completed", 1, "201", "201 replayed", "422")
+	p.FitsWidth()
 	p.TabTo(`[data-action="reconcile"]`)
 	p.Press("Enter")
 	p.wants("completed", 1, "201", "201 replayed", "422", "200")

@@ -29,7 +29,8 @@ type order struct {
 	Reason  string              `json:"reason"`
 	Confirm *string             `json:"confirm"`
 
-	Evidence      operate.Answer `json:"evidence"` // as a program of once reconcile --exec answers
+	Evidence      operate.Answer `json:"evidence"`   // as a program of once reconcile --exec answers
+	InsteadOf     string         `json:"instead_of"` // the token of the attempt whose stored outcome is wrong
 	ResultVersion string         `json:"result_version"`
 	Force         bool           `json:"force"`
 
@@ -131,6 +132,9 @@ func (s *site) aside() (*operate.Env, func() []string) {
 // resolve settles a record by evidence.
 func (s *site) resolve(ctx context.Context, in *order) (any, error) {
 	ev, err := in.Evidence.Evidence()
+	if err == nil && in.InsteadOf != "" {
+		err = ev.Correct(in.InsteadOf)
+	}
 	if err != nil {
 		return nil, operate.Usage("%v", err)
 	}
@@ -144,7 +148,7 @@ func (s *site) resolve(ctx context.Context, in *order) (any, error) {
 	if err := c.Fit(ctx, s.store, p); err != nil {
 		return nil, err
 	}
-	return s.confirmed(in, c.Question(s.store, p), notes, func(o operate.Store, a *operate.Auditor) (operate.AuditLine, error) {
+	return s.confirmed(in, c.Question(s.store, p, in.Reason), notes, func(o operate.Store, a *operate.Auditor) (operate.AuditLine, error) {
 		return c.Settle(ctx, o, p, in.Reason, a)
 	})
 }
@@ -262,7 +266,7 @@ func (s *site) forget(ctx context.Context, in *order) (any, error) {
 		return nil, err
 	}
 	e, notes := s.aside()
-	return s.confirmed(in, operate.ForgetQuestion(e, s.store, r), notes, func(o operate.Store, a *operate.Auditor) (operate.AuditLine, error) {
+	return s.confirmed(in, operate.ForgetQuestion(e, s.store, r, in.Reason), notes, func(o operate.Store, a *operate.Auditor) (operate.AuditLine, error) {
 		line, err := operate.Forget(ctx, e, o, r, in.Token, in.Reason)
 		return line, errors.Join(err, a.Write(line))
 	})
@@ -287,7 +291,7 @@ func (s *site) requeue(ctx context.Context, in *order) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := operate.RequeueQuestion(s.store, list)
+	q := operate.RequeueQuestion(s.store, list, in.Reason)
 	if in.Confirm == nil {
 		return asking(q, operate.OutcomeWouldWrite, notes()), nil
 	}

@@ -76,6 +76,33 @@ func about(o Store, r *driver.Record, since string) [][2]string {
 	}
 }
 
+// becoming describes what becomes of a record: of it alone, and of it among others to which
+// the same happens.
+type becoming struct{ one, each string }
+
+// writes returns the fact of what will be written, in one sentence: what becomes of how many
+// records, and the reason that the audit gets.
+func writes(list []becoming, reason string) [2]string {
+	var parts []string
+	of := map[string][]becoming{}
+	for _, b := range list {
+		if of[b.each] = append(of[b.each], b); len(of[b.each]) == 1 {
+			parts = append(parts, b.each)
+		}
+	}
+	for i, text := range parts {
+		same := of[text]
+		if len(same) == 1 {
+			text = same[0].one
+		}
+		parts[i] = output.Count(len(same), "record") + ": " + text
+	}
+	if len(parts) == 0 {
+		return [2]string{"write", "nothing"}
+	}
+	return [2]string{"write", strings.Join(append(parts, "reason: "+output.OneLine(reason)), "; ")}
+}
+
 // stale explains the error of a write with the token of an earlier attempt.
 func stale(id idempotent.RecordID, err error, then string) error {
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {

@@ -162,6 +162,7 @@ type Evidence struct {
 
 	codec      string // of the stored result
 	Text       string // description for operators
+	each       string // the same, of one of several records with evidence of this kind
 	Resolution idempotent.Resolution
 }
 
@@ -234,19 +235,24 @@ func (ev *Evidence) Fit(r *driver.Record) error {
 	case KindWithoutResult:
 		ev.Resolution = idempotent.ResolvedWithoutResult()
 		ev.Text = "completed, without its result: a retry learns that it was done"
+		ev.each = "completed, without their results: a retry learns that it was done"
 	case kindFinal:
 		ev.Resolution = idempotent.ResolvedFinal(ev.final.Code, ev.final.Message)
 		ev.Text = fmt.Sprintf("completed with the final outcome %s: %s", output.OneLine(ev.final.Code), output.OneLine(ev.final.Message))
+		ev.each = ev.Text
 	case KindStep:
 		ev.Resolution = idempotent.ResolvedStep(ev.Step, json.RawMessage(ev.data))
 		ev.Text = fmt.Sprintf("the step %s is stored as done, with a result of %s", output.OneLine(ev.Step), output.Size(len(ev.data)))
+		ev.each = fmt.Sprintf("the step %s is stored as done, each with its own result", output.OneLine(ev.Step))
 	case KindCorrectedStep:
 		ev.Resolution = idempotent.CorrectedStep(ev.Step, json.RawMessage(ev.data))
 		ev.Text = fmt.Sprintf("the step %s gets another result, of %s", output.OneLine(ev.Step), output.Size(len(ev.data)))
+		ev.each = fmt.Sprintf("the step %s gets another result, each its own", output.OneLine(ev.Step))
 	case KindNotExecuted:
 		ev.Token = cmp.Or(ev.Token, r.Token())
 		ev.Resolution = idempotent.ProvenNotExecuted(ev.Token)
 		ev.Text = "not executed: nothing happened, and nothing can happen any more"
+		ev.each = ev.Text
 	}
 	return nil
 }
@@ -264,6 +270,7 @@ func (ev *Evidence) asJSON() error {
 	ev.data = data
 	ev.Resolution = idempotent.ResolvedWith(verbatim(driver.DefaultCodec), data)
 	ev.Text = fmt.Sprintf("completed, with a result of %s as JSON", output.Size(len(data)))
+	ev.each = "completed, each with its own result as JSON"
 	return nil
 }
 
@@ -285,6 +292,7 @@ func (ev *Evidence) asResponse() error {
 	}
 	ev.Resolution = idempotent.ResolvedWith(verbatim(httpform.Encoding), data)
 	ev.Text = fmt.Sprintf("completed, with the HTTP response %d and a body of %s", r.Status, output.Size(len(r.Body)))
+	ev.each = fmt.Sprintf("completed, each with its own HTTP response %d", r.Status)
 	return nil
 }
 
@@ -295,6 +303,7 @@ func (ev *Evidence) asBytes() error {
 	}
 	ev.Resolution = idempotent.ResolvedWith(verbatim(ev.codec), ev.data)
 	ev.Text = fmt.Sprintf("completed, with a result of %s, stored unchanged", output.Size(len(ev.data)))
+	ev.each = "completed, each with its own result, stored unchanged"
 	return nil
 }
 
@@ -322,6 +331,15 @@ func (verbatim) Encode(v any) ([]byte, error) {
 // Decode is never called, because this program replays nothing.
 func (verbatim) Decode([]byte, any) error {
 	return fmt.Errorf("verbatim: results cannot be decoded")
+}
+
+// becoming describes what becomes of a record by the evidence.
+func (ev *Evidence) becoming() becoming {
+	if ev.Instead {
+		const instead = ", instead of the stored outcome"
+		return becoming{ev.Text + instead, ev.each + instead}
+	}
+	return becoming{ev.Text, ev.each}
 }
 
 // stateAfter returns the state of a record after the evidence was written. Evidence about

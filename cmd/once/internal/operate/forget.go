@@ -13,9 +13,9 @@ import (
 )
 
 // ForgetQuestion returns what will be discarded. The answer is the hash of the record.
-func ForgetQuestion(e *Env, o Store, r *driver.Record) Question {
+func ForgetQuestion(e *Env, o Store, r *driver.Record, reason string) Question {
 	facts := append(about(o, r, "since "+output.When(r.Since, e.Now())),
-		[2]string{"result", output.DescribeResult(view.Of(r))}, [2]string{"becomes", "retryable: the outcome is discarded"})
+		[2]string{"result", output.DescribeResult(view.Of(r))}, writes([]becoming{{one: "retryable, because its outcome is discarded"}}, reason))
 	return Question{facts, "The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.", r.ID.KeyHash()}
 }
 

@@ -24,18 +24,13 @@ func GivenUp(ctx context.Context, o Store, operations []string) (list []*driver.
 }
 
 // RequeueQuestion returns what will be requeued. The answer is the number of records.
-func RequeueQuestion(o Store, list []*driver.Record) Question {
-	of := map[string]int{}
-	var operations []string
+func RequeueQuestion(o Store, list []*driver.Record, reason string) Question {
+	var become []becoming
 	for _, r := range list {
-		if of[r.ID.Operation()]++; of[r.ID.Operation()] == 1 {
-			operations = append(operations, r.ID.Operation())
-		}
+		text := "due now, of " + output.OneLine(r.ID.Operation())
+		become = append(become, becoming{text, text})
 	}
-	facts := [][2]string{{"in", output.OneLine(o.Name())}, {"requeue", output.Count(len(list), "record")}}
-	for _, name := range operations {
-		facts = append(facts, [2]string{"", fmt.Sprintf("%s: %s", output.OneLine(name), output.Grouped(of[name]))})
-	}
+	facts := [][2]string{{"in", output.OneLine(o.Name())}, writes(become, reason)}
 	return Question{facts, "Reconciliation asks about them again. Nothing runs, and no outcome is stored.", fmt.Sprint(len(list))}
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/idempotent"
@@ -23,14 +25,14 @@ type Settler struct {
 
 // Question returns what will be written. The answer is a word, or the record's hash
 // if an effect may happen again.
-func (c *Settler) Question(o Store, p Piece) Question {
+func (c *Settler) Question(o Store, p Piece, reason string) Question {
 	r, ev := p.Record, p.Evidence
 	q := Question{about(o, r, "created "+output.When(r.Created, c.Now())), "Every retry gets this. To correct it later: --instead-of, or once forget.", "yes"}
 	if s, recorded := r.Step(ev.Step); recorded {
 		v := view.StepOf(r.ID, s)
 		q.Facts = append(q.Facts, [2]string{"step", output.DescribeStep(&v)})
 	}
-	q.Facts = append(q.Facts, [2]string{"becomes", ev.Text})
+	q.Facts = append(q.Facts, writes([]becoming{ev.becoming()}, reason))
 	switch {
 	case ev.Instead:
 		q.Warning = "Every retry gets this instead of the stored outcome. Nothing runs again. A caller\nthat got the other one does not learn of this."
@@ -47,14 +49,24 @@ func (c *Settler) Question(o Store, p Piece) Question {
 // is that number.
 func (c *Settler) QuestionAll(o Store, tasks []*Task) Question {
 	becomes, run := map[string]int{}, 0
+	var write []*Task
 	for _, t := range tasks {
-		becomes[t.Line.Outcome]++
-		if t.written && t.Evidence.Kind == KindNotExecuted {
+		if becomes[t.Line.Outcome]++; !t.written {
+			continue
+		}
+		if write = append(write, t); t.Evidence.Kind == KindNotExecuted {
 			run++
 		}
 	}
-	write := becomes[OutcomeWouldWrite]
-	facts := [][2]string{{"in", output.OneLine(o.Name())}, {"write", output.Count(write, "record")}}
+	var become []becoming
+	var reasons []string
+	for _, t := range write {
+		become, reasons = append(become, t.Evidence.becoming()), append(reasons, t.Reason)
+	}
+	if reasons = slices.Compact(reasons); len(reasons) > 1 {
+		reasons = []string{"each its own"}
+	}
+	facts := [][2]string{{"in", output.OneLine(o.Name())}, writes(become, strings.Join(reasons, ""))}
 	for _, what := range []string{OutcomeUnchanged, outcomeRefused, outcomeFailed} {
 		if n := becomes[what]; n > 0 {
 			facts = append(facts, [2]string{what, output.Count(n, "record")})
@@ -64,7 +76,7 @@ func (c *Settler) QuestionAll(o Store, tasks []*Task) Question {
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", output.Count(run, "record"))
 	}
-	return Question{facts, warning, fmt.Sprint(write)}
+	return Question{facts, warning, fmt.Sprint(len(write))}
 }
 
 // Settle writes the evidence if the record has not changed since it was shown, and

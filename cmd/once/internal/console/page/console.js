@@ -342,7 +342,7 @@ function resultButton() {
 function changes(shown) {
   const { record } = shown;
   if (!view.allow) return [el("p", { class: "muted small" }, "This console is read-only. To settle records here, run it with --allow-resolve.")];
-  if (record.state === "completed") return [forgetForm(shown)];
+  if (record.state === "completed") return [evidenceForm(shown), forgetForm(shown)];
   return [evidenceForm(shown), record.due ? requeueForm(shown) : ""].filter(Boolean);
 }
 
@@ -368,7 +368,7 @@ function form(title, path, { fields = [], button, reason, order, confirm = true 
   const why = input({ required: true, name: "reason" });
   const problem = el("p", { class: "notice", "data-state": "unknown", role: "alert", hidden: true });
   const below = el("div", {});
-  const f = el("form", { class: "form", autocomplete: "off" }, el("h3", {}, title), ...fields, field("Reason", why, reason), el("div", { class: "row" }, el("button", { class: confirm ? "" : "primary" }, button)), problem, below);
+  const f = el("form", { class: "form", autocomplete: "off" }, el("h3", {}, title), ...fields, field("Reason", why, reason), el("div", { class: "row" }, el("button", {}, button)), problem, below);
   f.addEventListener("submit", async (event) => {
     event.preventDefault();
     complain(problem, null);
@@ -445,12 +445,13 @@ function json(text, what) {
 
 const named = ({ record, version }) => ({ record: quoted(record.record), version: quoted(version) });
 
+// evidenceForm returns the form that settles a record, or that corrects its stored outcome.
 function evidenceForm(shown) {
-  const { record } = shown;
+  const { record } = shown, correct = record.state === "completed";
   const fields = el("div", { class: "stack" });
-  const choices = el("fieldset", { class: "stack" }, el("legend", { class: "label" }, "What do you know?"));
+  const choices = el("fieldset", { class: "stack" }, el("legend", { class: "label" }, correct ? "What is right?" : "What do you know?"));
   let evidence;
-  for (const kind of kinds(record)) {
+  for (const kind of kinds(record).filter((k) => !correct || k.outcome)) {
     const radio = el("input", { type: "radio", name: "kind", value: kind.name, required: true });
     radio.addEventListener("change", () => {
       const made = kind.fields(record);
@@ -462,9 +463,9 @@ function evidenceForm(shown) {
   const version = input({ name: "result_version" }), force = el("input", { type: "checkbox", name: "force" });
   const more = el("details", {}, el("summary", {}, "More options"), el("div", { class: "stack" }, field("Result version that the handler expects now", version, "Only if it is not that of the record."),
     el("label", { class: "row inline" }, force, el("span", {}, "Store a result whose shape differs from stored ones"))));
-  return form("Settle this record by evidence", "api/resolve", {
-    fields: [choices, fields, more], button: "Review", reason: "How you know. It is stored in the audit.",
-    order: async () => ({ ...named(shown), evidence: `{${await evidence()}}`, result_version: quoted(version.value), force: String(force.checked) }),
+  return form(correct ? "Correct this outcome, because it is wrong" : "Settle this record by evidence", "api/resolve", {
+    fields: [choices, fields, more], button: "Review", reason: correct ? "How you know that it is wrong. It is stored in the audit. Nothing runs." : "How you know. It is stored in the audit.",
+    order: async () => ({ ...named(shown), evidence: `{${await evidence()}}`, result_version: quoted(version.value), force: String(force.checked), ...(correct ? { instead_of: quoted(record.token) } : {}) }),
   });
 }
 
@@ -472,13 +473,13 @@ function evidenceForm(shown) {
 function kinds(record) {
   const list = [];
   if (!record.seals) {
-    list.push({ name: "completed", label: "It was done, and this is the result", fields: resultFields });
-    list.push({ name: "final", label: "It ended in a business outcome", fields: () => {
+    list.push({ name: "completed", outcome: true, label: "It was done, and this is the result", fields: resultFields });
+    list.push({ name: "final", outcome: true, label: "It ended in a business outcome", fields: () => {
       const code = input({ required: true }), message = input({ required: true });
       return { fields: [el("div", { class: "fields" }, field("Code", code), field("Message for callers", message))], evidence: () => `"final":${quoted({ code: code.value, message: message.value })}` };
     } });
   }
-  list.push({ name: "without_result", label: "It was done, and its result is lost", fields: () => ({ fields: [el("p", { class: "muted small" }, "Retries get an error that says so. Nothing runs.")], evidence: () => `"without_result":true` }) });
+  list.push({ name: "without_result", outcome: true, label: "It was done, and its result is lost", fields: () => ({ fields: [el("p", { class: "muted small" }, "Retries get an error that says so. Nothing runs.")], evidence: () => `"without_result":true` }) });
   if (!record.seals && (record.steps?.length || record.declared_steps?.length)) {
     list.push({ name: "step", label: "One step was done", fields: (r) => stepFields(r, "step") });
     if (record.steps?.some((s) => s.state === "finished")) list.push({ name: "corrected_step", label: "The stored result of a step is wrong", fields: (r) => stepFields(r, "corrected_step") });
@@ -545,7 +546,7 @@ function requeueAll() {
 }
 
 function forgetForm(shown) {
-  return form("Discard this outcome, because it is wrong", "api/forget", {
+  return form("Discard this outcome, so that the work runs again", "api/forget", {
     button: "Review", reason: "How you know that it is wrong. Undo the effect at the provider first: the next request runs.",
     order: () => ({ ...named(shown), token: quoted(shown.record.token) }),
   });
@@ -647,16 +648,25 @@ function closeBatch() {
 $("find").addEventListener("submit", async (event) => {
   event.preventDefault();
   const f = event.target, data = new FormData(f);
-  $("nothing").hidden = true;
+  shut();
   await attempt(f.querySelector(".notice"), async () => {
     const text = data.get("record").trim(), byKey = data.get("key") || data.get("scope") || data.get("path") || data.has("global");
     if (!byKey && !/#[\w-]{12,43}$/.test(text)) return search({ ref: text }, $("nothing"));
     const wanted = { record: text, scope: data.get("scope"), global: data.has("global"), key: data.get("key"), path: data.get("path") };
     f.elements.key.value = "";
-    const { record } = await api("api/find", wanted);
-    await open(record);
+    const mine = ++searches, { record } = await api("api/find", wanted);
+    if (mine === searches) await open(record);
   });
 });
+
+// shut closes what was open before a search: a record that stays would look like its result.
+function shut() {
+  closeBatch();
+  $("nothing").hidden = true;
+  if (!shownID()) return;
+  history.replaceState(null, "", location.pathname);
+  return showRecord(false);
+}
 
 async function open(record) {
   closeBatch();
@@ -667,12 +677,14 @@ async function open(record) {
 
 // search finds records by their reference or the reason of their state: first those that
 // wait, and if there is none, all of them, which has a price.
+// The answer to an earlier search is not shown.
+let searches = 0;
 async function search(wanted, where) {
-  where.hidden = true;
+  shut();
   say("Searching.");
-  const found = await api("api/search", wanted);
+  const mine = ++searches, found = await api("api/search", wanted);
+  if (mine !== searches) return;
   if (found.found > 0) {
-    closeBatch();
     await turn({ list: "found", operation: "", within: "", offset: 0 });
     $("operation").value = $("within").value = "";
     if (found.record) return open(found.record);
@@ -758,12 +770,15 @@ function drawAges(ages) {
 
 // drawHours draws how many of the unknown outcomes became unknown in each hour.
 function drawHours({ at, hours, earlier }) {
-  const width = 480, height = 130, base = 104, bars = [earlier, ...hours], most = Math.max(1, ...bars), step = (width - 14) / bars.length;
+  const width = 480, height = 130, base = 104, bars = [earlier, ...hours], most = Math.max(1, ...hours), step = (width - 14) / bars.length;
   const begin = (i) => new Date(Date.parse(at) - (hours.length - i + 1) * 36e5).toISOString().slice(11, 16);
   const label = `Unknown outcomes by the hour in which they became unknown: ${bars.map((n, i) => n && `${i ? `from ${begin(i)}` : "earlier"}: ${n}`).filter(Boolean).join(", ") || "none"}.`;
   const x = (i) => i * step + (i ? 14 : 0);
   $("time").replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-    ...bars.flatMap((n, i) => (n ? [svg("rect", { class: "bar", x: x(i) + 2, y: base - (n / most) * 80, width: step - 4, height: (n / most) * 80 }), n * 4 >= most ? svg("text", { x: x(i) + step / 2, y: base - (n / most) * 80 - 5, "text-anchor": "middle" }, String(n)) : ""] : [])),
+    ...bars.flatMap((n, i) => {
+      const h = Math.min(1, n / most) * 80; // the hours have the scale: more that is earlier does not flatten them
+      return n ? [svg("rect", { class: n > most ? "bar cut" : "bar", x: x(i) + 2, y: base - h, width: step - 4, height: h }), n * 4 >= most ? svg("text", { x: x(i) + step / 2, y: base - h - 5, "text-anchor": i ? "middle" : "start" }, String(n)) : ""] : [];
+    }),
     svg("text", { x: 0, y: base + 16 }, "earlier"), ...[7, 13, 19].map((i) => svg("text", { x: x(i), y: base + 16, "text-anchor": "middle" }, begin(i))), svg("text", { x: width, y: base + 16, "text-anchor": "end" }, "now, UTC"),
     svg("line", { class: "axis", x1: 0, x2: step, y1: base, y2: base }), svg("line", { class: "axis", x1: step + 14, x2: width, y1: base, y2: base })));
 }
