@@ -17,7 +17,7 @@ import (
 // command returns f as the function of a cobra command.
 func command(e *operate.Env, f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		e.Begun, e.Progress = true, e.StderrTTY
+		e.Start()
 		if f := cmd.Flags().Lookup("operation"); f != nil && slices.Contains(f.Value.(pflag.SliceValue).GetSlice(), "") {
 			return operate.Usage("--operation is empty; name an operation, or leave it out for all")
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -82,16 +83,16 @@ func TestTable_Pages(t *testing.T) {
 	}
 }
 
-// On a terminal the progress of a long read is one line, which is removed at the
-// end.
+// On a terminal the progress of long work is one line, which is removed before anything
+// else is printed and at the end. Elsewhere it is a line each ten seconds.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
 	var out strings.Builder
-	var w io.Writer = &out
-	read := func(about int) string {
+	read := func(screen *output.Screen, w io.Writer, about int) string {
 		out.Reset()
-		m := output.NewMeter(w, func() time.Time { return now }, "reading", about)
+		m := output.NewMeter(screen, w, clock, "reading", "items", about)
 		for i := range 100 {
 			now = now.Add(100 * time.Millisecond)
 			m.Read(dynamostore.ScanProgress{Items: (i + 1) * 100, ReadUnits: float64(i+1) / 2})
@@ -101,15 +102,35 @@ func TestMeter(t *testing.T) {
 		}
 		return out.String()
 	}
-	if got := read(0); !strings.HasPrefix(got, "\rreading: 200 items, 1.0 read units\rreading: 400 items, 2.0 read units") {
+	screen := output.NewScreen(&out)
+	if got := read(screen, &out, 0); !strings.HasPrefix(got, "\rreading: 200 items, 1,000 a second, 1.0 read units\rreading: 400 items, 1,000 a second, 2.0 read units") {
 		t.Errorf("got %q", got)
 	}
-	got := read(12_000)
-	if !strings.Contains(got, "\rreading: 9,800 of about 12,000 items, 49.0 read units") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+strings.Repeat(" ", 54)+"\r") {
+	got := read(screen, &out, 12_000)
+	if !strings.Contains(got, "\rreading: 9,800 of about 12,000 items, 1,000 a second, 2s left, 49.0 read units") || strings.Contains(got, "\n") || !strings.HasSuffix(got, "\r"+strings.Repeat(" ", 79)+"\r") {
 		t.Errorf("got %q", got)
 	}
-	w = nil
-	if got := read(0); got != "" {
+	if got := read(nil, &out, 0); got != "once: reading: 10,000 items, 1,000 a second, 50.0 read units\n" {
 		t.Errorf("without a terminal: got %q", got)
+	}
+	if got := read(nil, nil, 0); got != "" {
+		t.Errorf("without an output: got %q", got)
+	}
+
+	out.Reset()
+	var stdout strings.Builder
+	m := output.NewMeter(screen, &out, clock, "writing", "records", 3)
+	m.Add(0)
+	now = now.Add(time.Second)
+	m.Add(1)
+	fmt.Fprintln(screen.Over(&stdout), "a row")
+	now = now.Add(time.Second)
+	m.Add(2)
+	if m.End(); stdout.String() != "a row\n" {
+		t.Errorf("standard output is %q", stdout.String())
+	}
+	first, last := "writing: 1 of about 3 records, 1.0 a second, 2s left", "writing: 3 records, 1.5 a second"
+	if want := "\r" + first + "\r" + strings.Repeat(" ", len(first)) + "\r\r" + last + "\r" + strings.Repeat(" ", len(last)) + "\r"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

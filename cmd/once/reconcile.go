@@ -91,7 +91,8 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 	case c.noScan && c.dryRun:
 		o = operate.Rehearse(o) // which has no scan
 	}
-	j := &journal{env: c.Env, store: o, dry: c.dryRun, answers: map[string]operate.Piece{}}
+	m := c.Meter("reconciling", 0)
+	j := &journal{env: c.Env, store: o, dry: c.dryRun, done: m.Add, answers: map[string]operate.Piece{}}
 	if !c.dryRun && c.exec != "" {
 		if j.audit, err = c.OpenAudit(ctx, c.audit, o); err != nil {
 			return err
@@ -104,6 +105,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		opts.Operations = c.operations
 		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
 	})(ctx)
+	m.End()
 	if err != nil && !errors.As(err, new(*outage.Error)) { // which failures explains
 		return err
 	}

@@ -34,6 +34,7 @@ type program struct {
 // resolve is an [idempotent.ResolveFunc]. An error says that the program is down: whatever
 // the age of a record, it is not the record that has no answer.
 func (p *program) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	defer p.journal.done(1)
 	ev, later, err := p.evidence(ctx, r)
 	switch {
 	case err == nil && ev == nil:
@@ -117,6 +118,7 @@ type journal struct {
 	env   *operate.Env
 	store operate.Store
 	dry   bool
+	done  func(records int)
 	audit *operate.Auditor // nil: this run settles no record
 
 	mu      sync.Mutex
@@ -172,8 +174,11 @@ func (j *journal) Observe(ctx context.Context, e event.Event) {
 	if what := eventTexts[e.Kind]; what != "" {
 		j.note(record, what, e.Err)
 	}
-	if e.Kind == event.Resolved {
+	switch {
+	case e.Kind == event.Resolved:
 		j.written(ctx, record)
+	case j.audit == nil && (e.Kind == event.MarkedUnknown || e.Kind == event.Retryable):
+		j.done(1) // no program is asked about it
 	}
 }
 

@@ -80,7 +80,7 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 	defer o.Close()
 	list := make([]*driver.Record, 1)
 	if c.exhausted {
-		list, err = operate.GivenUp(ctx, o, c.operations)
+		list, err = operate.GivenUp(ctx, c.Env, o, c.operations)
 	} else {
 		list[0], err = c.Find(ctx, c.Env, o, args[0])
 	}

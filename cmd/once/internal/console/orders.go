@@ -287,7 +287,7 @@ func (s *site) requeue(ctx context.Context, in *order) (any, error) {
 		}
 		return carried(line, nil), nil
 	}
-	list, err := operate.GivenUp(ctx, s.store, in.Operations)
+	list, err := operate.GivenUp(ctx, e, s.store, in.Operations)
 	if err != nil {
 		return nil, err
 	}

@@ -36,8 +36,9 @@ type Env struct {
 
 	Flags    StoreFlags
 	JSON     bool
-	Begun    bool // the command line is valid, and the command runs
-	Progress bool // show how far a long read is
+	Begun    bool           // the command line is valid, and the command runs
+	Progress bool           // show how far long work is
+	screen   *output.Screen // nil: standard error is no terminal
 }
 
 // StoreFlags select the store.
@@ -117,10 +118,25 @@ func (e *Env) Table(spare int, titles ...string) *output.Table {
 	return t
 }
 
-// meter returns a meter for a read of about so many items; 0: unknown.
-func (e *Env) meter(what string, about int) *output.Meter {
-	if !e.Progress {
-		return output.NewMeter(nil, e.Now, what, about)
+// Start makes the environment ready for a command: standard error has the progress of long
+// work, on a terminal below what the command prints.
+func (e *Env) Start() {
+	e.Begun, e.Progress = true, true
+	if e.StderrTTY {
+		e.screen = output.NewScreen(e.Stderr)
+		e.Stdout, e.Stderr = e.screen.Over(e.Stdout), e.screen.Over(e.Stderr)
 	}
-	return output.NewMeter(e.Stderr, e.Now, what, about)
+}
+
+// reading returns a meter for a read of about so many items; 0: unknown.
+func (e *Env) reading(what string, about int) *output.Meter { return e.meter(what, "items", about) }
+
+// Meter returns a meter for work on so many records; 0: unknown.
+func (e *Env) Meter(what string, records int) *output.Meter { return e.meter(what, "records", records) }
+
+func (e *Env) meter(what, unit string, about int) *output.Meter {
+	if !e.Progress {
+		return output.NewMeter(nil, nil, e.Now, what, unit, about)
+	}
+	return output.NewMeter(e.screen, e.Stderr, e.Now, what, unit, about)
 }

@@ -13,12 +13,15 @@ import (
 )
 
 // GivenUp returns the records of the operations that reconciliation has given up.
-func GivenUp(ctx context.Context, o Store, operations []string) (list []*driver.Record, err error) {
+func GivenUp(ctx context.Context, e *Env, o Store, operations []string) (list []*driver.Record, err error) {
+	m := e.Meter("listing", 0)
+	defer m.End()
 	for r, err := range Exhausted(ctx, o, operations) {
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, &r)
+		m.Add(1)
 	}
 	return list, o.Alien(ctx)
 }

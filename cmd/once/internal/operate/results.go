@@ -65,6 +65,8 @@ func (e *Env) Results(lines bool) *Results {
 // the audit, and adds their results, until a line cannot be written or ctx ends. It
 // returns the errors of the audit.
 func (r *Results) CarryOut(ctx context.Context, tasks []*Task, a *Auditor, do func(*Task)) (audit error) {
+	m := r.env.Meter("writing", len(tasks))
+	defer m.End()
 	for len(tasks) > 0 && a.Check() == nil && ctx.Err() == nil {
 		batch := tasks[:min(writeParallel, len(tasks))]
 		tasks = tasks[len(batch):]
@@ -72,6 +74,7 @@ func (r *Results) CarryOut(ctx context.Context, tasks []*Task, a *Auditor, do fu
 		for _, t := range batch {
 			audit = errors.Join(audit, a.Write(t.Line))
 			r.Add(t.Result())
+			m.Add(1)
 		}
 	}
 	for _, t := range tasks {

@@ -72,7 +72,7 @@ func (rehearsal) Replace(context.Context, driver.Record, driver.Version) (*drive
 // meter, and that returns what was read.
 func ReadAll(ctx context.Context, e *Env, o Store, what string) (iter.Seq2[driver.Record, error], func() dynamostore.ScanProgress) {
 	items, _ := o.Size(ctx)
-	m := e.meter(what, items)
+	m := e.reading(what, items)
 	return o.Scan(ctx, func(opts *dynamostore.ScanOptions) { opts.Progress = m.Read }), m.End
 }
 

@@ -52,11 +52,15 @@ func (e *Env) openTable(ctx context.Context, name string) (Store, error) {
 		return nil, Usage("%v", err)
 	}
 	scheduled, _ := dynamostore.New(client, name, settings) // as valid as the other, and the next
-	meter := e.meter("reading the table for a list", 0)
+	meter := e.reading("reading the table for a list", 0)
 	whole, _ := dynamostore.New(client, name, settings, wholeScans, func(o *dynamostore.Options) {
 		o.NoIndex = &dynamostore.ScanOptions{Progress: meter.Read}
 	})
 	t := table{Store: s, env: e, cfg: cfg, client: client, scheduled: scheduled, whole: whole, meter: meter}
+	t.over = func(c dynamostore.Client) *dynamostore.Store {
+		s, _ := dynamostore.New(c, name, settings)
+		return s
+	}
 	if e.Flags.NoIndex {
 		return t.Whole(), nil
 	}
@@ -72,6 +76,7 @@ type table struct {
 	scheduled *dynamostore.Store
 	whole     *dynamostore.Store // whose lists read the whole table
 	meter     *output.Meter      // of these lists
+	over      func(dynamostore.Client) *dynamostore.Store
 }
 
 func (t table) Name() string                  { return fmt.Sprintf("table %s in %s", t.whole.Table(), t.cfg.Region) }
@@ -81,6 +86,29 @@ func (t table) Scheduled() *dynamostore.Store { return t.scheduled }
 func (t table) Whole() Store {
 	t.Store = t.whole
 	return t
+}
+
+// PurgeChunks shows how many items it has read.
+func (t table) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*dynamostore.PurgeOptions)) (int, error) {
+	items, _ := t.Size(ctx)
+	m := t.env.reading("reading the table for pieces of large results", items)
+	defer m.End()
+	return t.over(counted{t.client, m}).PurgeChunks(ctx, before, optFns...)
+}
+
+// counted is a client whose scans a meter counts.
+type counted struct {
+	dynamostore.Client
+	meter *output.Meter
+}
+
+// Scan counts the items.
+func (c counted) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := c.Client.Scan(ctx, in, optFns...)
+	if err == nil {
+		c.meter.Add(int(out.ScannedCount))
+	}
+	return out, err
 }
 
 // Close ends the meter.

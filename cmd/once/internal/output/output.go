@@ -114,56 +114,149 @@ func aligned(lines []string) string {
 	return b.String()
 }
 
-// Meter shows the progress of a long read on a terminal, in one line of standard
-// error that changes.
-type Meter struct {
-	w     io.Writer
-	now   func() time.Time
-	what  string
-	about int // approximate number of items; 0: unknown
+// Screen is a terminal on which the line of a [Meter] stands below what is printed. Its
+// writers remove the line first, and the meter draws it again.
+type Screen struct {
+	to io.Writer // standard error
 
 	mu    sync.Mutex
-	state dynamostore.ScanProgress
+	width int // of the line
+}
+
+// NewScreen returns a screen whose meters write to standard error.
+func NewScreen(stderr io.Writer) *Screen { return &Screen{to: stderr} }
+
+// Over returns a writer to w, which is standard output or standard error.
+func (s *Screen) Over(w io.Writer) io.Writer { return over{s, w} }
+
+type over struct {
+	*Screen
+	w io.Writer
+}
+
+// Write removes the line and writes p.
+func (o over) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clear()
+	return o.w.Write(p)
+}
+
+// draw replaces the line.
+func (s *Screen) draw(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.to, "\r%-*s", s.width, line)
+	s.width = len(line)
+}
+
+// clear removes the line. The caller holds the lock.
+func (s *Screen) clear() {
+	if s.width > 0 {
+		fmt.Fprintf(s.to, "\r%*s\r", s.width, "")
+	}
+	s.width = 0
+}
+
+// Meter shows how far long work is: on a screen in its line, and elsewhere in a line of
+// standard error each ten seconds.
+type Meter struct {
+	screen *Screen   // nil: there is no terminal
+	w      io.Writer // nil: show nothing
+	now    func() time.Time
+	what   string
+	unit   string
+	about  int // approximate number of units; 0: unknown
+
+	mu    sync.Mutex
+	began time.Time
+	done  int
+	read  dynamostore.ScanProgress
 	next  time.Time // when to print again
-	width int       // of the printed line
 }
 
-// meterPause is the pause between two changes of the line.
-const meterPause = 200 * time.Millisecond
+// meterPause is the pause between two changes of the line, and meterLine between two lines.
+const (
+	meterPause = 200 * time.Millisecond
+	meterLine  = 10 * time.Second
+)
 
-// NewMeter returns a meter that writes to w, for a read of about so many items; 0:
-// unknown. Without w it shows nothing.
-func NewMeter(w io.Writer, now func() time.Time, what string, about int) *Meter {
-	return &Meter{w: w, now: now, what: what, about: about, next: now().Add(meterPause)}
+// NewMeter returns a meter of work on about so many units, such as records; 0: unknown.
+// Without a screen and without w it shows nothing.
+func NewMeter(screen *Screen, w io.Writer, now func() time.Time, what, unit string, about int) *Meter {
+	m := &Meter{screen: screen, w: w, now: now, what: what, unit: unit, about: about, began: now()}
+	m.next = m.began.Add(m.pause())
+	return m
 }
 
-// Read stores the amount read so far and prints it if it is time. It is safe for
-// concurrent use.
+func (m *Meter) pause() time.Duration {
+	if m.screen == nil {
+		return meterLine
+	}
+	return meterPause
+}
+
+// Read stores the amount read so far. It is safe for concurrent use, as Add is.
 func (m *Meter) Read(p dynamostore.ScanProgress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state = p
+	m.read, m.done = p, p.Items
+	m.show()
+}
+
+// Add counts units that are done.
+func (m *Meter) Add(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done += n
+	m.show()
+}
+
+// show prints how far the work is, if it is time.
+func (m *Meter) show() {
 	now := m.now()
-	if m.w == nil || now.Before(m.next) {
+	switch {
+	case m.screen == nil && m.w == nil, now.Before(m.next):
 		return
+	case m.screen != nil:
+		m.screen.draw(m.line(now))
+	default:
+		fmt.Fprintf(m.w, "once: %s\n", m.line(now))
 	}
-	of := ""
-	if m.about > p.Items {
+	m.next = now.Add(m.pause())
+}
+
+// line returns what is done, how fast, and what is left.
+func (m *Meter) line(now time.Time) string {
+	of, left := "", ""
+	rate := float64(m.done) / now.Sub(m.began).Seconds()
+	if m.about > m.done {
 		of = " of about " + Grouped(m.about)
+		if m.done > 0 {
+			left = fmt.Sprintf(", %s left", Span(time.Duration(float64(m.about-m.done)/rate*float64(time.Second))))
+		}
 	}
-	line := fmt.Sprintf("%s: %s%s items, %.1f read units", m.what, Grouped(p.Items), of, p.ReadUnits)
-	fmt.Fprintf(m.w, "\r%-*s", m.width, line)
-	m.next, m.width = now.Add(meterPause), len(line)
+	fast := Grouped(int(rate + 0.5))
+	if rate < 10 {
+		fast = fmt.Sprintf("%.1f", rate)
+	}
+	line := fmt.Sprintf("%s: %s%s %s, %s a second%s", m.what, Grouped(m.done), of, m.unit, fast, left)
+	if m.read.ReadUnits > 0 {
+		line += fmt.Sprintf(", %.1f read units", m.read.ReadUnits)
+	}
+	return line
 }
 
 // End removes the line, and returns the amount read.
 func (m *Meter) End() dynamostore.ScanProgress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.width > 0 {
-		fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
+	if m.screen != nil {
+		m.screen.mu.Lock()
+		defer m.screen.mu.Unlock()
+		m.screen.clear()
 	}
-	return m.state
+	return m.read
 }
 
 // Plain makes text safe for a terminal: text of clients and handlers in a record
