@@ -8,8 +8,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -106,6 +110,7 @@ func TestGuides(t *testing.T)    { script(t, "guides", onTable) }
 func TestConsole(t *testing.T)   { script(t, "console", onTable) }
 func TestDoor(t *testing.T)      { script(t, "door", onTable) }
 func TestOrders(t *testing.T)    { script(t, "orders", onTable) }
+func TestAdvise(t *testing.T)    { script(t, "advice", onTable) }
 
 // script runs a script on each of the stores.
 func script(t *testing.T, name string, stores ...string) {
@@ -159,6 +164,82 @@ func TestScriptsRun(t *testing.T) {
 	if slices.Sort(run); !slices.Equal(names, run) {
 		t.Errorf("the scripts are %q, and the tests run %q", names, run)
 	}
+}
+
+// Each text of the program that names one of its commands is in advice.txtar, in a block
+// that prints the text and then runs the command.
+func TestAdvise_HasEveryText(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile(filepath.Join("testdata", "script", "advice.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := map[string]string{
+		" (ONCE_SCAN_EVERY) in the reconciler, or delete them with once purge": "needs a table in three regions; purge.txtar has the command",
+	}
+	found := 0
+	for _, text := range texts(t, ".", "internal/operate", "internal/console", "internal/output", "../../idempotent", "../../dynamostore") {
+		for _, part := range regexp.MustCompile(`\n|%[a-z]`).Split(text, -1) {
+			commands := namedCommand.FindAllStringSubmatch(part, -1)
+			if len(commands) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(elsewhere)), func(known string) bool { return strings.Contains(part, known) }) {
+				continue
+			}
+			found++
+			runs := func(block string) bool {
+				_, after, printed := strings.Cut(block, strings.ReplaceAll(part, "'", "''"))
+				return printed && !slices.ContainsFunc(commands, func(c []string) bool {
+					return !regexp.MustCompile(`(?m)^(once |exit \d .* once |)` + c[1] + `\b`).MatchString(after)
+				})
+			}
+			if !slices.ContainsFunc(strings.Split(string(file), "\n\n"), runs) {
+				t.Errorf("no block of advice.txtar prints %q and then runs the command that it names", part)
+			}
+		}
+	}
+	if found < 25 {
+		t.Errorf("%d texts name a command", found)
+	}
+}
+
+var namedCommand = regexp.MustCompile(`\bonce (lookup|list|show|console|resolve|requeue|forget|reconcile|scan|purge|stats|table)\b`)
+
+// texts returns the texts in the code of packages, without the help of the commands.
+func texts(t *testing.T, folders ...string) (all []string) {
+	t.Helper()
+	help := map[string]bool{"Long": true, "Short": true, "Example": true, "Use": true, "NewReplacer": true}
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(folder, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(tree, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.KeyValueExpr:
+					key, ok := n.Key.(*ast.Ident)
+					return !ok || !help[key.Name]
+				case *ast.CallExpr:
+					f, ok := n.Fun.(*ast.SelectorExpr)
+					return !ok || !help[f.Sel.Name] && !strings.HasSuffix(f.Sel.Name, "Var")
+				case *ast.ValueSpec:
+					return !strings.HasSuffix(n.Names[0].Name, "Help") && n.Names[0].Name != "exitCodes"
+				case *ast.BasicLit:
+					if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+						all = append(all, text)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return all
 }
 
 // night is the time at which the clock of a script stands.
