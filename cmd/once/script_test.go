@@ -111,6 +111,7 @@ func TestConsole(t *testing.T)   { script(t, "console", onTable) }
 func TestDoor(t *testing.T)      { script(t, "door", onTable) }
 func TestOrders(t *testing.T)    { script(t, "orders", onTable) }
 func TestAdvise(t *testing.T)    { script(t, "advice", onTable) }
+func TestIncidents(t *testing.T) { script(t, "incidents", onTable) }
 
 // script runs a script on each of the stores.
 func script(t *testing.T, name string, stores ...string) {
