@@ -20,8 +20,8 @@
 // It evaluates condition, filter, key condition, update and projection expressions
 // as DynamoDB does, and refuses what DynamoDB refuses: reserved words, placeholders
 // that are missing or unused, operands of the wrong type, keys that do not fit the
-// table, items above 400 KB. Errors have the types of the SDK. The tests of this
-// project run the same requests against DynamoDB Local.
+// table, paths into keys, items above 400 KB. Errors have the types of the SDK. The
+// tests of this project run the same requests against DynamoDB Local.
 //
 // It never guesses: a request that uses anything else gets an error that contains
 // "dynamotest does not implement". Among these are parameters of the API before

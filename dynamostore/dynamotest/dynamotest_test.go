@@ -51,6 +51,7 @@ var operands = item{
 	":v": num("10.0"), ":one": num("1"), ":s": text("ab"), ":a": text("a"), ":S": text("S"), ":yes": &types.AttributeValueMemberBOOL{Value: true},
 	":ss": &types.AttributeValueMemberSS{Value: []string{"b", "c"}}, ":all": &types.AttributeValueMemberSS{Value: []string{"b", "a"}},
 	":l": &types.AttributeValueMemberL{Value: []types.AttributeValue{text("y")}}, ":big": num(strings.Repeat("9", 38)), ":small": num("0.1"),
+	":face": text("😀"), ":two": num("2"),
 }
 
 var names = map[string]string{"#status": "status"}
@@ -85,7 +86,8 @@ func TestConditions(t *testing.T) {
 		"n = :v OR n < :v AND attribute_exists(absent)": "true", "(n = :v OR n < :v) AND attribute_exists(absent)": "false", "NOT attribute_exists(absent) AND n = :v": "true",
 		"n BETWEEN :one AND :v": "true", "n BETWEEN :one AND :small": "ValidationException", "begins_with(s, :s)": "true", "begins_with(s, :S)": "false", "begins_with(n, :s)": "false", "begins_with(s, :v)": "ValidationException",
 		"contains(s, :s)": "true", "contains(ss, :a)": "true", "contains(ns, :one)": "true", "contains(ns, :v)": "false", "contains(ns, :a)": "false", "contains(l, :one)": "true", "contains(l, :a)": "false", "attribute_type(s, :S)": "true", "attribute_type(n, :S)": "false", "attribute_type(n, :a)": "ValidationException",
-		"size(s) > :one": "true", "size(l) > :v": "false", "size(n) > :one": "false", "m.a = :one": "true", "l[0] = :one": "true", "l[5] = :one": "false", "m[0] = :one": "false", "n.a = :one": "false", "yes = :yes": "true", "ss = :all": "true", "ss = :ss": "false", "#status = :s": "false",
+		"size(s) > :one": "true", "size(l) > :v": "false", "size(n) > :one": "false", "m.a = :one": "true", "l[0] = :one": "true", "l[5] = :one": "false", "m[0] = :one": "false", "n.a = :one": "false", "yes = :yes": "true", ":v = :v": "true", "(n) = (:v)": "true", "NOT (n) IN (:v)": "false", "((n)) = :v": "ValidationException", "((n) = :v) OR (s) > :one": "true", "size(:face) = :two": "true", "begins_with(s, size(l))": "ValidationException", "contains(:s, :s)": "true", "contains(s, s)": "ValidationException",
+		"pk.x = :v": "ValidationException", "n = :v OR attribute_exists(pk[0])": "ValidationException", "attribute_exists(rk.x)": "ValidationException", "ss = :all": "true", "ss = :ss": "false", "#status = :s": "false",
 		"status = :s": "ValidationException", "STATUS = :s": "ValidationException", "n = :none": "ValidationException", "#none = :v": "ValidationException", "n = n": "ValidationException", "yes < :yes": "ValidationException", "((n = :v))": "ValidationException", "(n = :v) AND (s = :s)": "false",
 		"n = :v)": "ValidationException", "n =": "ValidationException", "": "ValidationException", "n ! :v": "ValidationException", "n": "ValidationException", "exists(n)": "ValidationException", "attribute_exists(:v)": "ValidationException", "attribute_exists(n, s)": "ValidationException", "l[x] = :v": "ValidationException",
 	} {
@@ -116,7 +118,7 @@ func TestUpdates(t *testing.T) {
 	for expression, want := range map[string]string{
 		"SET n = n + :one": "11", "SET n = n - :small": "9.9", "SET n = :v": "10", "SET n = if_not_exists(absent, :one)": "1", "SET n = if_not_exists(n, :one) + :one": "11", "ADD n :one": "11", "REMOVE s SET n = m.a": "1",
 		"SET n = s + :one": refused, "SET n = absent": refused, "SET n = absent + :one": refused, "SET n = n + :s": refused, "SET n = n + :big SET s = :s": refused, "SET n = :big + :small": refused,
-		"ADD n :s": refused, "ADD s :one": refused, "DELETE n :ss": refused, "SET x.y = :one": refused, "SET pk = :s": refused, "SET n = :one, n = :v": refused, "REMOVE m, m.a": refused, "SET status = :s": refused, "SET n = size(s)": refused, "SET n": refused, "PUT n = :one": refused, "SET n = list_append(n, :l)": refused, "ADD n n": refused,
+		"ADD n :s": refused, "ADD s :one": refused, "DELETE n :ss": refused, "SET x.y = :one": refused, "SET pk = :s": refused, "SET n = :one, n = :v": refused, "REMOVE m, m.a": refused, "SET status = :s": refused, "SET n = size(s)": refused, "SET n": refused, "PUT n = :one": refused, "SET n = list_append(n, :l)": refused, "ADD n n": refused, "SET n = if_not_exists(n, absent)": refused, "SET n = if_not_exists(n, n)": refused, "SET n = list_append(l, :l) + :one": refused, "SET n = pk.x": refused, "REMOVE pk.x": refused,
 		"SET l[0] = :one": "dynamotest does not implement an UpdateExpression with a list element", "SET n = (n + :one)": "dynamotest does not implement parentheses in an UpdateExpression", "ADD m.a :one": "dynamotest does not implement ADD with a nested path",
 	} {
 		db := newDB(t)
@@ -320,7 +322,7 @@ func TestQuery(t *testing.T) {
 			}
 		}
 	}
-	values := item{":id": text("a"), ":sku": text("cup"), ":nine": num("9"), ":ten": num("10")}
+	values := item{":id": text("a"), ":sku": text("cup"), ":nine": num("9"), ":ten": num("10"), ":empty": text("")}
 	const refused = "ValidationException"
 	for _, c := range []struct {
 		condition, index string
@@ -337,6 +339,8 @@ func TestQuery(t *testing.T) {
 		{"sku = :sku", "by-sku", func(in *dynamodb.QueryInput) { in.ConsistentRead = aws.Bool(true) }, refused},
 		{"id = :id", "", func(in *dynamodb.QueryInput) { in.FilterExpression = aws.String("attribute_exists(line)") }, refused},
 		{"id = :id", "", func(in *dynamodb.QueryInput) { in.Limit = aws.Int32(0) }, refused},
+		{":id = id AND (line) > :nine", "", nil, "10 100"}, {":nine < line AND id = :id", "", nil, "10 100"},
+		{"line = size(line) AND id = :id", "", nil, refused}, {":nine BETWEEN line AND :ten AND id = :id", "", nil, refused}, {"id = line", "", nil, refused}, {":id = :id AND id = :id", "", nil, refused}, {"id = :nine", "", nil, refused}, {"id = :empty", "", nil, refused}, {"id.x = :id", "", nil, refused}, {"begins_with(line, :id) AND id = :id", "", nil, refused}, {"NOT id = :id", "", nil, refused}, {"attribute_exists(id)", "", nil, refused},
 		{"id = :id", "none", nil, refused}, {"line = :nine", "", nil, refused}, {"id > :id", "", nil, refused}, {"id = :id OR line = :nine", "", nil, refused}, {"id = :id AND sku = :sku", "", nil, refused}, {"id = :id AND line > :nine AND line < :ten", "", nil, refused},
 	} {
 		in := &dynamodb.QueryInput{TableName: table, KeyConditionExpression: &c.condition, ExpressionAttributeValues: mentioned(values, c.condition)}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf16"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
@@ -20,6 +21,7 @@ type expressions struct {
 	values     item
 	used       map[string]bool // placeholders
 	paths      []string        // the attributes in the conditions and filters so far
+	entered    []string        // the attributes into which a path of any expression leads
 	anyPresent bool
 }
 
@@ -105,6 +107,13 @@ type parser struct {
 	*expressions
 	kind   string   // the parameter of the request, for error texts
 	tokens []string // not parsed yet
+	tests  []test   // so far
+}
+
+// test is a function or an operator of a condition, with its operands.
+type test struct {
+	operator string
+	operands []operand
 }
 
 var (
@@ -207,7 +216,8 @@ func (p *parser) not() condition {
 		c := p.not()
 		return func(it item) bool { return !c(it) }
 	}
-	if p.accept("(") {
+	if p.peek() == "(" && !p.aroundOperand() {
+		p.next()
 		if p.redundant() {
 			p.fail("The expression has redundant parentheses;")
 		}
@@ -219,6 +229,23 @@ func (p *parser) not() condition {
 		return p.function()
 	}
 	return p.comparison()
+}
+
+// aroundOperand reports whether the next tokens are an operand in parentheses.
+func (p *parser) aroundOperand() bool {
+	depth := 0
+	for i, t := range p.tokens {
+		switch t {
+		case "(":
+			depth++
+		case ")":
+			depth--
+		}
+		if depth == 0 {
+			return i+1 < len(p.tokens) && slices.Contains([]string{"=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN"}, strings.ToUpper(p.tokens[i+1]))
+		}
+	}
+	return false
 }
 
 // redundant reports whether the tokens after an opening parenthesis are another
@@ -258,10 +285,9 @@ func (p *parser) function() condition {
 	if len(args) != want {
 		p.fail("Incorrect number of operands for operator or function; operator or function: %s, number of operands: %d", name, len(args))
 	}
+	p.tests = append(p.tests, test{name, args})
 	first := args[0]
-	if want == 2 && first.text == args[1].text && first.text != "" {
-		p.fail("The first operand must be distinct from the remaining operands for this operator or function; operator: %s", name)
-	}
+	p.distinct(name, first, args[1:]...)
 	switch name {
 	case "attribute_exists", "attribute_not_exists":
 		if first.path == nil {
@@ -327,10 +353,10 @@ func scalar(value types.AttributeValue) string {
 	return ""
 }
 
-// wantKind refuses a literal operand of another type.
+// wantKind refuses an operand that always has another type.
 func (p *parser) wantKind(operator string, o operand, kinds ...string) {
-	if o.literal != nil && !slices.Contains(kinds, kindOf(o.literal)) {
-		p.fail("Incorrect operand type for operator or function; operator or function: %s, operand type: %s", operator, kindOf(o.literal))
+	if o.kind != "" && !slices.Contains(kinds, o.kind) {
+		p.fail("Incorrect operand type for operator or function; operator or function: %s, operand type: %s", operator, o.kind)
 	}
 }
 
@@ -344,6 +370,7 @@ func (p *parser) comparison() condition {
 		low := p.operand()
 		p.expect("AND")
 		high := p.operand()
+		p.tests = append(p.tests, test{operator, []operand{left, low, high}})
 		for _, o := range []operand{left, low, high} {
 			p.wantKind(operator, o, "S", "N", "B")
 		}
@@ -361,6 +388,7 @@ func (p *parser) comparison() condition {
 		}
 	}
 	right := p.operandAfter(operator)
+	p.tests = append(p.tests, test{operator, []operand{left, right}})
 	p.distinct(operator, left, right)
 	switch operator {
 	case "=":
@@ -397,10 +425,11 @@ func (p *parser) operandAfter(operator string) operand {
 // same is equal for two values that exist.
 func same(a, b types.AttributeValue) bool { return a != nil && b != nil && equal(a, b) }
 
+// distinct refuses a path that is repeated. A value or a function may be.
 func (p *parser) distinct(operator string, first operand, others ...operand) {
 	for _, o := range others {
-		if o.text == first.text && o.text != "" {
-			p.fail("The first operand must be distinct from the remaining operands for this operator or function; operator: %s, first operand: %s", operator, first.text)
+		if first.path != nil && slices.Equal(first.path, o.path) {
+			p.fail("The first operand must be distinct from the remaining operands for this operator or function; operator: %s, first operand: %s", operator, first.path)
 		}
 	}
 }
@@ -418,6 +447,7 @@ func (p *parser) in(left operand) condition {
 		}
 	}
 	p.expect(")")
+	p.tests = append(p.tests, test{operator: "IN"})
 	if len(list) > maxIn {
 		p.fail("Invalid number of operands for IN: %d", len(list))
 	}
@@ -430,17 +460,25 @@ func (p *parser) in(left operand) condition {
 
 // operand is a path, a value of the request, or the size of a path.
 type operand struct {
-	text    string // as it was written; empty for a function, which may be repeated
 	of      func(item) types.AttributeValue
+	kind    string // of each of its values; empty for a path
 	path    path
 	literal types.AttributeValue
 }
 
 func (p *parser) operand() operand {
 	t := p.peek()
+	if p.accept("(") {
+		if p.redundant() {
+			p.fail("The expression has redundant parentheses;")
+		}
+		o := p.operand()
+		p.expect(")")
+		return o
+	}
 	if strings.HasPrefix(t, ":") {
 		v := p.value(p.next())
-		return operand{text: t, literal: v, of: func(item) types.AttributeValue { return v }}
+		return operand{kind: kindOf(v), literal: v, of: func(item) types.AttributeValue { return v }}
 	}
 	if t == "size" && len(p.tokens) > 1 && p.tokens[1] == "(" {
 		p.next()
@@ -448,11 +486,11 @@ func (p *parser) operand() operand {
 		o := p.operand()
 		p.expect(")")
 		p.wantKind("size", o, "S", "B", "SS", "NS", "BS", "L", "M")
-		return operand{of: func(it item) types.AttributeValue { return length(o.of(it)) }}
+		return operand{kind: "N", of: func(it item) types.AttributeValue { return length(o.of(it)) }}
 	}
 	path := p.path()
 	p.paths = append(p.paths, path[0].name)
-	return operand{text: path.String(), path: path, of: path.of}
+	return operand{path: path, of: path.of}
 }
 
 // length returns the result of the function size.
@@ -460,7 +498,7 @@ func length(value types.AttributeValue) types.AttributeValue {
 	n := 0
 	switch v := value.(type) {
 	case *types.AttributeValueMemberS:
-		n = len([]rune(v.Value))
+		n = len(utf16.Encode([]rune(v.Value)))
 	case *types.AttributeValueMemberB:
 		n = len(v.Value)
 	case *types.AttributeValueMemberL:
@@ -509,6 +547,9 @@ func (p *parser) path() (path path) {
 			p.expect("]")
 			path = append(path, element{"", i})
 		default:
+			if len(path) > 1 {
+				p.entered = append(p.entered, path[0].name)
+			}
 			return path
 		}
 	}

@@ -116,6 +116,7 @@ type write struct {
 	remove    bool
 	update    *update
 	condition condition
+	entered   []string // by the condition, see expressions
 	onFailure types.ReturnValuesOnConditionCheckFailure
 }
 
@@ -123,6 +124,7 @@ type write struct {
 func (w *write) compile(condition *string, change **string, names map[string]string, values item) {
 	e := newExpressions(names, values)
 	w.condition = e.condition("ConditionExpression", condition)
+	w.entered = e.entered
 	if change != nil {
 		w.update = e.update(*change)
 	}
@@ -147,6 +149,7 @@ func (t *table) store(key string, now item) {
 
 // prepare returns the item before and after w, without writing it.
 func (db *DB) prepare(t *table, w *write) (key string, old, now item) {
+	t.checkPaths(w.entered)
 	if w.key != nil || w.put == nil {
 		key = t.key(w.key, true)
 	} else {
@@ -164,6 +167,7 @@ func (db *DB) prepare(t *table, w *write) (key string, old, now item) {
 	}
 	switch {
 	case w.update != nil:
+		t.checkPaths(w.update.entered)
 		for _, a := range w.update.actions {
 			if slices.ContainsFunc(t.keys, func(k keyAttribute) bool { return k.name == a.path[0].name }) {
 				refuse("One or more parameter values were invalid: Cannot update attribute %s. This attribute is part of the key", a.path[0].name)

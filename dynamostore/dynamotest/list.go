@@ -34,6 +34,7 @@ func (db *DB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dyn
 		e.done()
 		l.filtered = e.paths
 		l.open(db.table(in.TableName), in.IndexName)
+		l.table.checkPaths(e.entered)
 		partition(l.keys)
 		for _, k := range l.keys {
 			if slices.Contains(e.paths, k.name) {
@@ -57,6 +58,7 @@ func (db *DB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynam
 		e.done()
 		l.filtered = e.paths
 		l.open(db.table(in.TableName), in.IndexName)
+		l.table.checkPaths(e.entered)
 		if (in.Segment == nil) != (in.TotalSegments == nil) {
 			refuse("The Segment parameter is required and TotalSegments too, or neither")
 		}
@@ -82,40 +84,46 @@ func (db *DB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynam
 // possibly one condition on the sort key. The first result refuses other keys.
 func (e *expressions) keyCondition(text string) (func(schema), condition) {
 	p := e.parser("KeyConditionExpression", text)
-	var names, operators []string
-	for i := range p.tokens {
-		switch t := strings.ToUpper(p.tokens[i]); t {
-		case "OR", "NOT", "IN", "<>", "CONTAINS", "SIZE", "ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS", "ATTRIBUTE_TYPE":
+	for _, t := range p.tokens {
+		if strings.EqualFold(t, "OR") || strings.EqualFold(t, "NOT") {
 			p.fail("Invalid operator used in KeyConditionExpression: %s", t)
-		case "BEGINS_WITH", "=", "<", "<=", ">", ">=", "BETWEEN":
-			operators = append(operators, t)
-			at := i - 1
-			if t == "BEGINS_WITH" {
-				at = i + 2
-			}
-			if at >= 0 && at < len(p.tokens) {
-				name := p.tokens[at]
-				if actual, ok := e.names[name]; ok {
-					name = actual
-				}
-				names = append(names, name)
-			}
 		}
 	}
 	holds := p.or()
 	p.end()
+	for _, t := range p.tests {
+		if !slices.Contains([]string{"begins_with", "=", "<", "<=", ">", ">=", "BETWEEN"}, t.operator) {
+			p.fail("Invalid operator used in KeyConditionExpression: %s", t.operator)
+		}
+	}
 	return func(s schema) {
 		partitions := 0
-		for i, name := range names {
-			at := slices.IndexFunc(s, func(k keyAttribute) bool { return k.name == name })
-			if at < 0 || at == 0 && operators[i] != "=" {
+		for _, t := range p.tests {
+			at := -1
+			for i, o := range t.operands {
+				if o.path == nil {
+					continue
+				}
+				found := slices.IndexFunc(s, func(k keyAttribute) bool { return len(o.path) == 1 && k.name == o.path[0].name })
+				if at >= 0 || found < 0 || found == 0 && t.operator != "=" || i > 0 && slices.Contains([]string{"BETWEEN", "begins_with"}, t.operator) {
+					refuse("Query key condition not supported")
+				}
+				at = found
+			}
+			if at < 0 {
 				refuse("Query key condition not supported")
+			}
+			for _, o := range t.operands {
+				if o.path == nil && kindOf(o.literal) != s[at].kind {
+					refuse("One or more parameter values were invalid: Condition parameter type does not match schema type")
+				}
+				s.checkSizes(item{s[at].name: o.literal})
 			}
 			if at == 0 {
 				partitions++
 			}
 		}
-		if partitions != 1 || len(names) > 2 || len(names) != len(operators) {
+		if partitions != 1 || len(p.tests) > 2 {
 			refuse("Query condition missed key schema element: %s", s[0].name)
 		}
 	}, holds

@@ -297,6 +297,19 @@ func (s schema) checkSizes(it item) {
 	}
 }
 
+// checkPaths refuses paths into attributes that are part of a key, which are scalars.
+func (t *table) checkPaths(entered []string) {
+	keys := slices.Clone(t.keys)
+	for _, i := range t.indexes {
+		keys = append(keys, i.schema...)
+	}
+	for _, k := range keys {
+		if slices.Contains(entered, k.name) {
+			refuse("Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: Key: %s", k.name)
+		}
+	}
+}
+
 // check refuses an item that the table cannot hold.
 func (t *table) check(it item) {
 	for _, i := range t.indexes {

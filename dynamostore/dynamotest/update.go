@@ -12,6 +12,7 @@ import (
 // update is a compiled update expression.
 type update struct {
 	actions []action
+	entered []string // see expressions
 }
 
 // action changes the value at a path. Every action sees the item as it was before
@@ -27,6 +28,7 @@ func (e *expressions) update(text *string) *update {
 	if text == nil {
 		return u
 	}
+	e.entered = nil
 	p := e.parser("UpdateExpression", *text)
 	sections := map[string]func() action{"SET": p.set, "REMOVE": p.remove, "ADD": p.add, "DELETE": p.subtract}
 	seen := map[string]bool{}
@@ -57,6 +59,7 @@ func (e *expressions) update(text *string) *update {
 			}
 		}
 	}
+	u.entered = e.entered
 	return u
 }
 
@@ -115,16 +118,18 @@ func (p *parser) setOperand() operand {
 		if first.path == nil {
 			p.fail("Operator or function requires a document path; operator or function: %s", name)
 		}
+		p.distinct(name, first, second)
 		return operand{of: func(it item) types.AttributeValue {
+			second := existing(second.of(it)) // also if it is not needed
 			if v := first.of(it); v != nil {
 				return v
 			}
-			return second.of(it)
+			return second
 		}}
 	}
 	p.wantKind(name, first, "L")
 	p.wantKind(name, second, "L")
-	return operand{of: func(it item) types.AttributeValue {
+	return operand{kind: "L", of: func(it item) types.AttributeValue {
 		a, ok1 := existing(first.of(it)).(*types.AttributeValueMemberL)
 		b, ok2 := existing(second.of(it)).(*types.AttributeValueMemberL)
 		if !ok1 || !ok2 {
