@@ -5,20 +5,27 @@ package oncevet
 import (
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
 )
 
 // lostcontext and afterexit report what a handler runs outside its own context, in
-// the functions that handlers and steps reach.
-func (v *vet) contexts(reached map[*ssa.Function]bool) {
+// the functions that handlers and steps reach. Those that only deferred calls reach may
+// use a new context.
+func (v *vet) contexts(handlers []*ssa.Function) {
 	const lost = "gets a context without the handler's deadline and key: it can run after Lambda has killed the handler's lease, and DownstreamKey is random in it; pass the handler's context"
 	const leaves = "goroutine continues after the handler has returned: Lambda freezes it, and its steps and commits are refused; wait for it before the handler returns"
-	for f := range reached {
+	undeferred := v.reach(handlers, true, false)
+	for f := range v.reach(handlers, true, true) {
 		calls(f, func(call ssa.CallInstruction) {
+			_, deferred := call.(*ssa.Defer)
+			deferred = deferred || !undeferred[f]
 			for _, l := range v.lostIn(call) {
-				v.report("lostcontext", l.Pos(), "%s %s", short(l), lost)
+				if !deferred {
+					v.report("lostcontext", l.Pos(), "%s %s", short(l), lost)
+				}
 			}
 			if v.leaves(call) {
 				v.report("afterexit", call.Pos(), "the %s", leaves)
@@ -28,7 +35,7 @@ func (v *vet) contexts(reached map[*ssa.Function]bool) {
 					continue // reported there
 				}
 				sum := v.summaryOf(inner)
-				if len(sum.Lost) > 0 {
+				if len(sum.Lost) > 0 && !deferred {
 					v.report("lostcontext", call.Pos(), "%s calls %s, which %s", short(call), sum.Lost[0], lost)
 				}
 				if len(sum.Leaves) > 0 {
@@ -39,11 +46,13 @@ func (v *vet) contexts(reached map[*ssa.Function]bool) {
 	}
 }
 
-// lostIn returns the calls that get the result of call, if that is a new context.
+// lostIn returns the calls that get the result of call, if that is a new context, or call
+// itself, if it gets one from a field or a variable of the package.
 func (v *vet) lostIn(call ssa.CallInstruction) (list []ssa.CallInstruction) {
-	switch name(callee(call.Common())) {
-	case "context.Background", "context.TODO":
-	default:
+	if !isNewContext(call) {
+		if c, ok := call.(*ssa.Call); ok && outside(c) && slices.ContainsFunc(c.Call.Args, v.isKept) {
+			return []ssa.CallInstruction{c}
+		}
 		return nil
 	}
 	seen := map[ssa.Value]bool{}
@@ -82,6 +91,81 @@ func (v *vet) lostIn(call ssa.CallInstruction) (list []ssa.CallInstruction) {
 	return list
 }
 
+func isNewContext(call ssa.CallInstruction) bool {
+	n := name(callee(call.Common()))
+	return n == "context.Background" || n == "context.TODO"
+}
+
+// isKept reports whether a value is a context from a field or a variable of the package,
+// in which the package stores only new contexts.
+func (v *vet) isKept(value ssa.Value) bool {
+	if !isContext(value.Type()) {
+		return false
+	}
+	if v.keeps == nil {
+		v.findKept()
+	}
+	kept := false
+	origins(value, func(o ssa.Value) {
+		if load, ok := o.(*ssa.UnOp); ok {
+			o = load.X
+		}
+		kept = kept || v.keeps[placeOf(o)]
+	})
+	return kept
+}
+
+// findKept notes the places of contexts: true if all stores put new ones there.
+func (v *vet) findKept() {
+	v.keeps = map[place]bool{}
+	for _, f := range v.funcs {
+		for _, b := range f.Blocks {
+			for _, i := range b.Instrs {
+				store, ok := i.(*ssa.Store)
+				if !ok || !isContext(store.Val.Type()) {
+					continue
+				}
+				at := placeOf(store.Addr)
+				before, known := v.keeps[at]
+				v.keeps[at] = at != place{} && v.isNew(store.Val) && (before || !known)
+			}
+		}
+	}
+}
+
+// place is a field of a struct type, or a variable of the package.
+type place struct{ of, field string }
+
+// placeOf returns the place of an address, or of the value of a field.
+func placeOf(value ssa.Value) place {
+	switch a := value.(type) {
+	case *ssa.Global:
+		return place{a.String(), ""}
+	case *ssa.FieldAddr:
+		return place{strings.TrimPrefix(a.X.Type().String(), "*"), structOf(a.X.Type()).Field(a.Field).Name()}
+	case *ssa.Field:
+		return place{a.X.Type().String(), structOf(a.X.Type()).Field(a.Field).Name()}
+	}
+	return place{}
+}
+
+// isNew reports whether a context is a new one, or made of one.
+func (v *vet) isNew(value ssa.Value) bool {
+	found := false
+	origins(value, func(o ssa.Value) {
+		if e, ok := o.(*ssa.Extract); ok {
+			o = e.Tuple
+		}
+		call, ok := o.(*ssa.Call)
+		if !ok || !v.enter(call) {
+			return
+		}
+		defer delete(v.within, call)
+		found = found || isNewContext(call) || derives(call) && v.isNew(call.Call.Args[0])
+	})
+	return found
+}
+
 // derives reports whether a call returns a context made from its argument.
 func derives(call *ssa.Call) bool {
 	f := callee(&call.Call)
@@ -116,11 +200,8 @@ func (v *vet) leaves(call ssa.CallInstruction) bool {
 		uses = uses || isContext(a.Type())
 	}
 	for _, f := range v.callables(started.Call.Value) {
-		if made := maker(f); made != nil {
-			for _, b := range made.Bindings {
-				p, pointer := b.Type().(*types.Pointer)
-				uses = uses || isContext(b.Type()) || pointer && isContext(p.Elem())
-			}
+		for _, free := range f.FreeVars {
+			uses = uses || worksWith(free)
 		}
 	}
 	if !uses {
@@ -134,7 +215,23 @@ func (v *vet) leaves(call ssa.CallInstruction) bool {
 	return true
 }
 
-// waits reports whether a function receives from a channel or waits for a group.
+// worksWith reports whether a function uses a context that it captured, or the variable of
+// one, for more than to learn that it has ended.
+func worksWith(captured ssa.Value) bool {
+	if p, ok := captured.Type().(*types.Pointer); ok && isContext(p.Elem()) {
+		return slices.ContainsFunc(referrers(captured), func(i ssa.Instruction) bool {
+			load, ok := i.(*ssa.UnOp)
+			return !ok || worksWith(load)
+		})
+	}
+	return isContext(captured.Type()) && slices.ContainsFunc(used(captured), func(i ssa.Instruction) bool {
+		call, ok := i.(ssa.CallInstruction)
+		return !ok || !slices.Contains([]string{"context.(Context).Done", "context.(Context).Err", "context.Cause"}, name(callee(call.Common())))
+	})
+}
+
+// waits reports whether a function, or a literal that it defers, receives from a channel
+// or waits for a group.
 func waits(f *ssa.Function) bool {
 	for _, b := range f.Blocks {
 		for _, i := range b.Instrs {
@@ -147,6 +244,12 @@ func waits(f *ssa.Function) bool {
 				}
 			case ssa.CallInstruction:
 				if d := callee(i.Common()); d != nil && d.Name() == "Wait" {
+					return true
+				}
+				if _, is := i.(*ssa.Defer); !is {
+					continue
+				}
+				if d := i.Common().StaticCallee(); d != nil && d.Parent() == f && waits(d) {
 					return true
 				}
 			}

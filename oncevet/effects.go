@@ -49,7 +49,7 @@ func (v *vet) downstreamkey(list []*guarded) {
 	for _, g := range list {
 		switch g.set.Recovery {
 		case "Reconcile":
-			maps.Copy(once, v.reach(g.handlers, true))
+			maps.Copy(once, v.reach(g.handlers, true, true))
 		case "Rerun":
 			if !slices.ContainsFunc(g.handlers, v.familyUsesKey) {
 				v.sentBy(g, (*send).appends, "downstreamkey", why)
@@ -119,10 +119,10 @@ func (v *vet) aftercommit(f *ssa.Function) {
 			if !ok || i == commit {
 				return i != commit
 			}
-			if _, deferred := i.(*ssa.Defer); deferred {
-				return true
+			if i.Parent() != commit.Parent() {
+				return true // a deferred literal, which can undo what was not committed
 			}
-			if n := name(callee(call.Common())); isStep(n) || isCommitStep(n) {
+			if len(v.stepsOf(call)) > 0 {
 				v.report("aftercommit", call.Pos(), "a step after Commit never runs: the outcome is stored, and the step returns ErrExecutionEnded; run the step before Commit")
 				return true
 			}
@@ -145,7 +145,7 @@ func (v *vet) committype(g *guarded) {
 	if want == nil || types.IsInterface(want) {
 		return
 	}
-	for f := range v.reach(g.handlers, false) {
+	for f := range v.reach(g.handlers, false, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			c := call.Common()
 			if !isCommit(name(callee(c))) {

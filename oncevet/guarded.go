@@ -241,9 +241,10 @@ func (v *vet) recoveryName(c *ssa.Const) string {
 	return ""
 }
 
-// reach returns the functions of the package that calls of these can run. If steps is
-// set, the functions of their steps are among them.
-func (v *vet) reach(from []*ssa.Function, steps bool) map[*ssa.Function]bool {
+// reach returns the functions of the package that calls of these can run. If
+// steps is set, the functions of their steps are among them; if deferred is not set, what
+// they defer is not.
+func (v *vet) reach(from []*ssa.Function, steps, deferred bool) map[*ssa.Function]bool {
 	found := map[*ssa.Function]bool{}
 	var visit func(f *ssa.Function)
 	visit = func(f *ssa.Function) {
@@ -253,6 +254,9 @@ func (v *vet) reach(from []*ssa.Function, steps bool) map[*ssa.Function]bool {
 		}
 		found[f] = true
 		calls(f, func(call ssa.CallInstruction) {
+			if _, is := call.(*ssa.Defer); is && !deferred {
+				return
+			}
 			for _, next := range v.runs(call) {
 				visit(next)
 			}

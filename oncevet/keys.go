@@ -42,6 +42,15 @@ func (v *vet) unstablekey(f *ssa.Function) {
 	}
 	calls(f, func(call ssa.CallInstruction) {
 		c := call.Common()
+		if f := c.StaticCallee(); f != nil {
+			for _, p := range v.summaryOf(f).KeyParams {
+				if p.Param <= len(c.Args) {
+					if why := v.unstable(c.Args[p.Param-1]); why != "" {
+						tell(call.Pos(), "key's "+p.Field, why)
+					}
+				}
+			}
+		}
 		switch name(callee(c)) {
 		case "idempotent.KeyFrom", "idempotent.WholePayload":
 			for _, rule := range v.callables(c.Args[1]) {
@@ -55,6 +64,45 @@ func (v *vet) unstablekey(f *ssa.Function) {
 			}
 		}
 	})
+}
+
+// keyParam is a parameter of a function, counted from 1, which becomes a field of a key.
+type keyParam struct {
+	Param int
+	Field string
+}
+
+// keyParams returns the parameters of a function that it puts into keys, itself or
+// through the functions that it calls.
+func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
+	add := func(value ssa.Value, field string) {
+		t := tracer{v: v, seen: map[ssa.Value]bool{}}
+		t.trace(value)
+		for _, p := range t.params {
+			if at := slices.Index(f.Params, p); at >= 0 && !slices.Contains(list, keyParam{at + 1, field}) {
+				list = append(list, keyParam{at + 1, field})
+			}
+		}
+	}
+	for _, b := range f.Blocks {
+		for _, i := range b.Instrs {
+			switch i := i.(type) {
+			case *ssa.Store:
+				if field, ok := fieldOf(i.Addr, "idempotent.Key"); ok {
+					add(i.Val, field)
+				}
+			case ssa.CallInstruction:
+				if called := i.Common().StaticCallee(); called != nil {
+					for _, p := range v.summaryOf(called).KeyParams {
+						if p.Param <= len(i.Common().Args) {
+							add(i.Common().Args[p.Param-1], p.Field)
+						}
+					}
+				}
+			}
+		}
+	}
+	return list
 }
 
 // rules are fields that hold a function of which a key is made.
@@ -89,6 +137,33 @@ type tracer struct {
 	v    *vet
 	seen map[ssa.Value]bool
 	why  string
+	// params are the parameters of the function of which the value is made.
+	params []*ssa.Parameter
+}
+
+// filled looks for a call that fills a slice, or one of an array, with random bytes.
+func (t *tracer) filled(value ssa.Value) {
+	for _, r := range referrers(value) {
+		switch r := r.(type) {
+		case *ssa.Slice:
+			if r.X == value && !t.seen[r] {
+				t.seen[r] = true
+				t.filled(r)
+			}
+		case *ssa.Call:
+			f := callee(&r.Call)
+			random := randomRead.MatchString(name(f))
+			if name(f) == "io.ReadFull" {
+				origins(r.Call.Args[0], func(o ssa.Value) {
+					load, ok := o.(*ssa.UnOp)
+					random = random || ok && placeOf(load.X).of == "crypto/rand.Reader"
+				})
+			}
+			if random {
+				t.why = f.Pkg().Name() + "." + f.Name()
+			}
+		}
+	}
 }
 
 func (t *tracer) trace(value ssa.Value) {
@@ -105,13 +180,19 @@ func (t *tracer) trace(value ssa.Value) {
 		if x.Op == token.ADD {
 			t.trace(x.X)
 			t.trace(x.Y)
-			if t.why == "" && (rangesMap(x.X) || rangesMap(x.Y)) {
+			if t.why == "" && (rangesMap(x.Y) && copyOf(x.X, x) || rangesMap(x.X) && copyOf(x.Y, x)) { // in a loop
 				t.why = "the order of a map, which is random"
 			}
 		}
 	case *ssa.Convert:
 		t.trace(x.X)
+	case *ssa.MakeSlice:
+		t.filled(x)
+	case *ssa.Parameter:
+		t.params = append(t.params, x)
 	case *ssa.Slice:
+		t.filled(x)
+		t.filled(x.X)
 		if list, known := variadic(x); known {
 			for _, e := range list {
 				t.trace(e)
@@ -175,7 +256,8 @@ func (t *tracer) field(value ssa.Value) bool {
 }
 
 var (
-	randoms = regexp.MustCompile(`^(math/rand(/v2)?|crypto/rand)\.|^github\.com/google/uuid\.(New|NewString|NewRandom|NewUUID|NewV6|NewV7)$|^github\.com/(gofrs|satori)/(go\.)?uuid(/v\d)?\.NewV[1467]$|^github\.com/(oklog/ulid(/v2)?|rs/xid|segmentio/ksuid)\.(Make|New|MustNew)$`)
+	randomRead = regexp.MustCompile(`^(math/rand(/v2)?|crypto/rand)\..*Read$`)
+	randoms    = regexp.MustCompile(`^(math/rand(/v2)?|crypto/rand)\.|^github\.com/google/uuid\.(New|NewString|NewRandom|NewUUID|NewV6|NewV7)$|^github\.com/(gofrs|satori)/(go\.)?uuid(/v\d)?\.NewV[1467]$|^github\.com/(oklog/ulid(/v2)?|rs/xid|segmentio/ksuid)\.(Make|New|MustNew)$`)
 	// transparent are packages whose functions compute their result from their
 	// arguments only.
 	transparent = regexp.MustCompile(`^(strconv|fmt|strings|bytes|time|slices|maps|encoding/\w+|crypto/(sha\d+|md5)|hash/\w+|idempotent|idempotent/driver|github\.com/google/uuid)\.`)

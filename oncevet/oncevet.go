@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"maps"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
@@ -46,6 +45,7 @@ type vet struct {
 	funcs     []*ssa.Function // of the source, with function literals
 	summaries map[*ssa.Function]*summary
 	within    map[ssa.Value]bool // calls whose results are being resolved
+	keeps     map[place]bool     // see findKept
 	ignores   map[string]map[int]*ignore
 	found     map[finding]bool
 }
@@ -73,17 +73,16 @@ func run(pass *analysis.Pass) (any, error) {
 		v.stepname(f)
 		v.fingerprints(f)
 	}
-	reached := map[*ssa.Function]bool{}
+	handlers := v.steps()
 	for _, g := range list {
 		v.outsidestep(g)
 		v.undeclaredsteps(g)
 		v.committype(g)
 		v.wholeevent(g)
 		v.retention(g)
-		maps.Copy(reached, v.reach(g.handlers, true))
+		handlers = append(handlers, g.handlers...)
 	}
-	maps.Copy(reached, v.reach(v.steps(), true))
-	v.contexts(reached)
+	v.contexts(handlers)
 	v.downstreamkey(list)
 	v.unusedIgnores()
 	v.export()

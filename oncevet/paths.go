@@ -12,13 +12,29 @@ import (
 // branch decides which successors of an If a path may take.
 type branch func(*ssa.If) (yes, no bool)
 
-// after calls visit with each instruction that can follow from, once. A path ends
-// where visit returns false.
+// after calls visit with each instruction that can be executed after from, once. A path
+// ends where visit returns false. Literals that a function defers are executed when it
+// returns; other deferred calls are not visited.
 func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) {
+	if _, deferred := from.(*ssa.Defer); deferred {
+		return
+	}
 	seen := map[*ssa.BasicBlock]bool{}
 	var walk func(b *ssa.BasicBlock, start int)
 	walk = func(b *ssa.BasicBlock, start int) {
 		for _, i := range b.Instrs[start:] {
+			switch i.(type) {
+			case *ssa.Defer:
+				continue
+			case *ssa.RunDefers:
+				for _, literal := range deferred(b) {
+					if first := literal.Blocks[0]; !seen[first] {
+						seen[first] = true
+						walk(first, 0)
+					}
+				}
+				continue
+			}
 			if !visit(i) {
 				return
 			}
@@ -43,6 +59,18 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 		}
 	}
 	walk(from.Block(), indexIn(from)+1)
+}
+
+// deferred returns the function literals that are certainly deferred when a block returns.
+func deferred(b *ssa.BasicBlock) (list []*ssa.Function) {
+	calls(b.Parent(), func(call ssa.CallInstruction) {
+		if d, ok := call.(*ssa.Defer); ok && d.Block().Dominates(b) {
+			if f := d.Call.StaticCallee(); f != nil && f.Parent() != nil {
+				list = append(list, f)
+			}
+		}
+	})
+	return list
 }
 
 func indexIn(i ssa.Instruction) int {

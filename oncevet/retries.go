@@ -127,7 +127,7 @@ func (v *vet) ignored(f *ssa.Function) {
 		case !direct, err == nil, len(used(err)) == 0:
 			v.report("ignored", call.Pos(), "the error of %s is ignored: %s", short(call), consequence)
 		case onlyLogged(call, err):
-			v.report("ignored", call.Pos(), "the error of %s is only logged: %s", short(call), consequence)
+			v.report("ignored", call.Pos(), "the error of %s is only logged or compared: %s", short(call), consequence)
 		}
 	})
 }
@@ -148,8 +148,9 @@ func used(value ssa.Value) (list []ssa.Instruction) {
 	return list
 }
 
-// onlyLogged reports whether an error is compared with nil and otherwise only passed to
-// a logger, and the branch of the error joins the other one.
+// onlyLogged reports whether an error is compared, with nil or by errors.Is or As, and
+// otherwise only passed to a logger, and the branch of an error that is not nil joins the
+// other one.
 func onlyLogged(call ssa.CallInstruction, err ssa.Value) bool {
 	var fork *ssa.If
 	for _, r := range used(err) {
@@ -161,15 +162,13 @@ func onlyLogged(call ssa.CallInstruction, err ssa.Value) bool {
 				}
 			}
 		case ssa.CallInstruction:
-			if !isLog(r) {
-				return false
-			}
-		case *ssa.Store:
-			if !isLogged(r) {
+			if n := name(callee(r.Common())); n != "errors.Is" && n != "errors.As" && usedElsewhere(r) {
 				return false
 			}
 		default:
-			return false
+			if usedElsewhere(r) {
+				return false
+			}
 		}
 	}
 	if fork == nil {
@@ -206,6 +205,18 @@ func joins(from, to, without *ssa.BasicBlock) bool {
 		return false
 	}
 	return walk(from)
+}
+
+// usedElsewhere reports whether an instruction that uses a value does not only pass it to
+// a logger.
+func usedElsewhere(i ssa.Instruction) bool {
+	switch i := i.(type) {
+	case ssa.CallInstruction:
+		return !isLog(i)
+	case *ssa.Store:
+		return !isLogged(i)
+	}
+	return true
 }
 
 // isLogged reports whether a value is stored as an argument of a logger.

@@ -22,6 +22,7 @@ type summary struct {
 	Keyed        bool     // it uses a downstream key
 	Lost         []string // calls that get a context without the handler's values
 	Leaves       []string // goroutines with the handler's context that it does not wait for
+	KeyParams    []keyParam
 	Unstable     string   // what makes its first result differ from call to call
 	Declares     string   // "Final" or "NotExecuted" if its error can be one
 	Fingerprints bool     // it sets the fingerprint of a key
@@ -36,7 +37,7 @@ type stepUse struct{ Name, At string }
 func (*summary) AFact() {}
 
 func (s *summary) empty() bool {
-	return len(s.Sends)+len(s.Steps)+len(s.Lost)+len(s.Leaves)+len(s.Unstable)+len(s.Declares) == 0 &&
+	return len(s.KeyParams)+len(s.Sends)+len(s.Steps)+len(s.Lost)+len(s.Leaves)+len(s.Unstable)+len(s.Declares) == 0 &&
 		!s.Commits && !s.Keyed && !s.Fingerprints && !s.Separates && s.Settings.empty()
 }
 
@@ -83,6 +84,7 @@ func (v *vet) summaryOf(f *ssa.Function) *summary {
 			}
 		}
 	}
+	s.KeyParams = v.keyParams(f)
 	s.Unstable = v.unstableResult(f)
 	s.Declares = v.declares(f)
 	s.Settings = v.settingsOf(f)
@@ -107,7 +109,11 @@ func (v *vet) addCall(s *summary, call ssa.CallInstruction) {
 	if v.leaves(call) {
 		s.Leaves = limited(append(s.Leaves, v.at(call.Pos())))
 	}
-	s.add(v.callSummary(call))
+	run := v.callSummary(call)
+	if _, deferred := call.(*ssa.Defer); deferred {
+		run.Lost = nil // it may have a new context
+	}
+	s.add(run)
 }
 
 // callSummary returns the summary of what a call runs, see runs.
@@ -146,14 +152,15 @@ func (v *vet) runs(call ssa.CallInstruction) (list []*ssa.Function) {
 	return list
 }
 
-// usesKey reports whether an instruction uses a downstream key, or sends a stable
-// key of the handler's own.
+// usesKey reports whether an instruction uses a downstream key, for more than a log line,
+// or sends a stable key of the handler's own.
 func (v *vet) usesKey(i ssa.Instruction) bool {
 	for _, o := range i.Operands(nil) {
 		if f, ok := (*o).(*ssa.Function); ok {
 			switch name(declared(f)) {
 			case "idempotent.DownstreamKey", "idempotent/driver.(RecordID).DownstreamKey", "idempotent/driver.(RecordID).StepKey":
-				return true
+				call, ok := i.(*ssa.Call)
+				return !ok || call.Call.Value != *o || slices.ContainsFunc(used(call), usedElsewhere)
 			}
 		}
 	}
