@@ -299,7 +299,7 @@ func (s schema) checkSizes(it item) {
 
 // checkPaths refuses paths into attributes that are part of a key, which are scalars.
 func (t *table) checkPaths(entered []string) {
-	keys := slices.Clone(t.keys)
+	keys := append(schema{}, t.keys...)
 	for _, i := range t.indexes {
 		keys = append(keys, i.schema...)
 	}
