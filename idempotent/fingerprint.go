@@ -11,7 +11,6 @@ import (
 	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
-	"github.com/once-lambda/once/internal/jsontypes"
 )
 
 // fingerprintVersion is the first byte of every fingerprint. A change to the
@@ -46,7 +45,7 @@ func FingerprintOf(v any) (Fingerprint, error) {
 	if err != nil {
 		return Fingerprint{}, fingerprintError(err)
 	}
-	if err := jsontypes.BrokenText(v); err != nil {
+	if err := replacedText(v, doc); err != nil {
 		return Fingerprint{}, fingerprintError(fmt.Errorf("%w; use FingerprintBytes on the relevant parts of the request", err))
 	}
 	return FingerprintJSON(doc)

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/canonical"
@@ -170,7 +171,7 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := jsontypes.BrokenText(v); err != nil {
+	if err := replacedText(v, data); err != nil {
 		return nil, fmt.Errorf("%w, which a replay would not preserve; use strings.ToValidUTF8 or a []byte", err)
 	}
 	if info.Unproven && info.Result == nil {
@@ -228,6 +229,16 @@ func marshal(v any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	err = e.Encode(v)
 	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), err
+}
+
+// replacedText returns an error if encoding/json has replaced text of v in data, the
+// encoding of v: see [jsontypes.BrokenText]. Most data contains neither an escape nor
+// U+FFFD, so that nothing was replaced. Releases of Go write U+FFFD in different ways.
+func replacedText(v any, data []byte) error {
+	if utf8.Valid(data) && !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte("\uFFFD")) {
+		return nil
+	}
+	return jsontypes.BrokenText(v)
 }
 
 // Decode preserves the digits of numbers in untyped fields.

@@ -175,7 +175,8 @@ func TestText(t *testing.T) {
 		"an any":                        {judge[any](map[string]any{"a": []any{"\xff"}}), broken},
 		"an any with a key":             {judge[any](map[string]any{"\xff": nil}), broken},
 		"an any with a struct":          {judge[any](within{At: &hidden{"\xff"}}), broken},
-		"an any with the hidden of two": {judge[any]([]any{shadowed{inner{"\xff"}, "a"}}), broken},
+		"an any with the hidden of two": {judge[any]([]any{shadowed{inner{"\xff"}, "a"}}), taken}, // it is not encoded
+		"the same with U+FFFD":          {judge[any]([]any{shadowed{inner{"\xff"}, "\uFFFD"}}), broken},
 		"an any with raw JSON":          {judge[any](json.RawMessage(`"\ud800"`)), rawHalf},
 		"an any with a marshaler":       {judge[any](word("\xff")), broken},
 		"a good any":                    {judge[any](map[string]any{"a": 1.5, "b": nil, "c": true}), taken},
