@@ -3,92 +3,13 @@
 package driver
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
-)
-
-// State is what is known about the execution of a record.
-type State uint8
-
-const (
-	// StateInProgress means that one owner may be executing until the lease ends.
-	StateInProgress State = iota + 1
-	// StateCompleted means that the outcome is stored; it is replayed until the
-	// record expires.
-	StateCompleted
-	// StateRetryable means that the work was proven not executed, or is declared
-	// safe to run again. The next request takes over the record with its finished
-	// steps.
-	StateRetryable
-	// StateUnknown means that the effect may or may not have happened. The record
-	// leaves this state only through evidence, see idempotent.Guard.Resolve, or if
-	// its owner finishes late.
-	StateUnknown
-)
-
-var stateNames = [...]struct{ code, name string }{
-	StateInProgress: {"I", "in_progress"},
-	StateCompleted:  {"C", "completed"},
-	StateRetryable:  {"R", "retryable"},
-	StateUnknown:    {"U", "unknown"},
-}
-
-// String returns the state's name, for example "in_progress".
-func (s State) String() string {
-	if s < StateInProgress || int(s) >= len(stateNames) {
-		return fmt.Sprintf("State(%d)", uint8(s))
-	}
-	return stateNames[s].name
-}
-
-// Code returns the letter that stores use for the state: I, C, R or U.
-func (s State) Code() string {
-	if s < StateInProgress || int(s) >= len(stateNames) {
-		return "?"
-	}
-	return stateNames[s].code
-}
-
-// ParseState is the inverse of [State.Code]. A store must fail closed on its
-// error.
-func ParseState(code string) (State, error) {
-	for s, state := range stateNames {
-		if state.code == code && s > 0 {
-			return State(s), nil
-		}
-	}
-	return 0, fmt.Errorf("idempotent: unknown state %q in a record", code)
-}
-
-// Reason is the code of the transition that put a record into its state. It is
-// for people; no logic depends on it.
-type Reason string
-
-const (
-	ReasonClaimed       Reason = "claimed"        // a request began
-	ReasonTakenOver     Reason = "taken_over"     // a later request took over the record
-	ReasonResult        Reason = "result"         // the handler returned
-	ReasonFinal         Reason = "final"          // the handler returned a Final error
-	ReasonOmitted       Reason = "omitted"        // the handler returned, but its result could not be stored
-	ReasonNotExecuted   Reason = "not_executed"   // the handler declared that nothing happened
-	ReasonNoTime        Reason = "no_time"        // the claim left too little time to run the handler
-	ReasonReleased      Reason = "released"       // a claim without a reply from the store was given up
-	ReasonHandlerError  Reason = "handler_error"  // the handler returned an error
-	ReasonPanic         Reason = "panic"          // the handler panicked or ended its goroutine
-	ReasonUnknown       Reason = "unknown"        // the handler, or the resolver of a released record, returned an Unknown error
-	ReasonLeaseEnded    Reason = "lease_ended"    // the owner did not report an outcome before its lease ended
-	ReasonResolved      Reason = "resolved"       // external evidence
-	ReasonCommitted     Reason = "committed"      // the handler's transaction stored the outcome
-	ReasonKeysForgotten Reason = "keys_forgotten" // the provider may have forgotten the downstream key of an open step
-	ReasonPredecessor   Reason = "predecessor"    // another system had done the work, or refused it
-	ReasonForgotten     Reason = "forgotten"      // an operator discarded the stored outcome
-	ReasonInterrupted   Reason = "interrupted"    // an AtMostOnce step began and did not finish
 )
 
 // Version is the write id of a record: 128 random bits, new for every write.
@@ -97,6 +18,15 @@ type Version [16]byte
 
 // Owner is the random token of one attempt, new for every attempt.
 type Owner [16]byte
+
+// Fingerprint identifies the content of a request. In a record it is a version byte
+// and an HMAC-SHA-256, which is keyed by the operation, scope and id of the key.
+// The zero value means that there is no fingerprint.
+type Fingerprint [1 + sha256.Size]byte
+
+// Version returns the version of the fingerprint algorithm, and 0 for the zero
+// fingerprint.
+func (f Fingerprint) Version() byte { return f[0] }
 
 // Encodings that are not the name of an idempotent.Codec.
 const (
@@ -107,6 +37,15 @@ const (
 	// EncodingSealed is the end of an encoding whose bytes only an idempotent.Sealer
 	// can read, and of the codec that an operation with a Sealer declares.
 	EncodingSealed = "+sealed"
+)
+
+const (
+	// DefaultRetention is the retention of an outcome whose operation declares no
+	// other. A record stores it as zero.
+	DefaultRetention = 24 * time.Hour
+	// DefaultCodec is the name of the codec of an operation that declares no other. A
+	// record stores it as the empty name.
+	DefaultCodec = "json"
 )
 
 // Record is what a store holds for a key. Times are in UTC and whole
@@ -211,60 +150,6 @@ func (r *Record) Clone() *Record {
 	return &c
 }
 
-// RecordID names the record of a key in every store:
-//
-//	operation + "#" + base64url(SHA-256(version, operation, scope, id))
-//
-// Each part is hashed with its length before it, so different combinations of
-// scope and id cannot produce the same input.
-type RecordID string
-
-// Operation returns the name of the operation that the record belongs to.
-func (id RecordID) Operation() string {
-	operation, _ := id.split()
-	return operation
-}
-
-// KeyHash returns the first 12 characters of the key's hash. They are enough to
-// find the log lines of one key and do not reveal the key.
-func (id RecordID) KeyHash() string {
-	_, hash := id.split()
-	return hash[:min(12, len(hash))]
-}
-
-func (id RecordID) split() (operation, hash string) {
-	i := strings.LastIndexByte(string(id), '#')
-	if i < 0 {
-		return "", ""
-	}
-	return string(id[:i]), string(id[i+1:])
-}
-
-// DownstreamKey returns the idempotency key that idempotent.DownstreamKey returns
-// in the handler of this record, outside steps. A resolver uses it to query the
-// provider about the call.
-func (id RecordID) DownstreamKey() string { return downstreamKey("downstream\x00" + string(id)) }
-
-// StepKey returns the idempotency key that idempotent.DownstreamKey returns in
-// the named step.
-func (id RecordID) StepKey(step string) string {
-	return downstreamKey("step\x00" + string(id) + "\x00" + step) // neither part contains a NUL
-}
-
-func downstreamKey(of string) string {
-	sum := sha256.Sum256([]byte(of))
-	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-// Fingerprint identifies the content of a request. In a record it is a version byte
-// and an HMAC-SHA-256, which is keyed by the operation, scope and id of the key.
-// The zero value means that there is no fingerprint.
-type Fingerprint [1 + sha256.Size]byte
-
-// Version returns the version of the fingerprint algorithm, and 0 for the zero
-// fingerprint.
-func (f Fingerprint) Version() byte { return f[0] }
-
 // cloneSteps returns a copy that shares no memory with steps.
 func cloneSteps(steps []StepRecord) []StepRecord {
 	steps = slices.Clone(steps)
@@ -272,4 +157,135 @@ func cloneSteps(steps []StepRecord) []StepRecord {
 		steps[i].Result = slices.Clone(steps[i].Result)
 	}
 	return steps
+}
+
+// The methods below judge a record by itself and by a time. The guard, the stores and
+// the tools use them, so that all of them judge a record alike. Only the guard judges
+// whether a request may run.
+
+// Expired reports whether r has expired at now, so that it counts as absent.
+func (r *Record) Expired(now time.Time) bool { return !r.Expires.IsZero() && !now.Before(r.Expires) }
+
+// ExpiredBefore reports whether r had expired for longer than a grace period at now.
+func (r *Record) ExpiredBefore(now time.Time, grace time.Duration) bool {
+	return !r.Expires.IsZero() && r.Expires.Add(grace).Before(now)
+}
+
+// LeaseEnded reports whether the lease of the current attempt has ended at now, so
+// that its handler no longer runs.
+func (r *Record) LeaseEnded(now time.Time) bool { return !now.Before(r.LeaseEnd) }
+
+// Abandoned reports whether the lease of the current attempt has ended at now and
+// the attempt has reported no outcome.
+func (r *Record) Abandoned(now time.Time) bool {
+	return r.State == StateInProgress && r.LeaseEnded(now)
+}
+
+// StateSince returns the time at which r entered its state, or at which the current
+// attempt began if r is in progress.
+func (r *Record) StateSince() time.Time {
+	if r.Since.IsZero() {
+		return r.Created
+	}
+	return r.Since
+}
+
+// RunsAgain reports whether r may run again without evidence after an attempt that
+// failed or reported no outcome: its recovery allows that, and no interrupted
+// [AtMostOnce] step prevents it.
+func (r *Record) RunsAgain() bool {
+	interrupted := func(s StepRecord) bool { return !s.Finished && s.Mode == AtMostOnce }
+	return r.Recovery != Reconcile && !slices.ContainsFunc(r.Steps, interrupted)
+}
+
+// Open reports whether an effect may have happened whose step is not recorded as
+// finished.
+func (r *Record) Open() bool {
+	return !r.OpenSince.IsZero() || slices.ContainsFunc(r.Steps, func(s StepRecord) bool { return !s.Finished })
+}
+
+// Resumable reports whether r was released under [Resume] after some of its effects:
+// the next request continues it, or evidence settles it. [Record.Schedule] decides
+// that.
+func (r *Record) Resumable() bool { return r.State == StateRetryable && !r.Due.IsZero() }
+
+// Waits reports whether r waits for evidence: its outcome is unknown, or it is
+// resumable.
+func (r *Record) Waits() bool { return r.State == StateUnknown || r.Resumable() }
+
+// Scheduled reports whether reconciliation of r is due now or later. [DueLister]
+// lists such a record as due.
+func (r *Record) Scheduled() bool { return !r.Exhausted && !r.Due.IsZero() }
+
+// DueBy reports whether reconciliation of r is due at now.
+func (r *Record) DueBy(now time.Time) bool { return r.Scheduled() && !r.Due.After(now) }
+
+// Deletable reports whether a store may delete r once it has expired: no effect of
+// it waits for its owner or for evidence.
+func (r *Record) Deletable() bool { return r.State == StateCompleted || r.State == StateRetryable }
+
+// Sealed reports whether only an idempotent.Sealer can read the result of r.
+func (r *Record) Sealed() bool { return strings.HasSuffix(r.Encoding, EncodingSealed) }
+
+// DeclaredCodec returns the name of the codec that the operation of r declared, and
+// whether it seals results.
+func (r *Record) DeclaredCodec() (name string, seals bool) {
+	name, seals = strings.CutSuffix(r.Codec, EncodingSealed)
+	return cmp.Or(name, DefaultCodec), seals
+}
+
+// DeclareCodec sets what [Record.DeclaredCodec] returns.
+func (r *Record) DeclareCodec(name string, seals bool) {
+	switch {
+	case seals:
+		r.Codec = name + EncodingSealed
+	case name == DefaultCodec:
+		r.Codec = ""
+	default:
+		r.Codec = name
+	}
+}
+
+// DeclaredRetention returns how long the operation of r retains an outcome.
+func (r *Record) DeclaredRetention() time.Duration { return cmp.Or(r.Retention, DefaultRetention) }
+
+// DeclareRetention sets what [Record.DeclaredRetention] returns.
+func (r *Record) DeclareRetention(d time.Duration) {
+	if r.Retention = d; d == DefaultRetention {
+		r.Retention = 0
+	}
+}
+
+// Schedule sets when r expires and when its reconciliation is due, from its state
+// and from what its operation declared. Evidence about a record that begins to wait
+// at now is first asked for after the pause. A record that is no longer in progress,
+// or no longer due, is no longer Announced.
+//
+// It is the only place that decides which records never expire: those whose effect
+// may be unresolved, unless UnresolvedRetention sets a limit.
+func (r *Record) Schedule(now time.Time, pause time.Duration) {
+	r.Expires, r.Due = time.Time{}, time.Time{}
+	switch {
+	case r.State == StateInProgress && r.Recovery == Rerun && r.RunsAgain():
+		r.Expires = r.LeaseEnd.Add(r.DeclaredRetention())
+	case r.State == StateInProgress:
+		r.Due = r.LeaseEnd
+		r.Expires = r.unresolvedExpiry(r.LeaseEnd)
+	case r.State == StateUnknown,
+		r.State == StateRetryable && r.Recovery == Resume && (len(r.Steps) > 0 || r.Open()): // effects to continue
+		r.Due = now.Add(pause)
+		r.Expires = r.unresolvedExpiry(now)
+	default:
+		r.Expires = now.Add(r.DeclaredRetention())
+	}
+	r.Announced = r.Announced && r.State == StateInProgress && !r.Due.IsZero()
+}
+
+// unresolvedExpiry returns when r expires if it has waited for evidence since the
+// given time: never, unless its operation declared a limit.
+func (r *Record) unresolvedExpiry(since time.Time) time.Time {
+	if r.UnresolvedRetention == 0 {
+		return time.Time{}
+	}
+	return since.Add(r.UnresolvedRetention)
 }

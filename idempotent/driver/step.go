@@ -94,6 +94,9 @@ func ParseStepSource(code string) (StepSource, error) {
 	return 0, fmt.Errorf("idempotent: unknown source %q of a step in a record", code)
 }
 
+// Sealed reports whether only an idempotent.Sealer can read the result of s.
+func (s *StepRecord) Sealed() bool { return strings.HasSuffix(s.Encoding, EncodingSealed) }
+
 // Step returns the stored state of the named step.
 func (r *Record) Step(name string) (StepRecord, bool) {
 	if i, found := findStep(r.Steps, name); found {

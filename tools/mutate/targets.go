@@ -32,7 +32,7 @@ var targets = []target{
 		"guard.go", "cache.go", "options.go", "operation.go", "window.go",
 		"key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
 	}},
-	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "codec.go", "lifecycle.go", "step.go", "recovery.go"}},
+	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "state.go", "id.go", "codec.go", "step.go", "recovery.go"}},
 	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "promoted.go", "text.go", "shape.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go", "lists.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
