@@ -81,7 +81,7 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
-	ctx, cancel := a.opts.transactionContext(ctx, a.window)
+	ctx, cancel := a.window.TransactionContext(ctx)
 	defer cancel()
 	e.beginWrite()
 	defer e.endWrite()
@@ -273,7 +273,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		value.SetZero()
 		return encoded, e.replayStep(ctx, *recorded, v)
 	}
-	ctx, cancel := e.attempt.opts.transactionContext(ctx, e.attempt.window)
+	ctx, cancel := e.attempt.window.TransactionContext(ctx)
 	defer cancel()
 	encoded, done, err := e.encodeStep(ctx, s, value.Interface(), driver.StepByTransaction)
 	if err == nil {

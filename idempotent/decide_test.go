@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/internal/timing"
 )
 
 // The tables below are those of the design, row by row. Each boundary is tested
@@ -426,98 +425,6 @@ func TestMayCheckpoint(t *testing.T) {
 	}
 }
 
-// F35: a lease ends one margin after the deadline, or after DefaultLease.
-func TestWindow(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name                                     string
-		left                                     time.Duration // 0: no deadline
-		reserve                                  time.Duration // 0: the default
-		handlerEnd, answerBy, deadline, leaseEnd time.Duration // from now
-	}{
-		{"a long one", 10 * time.Second, 0, 9500 * ms, 9900 * ms, 10 * time.Second, 13 * time.Second},
-		{"a fifth is reserved, and a fifth of that is for the answer", 1500 * ms, 0, 1200 * ms, 1440 * ms, 1500 * ms, 4500 * ms},
-		{"a short one: 50 ms are for the answer", time.Second, 0, 800 * ms, 950 * ms, time.Second, 4 * time.Second},
-		{"a very short one: half of the reserve", 400 * ms, 0, 320 * ms, 360 * ms, 400 * ms, 3400 * ms},
-		{"a long reserve", 30 * time.Second, 5 * time.Second, 25 * time.Second, 29900 * ms, 30 * time.Second, 33 * time.Second},
-		{"the shortest reserve", 30 * time.Second, 100 * ms, 29900 * ms, 29950 * ms, 30 * time.Second, 33 * time.Second},
-		{"past", -time.Second, 0, -time.Second, -time.Second, -time.Second, 2 * time.Second},
-		{"none", 0, 0, 15*time.Minute - 3500*ms, 15*time.Minute - 3*time.Second, 15*time.Minute - 3*time.Second, 15 * time.Minute},
-	} {
-		o, err := Options{Operation: Operation{DeadlineReserve: row.reserve}}.with(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := t.Context()
-		if row.left != 0 {
-			ctx = deadlineContext{ctx, at.Add(row.left)}
-		}
-		w := o.windowOf(ctx, at)
-		got := [4]time.Duration{w.handlerEnd.Sub(at), w.answerBy.Sub(at), w.deadline.Sub(at), w.leaseEnd.Sub(at)}
-		if want := [4]time.Duration{row.handlerEnd, row.answerBy, row.deadline, row.leaseEnd}; got != want || w.bounded != (row.left != 0) {
-			t.Errorf("%s: got handler end, end of waits, deadline and lease end %v, want %v; bounded: %t", row.name, got, want, w.bounded)
-		}
-	}
-}
-
-// Inside a front, the guard has the time of the front, as long as that lasts and the context
-// does not end before.
-func TestWindowWithin(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name                           string
-		function, gateway              time.Duration // of the front, from its begin; 0: none
-		later                          time.Duration // when the guard begins
-		shortened                      time.Duration // the deadline of its context; 0: that of the function
-		handlerEnd, answerBy, deadline time.Duration // from the begin of the front
-		bounded                        bool
-	}{
-		{"a gateway's time", 40 * time.Second, 29 * time.Second, 0, 0, 28500 * ms, 28900 * ms, 40 * time.Second, true},
-		{"the rest of it", 40 * time.Second, 29 * time.Second, 28 * time.Second, 0, 28750 * ms, 28900 * ms, 40 * time.Second, true},
-		{"the function's", 10 * time.Second, 29 * time.Second, 0, 0, 9500 * ms, 9900 * ms, 10 * time.Second, true},
-		{"a shorter context", 40 * time.Second, 29 * time.Second, 0, 5 * time.Second, 4500 * ms, 4900 * ms, 5 * time.Second, true},
-		{"a gateway's alone", 0, 29 * time.Second, 0, 0, 28500 * ms, 28900 * ms, 15*time.Minute - 3*time.Second, true},
-		{"over", 0, 29 * time.Second, 29 * time.Second, 0, 15*time.Minute + 25500*ms, 15*time.Minute + 26*time.Second, 15*time.Minute + 26*time.Second, false},
-	} {
-		o, err := Options{}.with(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := t.Context()
-		if row.function != 0 {
-			ctx = deadlineContext{ctx, at.Add(row.function)}
-		}
-		ctx = timing.Within(ctx, func() time.Time { return at }, timing.DefaultReserve, row.gateway)
-		if row.shortened != 0 {
-			ctx = deadlineContext{ctx, at.Add(row.shortened)}
-		}
-		w := o.windowOf(ctx, at.Add(row.later))
-		got := [3]time.Duration{w.handlerEnd.Sub(at), w.answerBy.Sub(at), w.deadline.Sub(at)}
-		if want := [3]time.Duration{row.handlerEnd, row.answerBy, row.deadline}; got != want || w.bounded != row.bounded {
-			t.Errorf("%s: got handler end, end of waits and deadline %v, want %v; bounded: %t", row.name, got, want, w.bounded)
-		}
-	}
-}
-
-// The answer waits for a release for half of the time that it has, and at most for the
-// margin of a lease.
-func TestReleaseTime(t *testing.T) {
-	t.Parallel()
-	o, err := Options{Now: func() time.Time { return at }}.with(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for left, want := range map[time.Duration]time.Duration{4 * time.Second: 2 * time.Second, 6*time.Second + 2: 3 * time.Second, time.Minute: 3 * time.Second} {
-		w := window{answerBy: at.Add(left), deadline: at.Add(left), bounded: true}
-		if got := o.releaseTime(w); got != want {
-			t.Errorf("%s left: it waits %s, want %s", left, got, want)
-		}
-		if w.bounded = false; o.releaseTime(w) != 3*time.Second {
-			t.Errorf("without a limit it waits %s", o.releaseTime(w))
-		}
-	}
-}
-
 // The provider has forgotten the downstream keys at the end of its retention, and
 // not before. Without an earlier open run there are no keys to forget.
 func TestKeysForgotten(t *testing.T) {
@@ -534,25 +441,6 @@ func TestKeysForgotten(t *testing.T) {
 		a := attempt{opts: &Options{Operation: Operation{DownstreamRetention: time.Hour}}, openBefore: row.open}
 		if got := a.keysForgotten(row.now); got != row.want {
 			t.Errorf("open since %v, at %v: got %t", row.open, row.now, got)
-		}
-	}
-}
-
-// A handler needs 100 ms or twice the last store call, at most a fifth of the
-// request's time, and at least a millisecond.
-func TestTimeToEnterIsBounded(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ whole, call, want time.Duration }{
-		{10 * time.Second, 0, 100 * ms},
-		{10 * time.Second, 50 * ms, 100 * ms},
-		{10 * time.Second, 51 * ms, 102 * ms},
-		{10 * time.Second, 5 * time.Second, 2 * time.Second},
-		{100 * ms, 0, 20 * ms},
-		{2 * ms, 0, ms},
-	} {
-		w := window{began: at, deadline: at.Add(row.whole)}
-		if got := w.timeToEnter(row.call); got != row.want {
-			t.Errorf("of %s after a call of %s: got %s, want %s", row.whole, row.call, got, row.want)
 		}
 	}
 }

@@ -201,7 +201,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	out.RecordID = a.id
 	a.enter(phaseClaim)
 	defer a.ended(ctx, &err) // also when the handler panics
-	claiming, claimed := a.window.claimContext(ctx)
+	claiming, claimed := a.window.ClaimContext(ctx)
 	defer claimed()
 	held, replay, err := a.claim(claiming, now)
 	if err != nil {
@@ -224,7 +224,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	}
 
 	// The claim took time: check whether enough is left for the handler.
-	if left := a.window.handlerEnd.Sub(o.now()); left < a.window.timeToEnter(a.lastCall) || ctx.Err() != nil {
+	if left := a.window.HandlerEnd.Sub(o.now()); left < a.window.TimeToEnter(a.lastCall) || ctx.Err() != nil {
 		err := noTime(ctx, left)
 		a.release(ctx, driver.ReasonNoTime, err)
 		return out, err
@@ -243,7 +243,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
 	a.entered = true
 	execution := newExecution(a, held)
-	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
+	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.HandlerEnd)
 	defer cancel()
 	defer execution.announceLater(handlerCtx).Stop()
 
@@ -328,8 +328,8 @@ const announceAfter = 100 * time.Millisecond
 // when its lease ends. The caller stops the timer when the handler returns.
 func (e *Execution) announceLater(ctx context.Context) *time.Timer {
 	w, now := e.attempt.window, e.attempt.opts.now()
-	patience := min(announceAfter, w.deadline.Sub(w.handlerEnd)/5)
-	return time.AfterFunc(w.handlerEnd.Sub(now)+patience, func() { e.announce(ctx) })
+	patience := min(announceAfter, w.Deadline.Sub(w.HandlerEnd)/5)
+	return time.AfterFunc(w.HandlerEnd.Sub(now)+patience, func() { e.announce(ctx) })
 }
 
 // announce writes the record as announced, if the run has not ended and its record
@@ -338,7 +338,7 @@ func (e *Execution) announceLater(ctx context.Context) *time.Timer {
 func (e *Execution) announce(ctx context.Context) {
 	e.beginWrite() // a transaction can have held it until now
 	defer e.endWrite()
-	ctx, cancel := e.attempt.opts.announceContext(ctx, e.attempt.window)
+	ctx, cancel := e.attempt.window.AnnounceContext(ctx)
 	defer cancel()
 	if e.mayAnnounce() {
 		_, _ = e.writeSteps(ctx, announcement, nil)
@@ -374,7 +374,7 @@ func (out *Outcome[T]) takeFrom(r *driver.Record) {
 
 // recallLate is recall after the claim: it has the time until the answer.
 func recallLate[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
-	ctx, cancel := context.WithTimeout(ctx, a.opts.untilAnswer(a.window))
+	ctx, cancel := context.WithTimeout(ctx, a.window.UntilAnswer())
 	defer cancel()
 	return recall(ctx, a, r, out)
 }

@@ -40,6 +40,7 @@ package idempotent
 //	write.go            what a run writes while its handler is running
 //	predecessor.go      what another system did before the guard
 //	claim.go            the claim of a key
+//	release.go          the release of a claim whose handler was not entered
 //	wait.go             the wait for another request
 //	settle.go           the outcome of a run
 //	handler.go          what a handler can ask and set
@@ -50,11 +51,12 @@ package idempotent
 //	guard.go            New, and valid options
 //	cache.go            completed records in memory
 //	decide.go           every decision about a record, as a function
-//	window.go           the limits of time
-//	options.go          Options, and events
+//	observe.go          events, and what they show of a request
+//	options.go          Options
 //	operation.go        Operation
 //	outcome.go          what an error declares
 //	steps.go            recorded steps
+//	keyfunc.go          KeyFunc: how a request gets its key
 //	key.go              keys
 //	fingerprint.go      the content of requests
 //	seal.go             the encryption of stored results

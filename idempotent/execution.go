@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // Execution is one run of a handler under a claim. The handler's context carries
@@ -210,7 +211,7 @@ type attempt struct {
 	owner  driver.Owner
 	result reflect.Type // of the handler
 	ref    string       // of the key
-	window window
+	window timing.Window
 	mine   driver.Record // the claim as last written by this attempt
 	// openBefore is the record's OpenSince before this attempt claimed it.
 	openBefore time.Time
@@ -223,7 +224,8 @@ type attempt struct {
 // begin prepares an attempt for key. The owner token is random, never the request
 // id, because an asynchronous retry may reuse the request id.
 func (g *Guard) begin(ctx context.Context, o *Options, key Key, result reflect.Type, now time.Time) attempt {
-	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.storedFingerprint(), result: result, ref: cut(key.Ref, maxRef), window: o.windowOf(ctx, now)}
+	limits := timing.Limits{DefaultLease: o.DefaultLease, LeaseMargin: o.LeaseMargin, DeadlineReserve: o.DeadlineReserve, Now: o.Now}
+	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.storedFingerprint(), result: result, ref: cut(key.Ref, maxRef), window: limits.Window(ctx, now)}
 	rand.Read(a.owner[:])
 	return a
 }

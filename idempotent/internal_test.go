@@ -17,14 +17,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// deadlineContext has a deadline but never ends.
-type deadlineContext struct {
-	context.Context
-	deadline time.Time
-}
-
-func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
 // Each pause is twice the one before, up to the longest.
 func TestReconcilePause(t *testing.T) {
 	r := &reconciler{opts: ReconcileOptions{Backoff: time.Minute, MaxBackoff: 5 * time.Minute}}
@@ -280,101 +272,6 @@ func TestKeepsBeside(t *testing.T) {
 	}
 }
 
-// An outcome can be written until the answer is due, then for half of the time until the
-// deadline, and after it for as long as the margin, even if the request's own context has
-// ended.
-func TestOutcomeContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o, err := Options{}.with(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for left, want := range map[time.Duration]time.Duration{
-			10 * time.Second: 9900 * ms,
-			100*ms + 1:       1,
-			100 * ms:         50 * ms,
-			2:                1,
-			0:                3 * time.Second,
-			-time.Minute:     3 * time.Second,
-		} {
-			gone, end := context.WithCancel(t.Context())
-			end()
-			deadline := time.Now().Add(left)
-			ctx, cancel := o.outcomeContext(gone, window{answerBy: deadline.Add(-100 * ms), deadline: deadline})
-			until, ok := ctx.Deadline()
-			if got := time.Until(until); !ok || got != want || ctx.Err() != nil {
-				t.Errorf("%s before the deadline: %s left for the write, want %s (%v)", left, got, want, ctx.Err())
-			}
-			cancel()
-		}
-	})
-}
-
-// A step can be written until the handler's time ends, or for half of the time until the
-// answer is due, if that is longer. Then it has half of the time until the deadline, and
-// after it as long as the margin. The request's own context may have ended.
-func TestStepContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o, err := Options{}.with(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone, end := context.WithCancel(t.Context())
-		end()
-		for _, row := range []struct{ handler, deadline, step, transaction time.Duration }{
-			{9500 * ms, 10 * time.Second, 9500 * ms, 9700 * ms},
-			{500 * ms, 1000 * ms, 500 * ms, 700 * ms},
-			{400*ms + 2, 900*ms + 2, 400*ms + 2, 600*ms + 2},
-			{400*ms - 2, 900*ms - 2, 400*ms - 1, 600*ms - 2},
-			{2, 500*ms + 2, 200*ms + 1, 200*ms + 2},
-			{-2, 500*ms - 2, 200*ms - 1, 200*ms - 1},
-			{-300 * ms, 200 * ms, 50 * ms, 50 * ms},
-			{-400 * ms, 100 * ms, 50 * ms, 50 * ms},
-			{-450 * ms, 50 * ms, 25 * ms, 25 * ms},
-			{-500 * ms, 0, 3 * time.Second, 3 * time.Second},
-			{-time.Minute, -50 * time.Second, 3 * time.Second, 3 * time.Second},
-		} {
-			now := time.Now()
-			w := window{handlerEnd: now.Add(row.handler), answerBy: now.Add(row.deadline - 100*ms), deadline: now.Add(row.deadline)}
-			for _, c := range []struct {
-				context func(context.Context, window) (context.Context, context.CancelFunc)
-				want    time.Duration
-			}{{o.stepContext, row.step}, {o.transactionContext, row.transaction}} {
-				ctx, cancel := c.context(gone, w)
-				deadline, ok := ctx.Deadline()
-				if got := deadline.Sub(now); !ok || got != c.want || ctx.Err() != nil {
-					t.Errorf("%s before the handler's end: %s left for the write, want %s (%v)", row.handler, got, c.want, ctx.Err())
-				}
-				cancel()
-			}
-		}
-	})
-}
-
-// An announcement has half of the time until the deadline, and ends when the answer is due.
-func TestAnnounceContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o, err := Options{}.with(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for left, want := range map[time.Duration]time.Duration{
-			400 * ms: 200 * ms, 200 * ms: 100 * ms, 150 * ms: 50 * ms, 100*ms + 1: 1, 100 * ms: 50 * ms, 0: 3 * time.Second,
-		} {
-			deadline := time.Now().Add(left)
-			ctx, cancel := o.announceContext(t.Context(), window{answerBy: deadline.Add(-100 * ms), deadline: deadline})
-			until, ok := ctx.Deadline()
-			if got := time.Until(until); !ok || got != want {
-				t.Errorf("%s before the deadline: %s left, want %s", left, got, want)
-			}
-			cancel()
-		}
-	})
-}
-
 // A large result may use two thirds of the time; the rest is for the record.
 func TestLargeResultHasItsOwnTime(t *testing.T) {
 	t.Parallel()
@@ -404,21 +301,6 @@ func (c *timedChunks) PutChunks(ctx context.Context, _ RecordID, _ driver.Versio
 		c.left = time.Until(deadline)
 	}
 	return 1, ctx.Err()
-}
-
-// A lease ends in UTC, whatever the time zone of the deadline: stores and tests
-// compare whole records.
-func TestLeaseEndsInUTC(t *testing.T) {
-	t.Parallel()
-	o, err := Options{}.with(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	zone := time.FixedZone("elsewhere", 3600)
-	w := o.windowOf(deadlineContext{t.Context(), at.Add(time.Second).In(zone)}, at)
-	if w.leaseEnd.Location() != time.UTC {
-		t.Errorf("the lease ends at %v", w.leaseEnd)
-	}
 }
 
 // Reading is how many entries a run of the following function reads before it works.

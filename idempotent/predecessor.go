@@ -16,7 +16,7 @@ import (
 // completed record if the other system has done the work, and whether that is
 // stored. It returns no record if the handler may run.
 func (a *attempt) consult(ctx context.Context, key Key, held *driver.Record) (earlier *driver.Record, stored bool, err error) {
-	result, found, err := a.opts.callPredecessor(ctx, key, a.window.handlerEnd)
+	result, found, err := a.opts.callPredecessor(ctx, key, a.window.HandlerEnd)
 	w := &work{seen: held, steps: held.Steps, ref: held.Ref}
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonPredecessor}
 	final, stated := AsFinal(err)

@@ -24,7 +24,7 @@ type settlement struct {
 // follows its recovery when the lease ends.
 func (a *attempt) settle(ctx context.Context, w *work, out outcome) (s settlement) {
 	a.enter(phaseSettle)
-	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
+	ctx, cancel := a.window.OutcomeContext(ctx)
 	defer cancel()
 	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}
 	r := a.guard.apply(ctx, w.seen, &change{opts: a.opts, by: by, out: out, rounds: maxRounds})

@@ -128,7 +128,7 @@ func (e *Execution) beginStep(
 		return nil, recorded, err
 	}
 	if o.AtMostOnce {
-		ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+		ctx, cancel := e.attempt.window.StepContext(ctx)
 		defer cancel()
 		recorded, err = e.writeSteps(ctx, name, nil)
 		if err != nil {
@@ -224,7 +224,7 @@ func (e *Execution) failStep(s *stepRun, err error) error {
 // encoded. If evidence has recorded a result meanwhile, it decodes that into *v
 // instead.
 func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (encoded driver.StepRecord, err error) {
-	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+	ctx, cancel := e.attempt.window.StepContext(ctx)
 	defer cancel()
 	encoded, done, err := e.encodeStep(ctx, s, reflect.ValueOf(v).Elem().Interface(), driver.StepByRun)
 	if err != nil {

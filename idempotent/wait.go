@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // maxWaiting is how many requests of one guard wait for one key at the same time.
@@ -60,7 +61,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record,
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		return nil, true, nil
-	case ctx.Err() != nil && !timeUp(ctx):
+	case ctx.Err() != nil && !timing.TimeUp(ctx):
 		return nil, false, nil // the caller canceled, which also caused the store's error
 	case err != nil:
 		err = storeError(a.id, driver.OpGet, err)

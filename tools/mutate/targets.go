@@ -24,13 +24,13 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"lookup.go", "do.go", "predecessor.go", "claim.go", "wait.go", "settle.go", // a request
+		"lookup.go", "do.go", "predecessor.go", "claim.go", "release.go", "wait.go", "settle.go", // a request
 		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
 		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go", "due.go", "reconcile_record.go", "progress.go", "resolver.go", "report.go", "requeue.go", "forget.go",
-		"guard.go", "cache.go", "options.go", "operation.go", "window.go",
-		"key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
+		"guard.go", "cache.go", "observe.go", "options.go", "operation.go",
+		"keyfunc.go", "key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "state.go", "id.go", "codec.go", "step.go", "recovery.go"}},
 	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "promoted.go", "text.go", "shape.go"}},
@@ -74,7 +74,7 @@ var targets = []target{
 	{module: ".", pkg: "internal/canonical", breaks: []string{"canonical.go", "number.go", "order.go", "parse.go"}, measuring: []string{"TestLimits", "TestMemory"}},
 	{module: ".", pkg: "internal/pathkey", breaks: []string{"pathkey.go"}},
 	{module: ".", pkg: "internal/view", breaks: []string{"view.go"}},
-	{module: ".", pkg: "internal/timing", breaks: []string{"timing.go"}},
+	{module: ".", pkg: "internal/timing", breaks: []string{"timing.go", "half.go"}},
 	{module: ".", pkg: "telemetry", breaks: []string{"telemetry.go"}},
 	{module: ".", pkg: "telemetry/audit", breaks: []string{"audit.go"}},
 	{module: ".", pkg: "telemetry/emf", breaks: []string{"emf.go"}},
