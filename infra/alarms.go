@@ -156,10 +156,10 @@ func logFilter(fn awslambda.IFunction) string {
 		return ""
 	}
 	resource, ok := created.Node().DefaultChild().(awslambda.CfnFunction)
-	if !ok || resource.LoggingConfig() == nil {
+	if !ok {
 		return ""
 	}
-	config, _ := awscdk.Stack_Of(created).Resolve(resource.LoggingConfig()).(map[string]any)
+	config, _ := property(resource, "loggingConfig").(map[string]any)
 	level, _ := config["applicationLogLevel"].(string)
 	if slices.Contains([]string{"WARN", "ERROR", "FATAL"}, level) {
 		return level

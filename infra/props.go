@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+	"github.com/aws/jsii-runtime-go/runtime"
 )
 
 // refuse makes synthesis fail with a message that says what to change.
@@ -31,9 +32,10 @@ func or[T any](p *T, otherwise T) T {
 }
 
 // warn adds a warning to synthesis, which AcknowledgeWarning of the CDK silences
-// by its id.
+// by its id. It calls AddWarningV2, which has a third, optional parameter from awscdk
+// 2.276 on, by its name: so it compiles with all versions.
 func warn(c constructs.IConstruct, id, message string) {
-	awscdk.Annotations_Of(c).AddWarningV2(jsii.String(id), jsii.String(message))
+	runtime.InvokeVoid(awscdk.Annotations_Of(c), "addWarningV2", []any{jsii.String(id), jsii.String(message)})
 }
 
 // length is a duration that a construct judges. It is unknown if it is a token,
@@ -160,13 +162,25 @@ func valueOf(fn awslambda.Function, v variable) (setter string, same bool) {
 	if !ok {
 		return "", false
 	}
-	resolve := awscdk.Stack_Of(fn).Resolve
-	environment, _ := resolve(resource.Environment()).(map[string]any)
+	environment, _ := property(resource, "environment").(map[string]any)
 	variables, _ := environment["variables"].(map[string]any)
-	if own, ok := variables[v.name]; ok && !reflect.DeepEqual(own, resolve(v.value)) {
+	if own, ok := variables[v.name]; ok && !reflect.DeepEqual(own, awscdk.Stack_Of(fn).Resolve(v.value)) {
 		return "the function's own Environment", false
 	}
 	return "", false
+}
+
+// property returns a property of a resource that is an object, as it will be in the
+// template, or nil. It does not call the resource's method of that name: with
+// jsii-runtime-go 1.142 the method returns an empty object if the CDK computes the
+// value later.
+func property(of awscdk.CfnResource, name string) any {
+	var value awscdk.IResolvable
+	runtime.Get(of, name, &value)
+	if value == nil {
+		return nil
+	}
+	return awscdk.Stack_Of(of).Resolve(value)
 }
 
 // whenComplete calls judge once, when the app is complete and before its templates are

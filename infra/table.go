@@ -295,7 +295,6 @@ type resource interface {
 	awscdk.CfnResource
 	KeySchema() any
 	AttributeDefinitions() any
-	TimeToLiveSpecification() any
 	GlobalSecondaryIndexes() any
 }
 
@@ -328,8 +327,8 @@ func (t *IdempotencyTable) judgeTable(table awsdynamodb.ITable, strong bool) boo
 			found.partitionKey = named
 		}
 	}
-	for _, ttl := range resolved(of, []any{of.TimeToLiveSpecification()}) {
-		found.ttl = ttl["attributeName"]
+	if ttl, ok := property(of, "timeToLiveSpecification").(map[string]any); ok {
+		found.ttl, _ = ttl["attributeName"].(string)
 	}
 	if global, ok := of.(awsdynamodb.CfnGlobalTable); ok {
 		found.strong = or(global.MultiRegionConsistency(), "") == string(awsdynamodb.MultiRegionConsistency_STRONG)
