@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -23,12 +24,19 @@ import (
 
 // The retries of NewClient: at most six attempts with pauses of 20, 40, 80, 160
 // and 320 ms, each shortened at random by up to a half. So a call that fails has
-// paused for 310 to 620 ms, or half of that if AWS_NEW_RETRIES_2026 makes the SDK
-// count its attempts from zero.
+// paused for 310 to 620 ms, or half of that if AWS_NEW_RETRIES_2026 makes an SDK
+// before 1.48 count its attempts from zero.
 const (
 	retryAttempts = 6
 	retryBase     = 10 * time.Millisecond
 	retryMax      = 400 * time.Millisecond
+	// retryTokens is how many tokens a client has, and retryCost how many of them a
+	// retry takes, whatever failed. A retry that succeeds gives them back, and each
+	// call that succeeds adds retryGain. So an outage costs at most 100 retries, and
+	// every other call makes one attempt.
+	retryTokens = 500
+	retryCost   = 5
+	retryGain   = 1
 )
 
 // The time-outs of NewClient for one attempt of a call.
@@ -97,10 +105,13 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 }
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:
-// up to six attempts with about half a second of pauses. The SDK's default pauses
-// for up to 2 s before the second attempt and 4 s before the third: in a
-// measurement one lost reply cost 1.25 s, although DynamoDB answers in a few
-// milliseconds. The SDK still decides which errors are retried.
+// up to six attempts with about half a second of pauses, also if DynamoDB asks for
+// longer ones. In an outage a client makes at most 100 retries, and calls after them
+// get one attempt each. These numbers are the same with each version of the SDK,
+// which still decides which errors are retried. The SDK's own retries change: up to
+// version 1.47 they paused for up to 2 s before the second attempt and 4 s before the
+// third; from 1.48 on (2026-11-10, its changelog) for up to 25, 50 and 100 ms, after
+// throttling for up to 1, 2 and 4 s, and for up to 5 s more if a response asks for it.
 //
 // Each attempt has a time-out, so that one missing reply does not use up the time
 // of the others: 5 s for calls about one item and for transactions, 20 s for
@@ -123,10 +134,20 @@ func boundRetries(o *dynamodb.Options) {
 	o.RetryMaxAttempts = 0
 	o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = retryAttempts
-		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
-			return backoff(retryBase, retryMax, attempt), nil
-		})
+		o.Backoff = retry.BackoffDelayerFunc(pause)
+		o.RateLimiter = ratelimit.NewTokenRateLimit(retryTokens)
+		o.RetryCost, o.RetryTimeoutCost, o.ThrottlingRetryCost, o.NoRetryIncrement = retryCost, retryCost, retryCost, retryGain
 	})
+}
+
+// pause returns how long to wait after an attempt. It removes the header with which
+// DynamoDB can ask for a longer pause, of up to 5 s: the SDK, from 1.48 on, reads it
+// afterwards.
+func pause(attempt int, err error) (time.Duration, error) {
+	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+		answer.Response.Header.Del("X-Amz-Retry-After")
+	}
+	return backoff(retryBase, retryMax, attempt), nil
 }
 
 // skipChecksums switches off the SDK's check of the CRC-32 of responses. TLS checks

@@ -69,51 +69,92 @@ func throttled(int, string) (*http.Response, error) {
 	return response(http.StatusBadRequest, `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}`), nil
 }
 
+// pauseFor asks the client to wait for some milliseconds.
+func pauseFor(milliseconds string) func(int, string) (*http.Response, error) {
+	return func(int, string) (*http.Response, error) {
+		r := response(http.StatusServiceUnavailable, `{}`)
+		r.Header.Set("X-Amz-Retry-After", milliseconds)
+		return r, nil
+	}
+}
+
 func cutOff(int, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
 // A call that fails makes six attempts with pauses of 310 to 620 ms in total
 // (AWS_NEW_RETRIES_2026 halves them), regardless of other configuration but the caller's
-// own options. One lost reply costs little.
+// own options, of what DynamoDB asks for, and of the SDK's version. One lost reply costs
+// little. In an outage of a minute, 200 calls make 100 retries.
 func TestNewClient_BoundsRetries(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	twice := func(o *dynamodb.Options) { o.RetryMaxAttempts = 2 }
-	for name, row := range map[string]struct {
+	status := func(code int) func(int, string) (*http.Response, error) {
+		return func(int, string) (*http.Response, error) { return response(code, `{}`), nil }
+	}
+	type row struct {
 		answer      func(int, string) (*http.Response, error)
 		optFn       func(*dynamodb.Options)
 		requests    int32
 		least, most time.Duration
-	}{
-		"throttled":    {throttled, nil, 6, 155 * ms, 620 * ms},
-		"cut off":      {cutOff, nil, 6, 155 * ms, 620 * ms},
-		"error 500":    {func(int, string) (*http.Response, error) { return response(500, `{}`), nil }, nil, 6, 155 * ms, 620 * ms},
-		"by an option": {throttled, twice, 2, 0, 100 * ms},
+		outage      int32 // requests in the outage; 0: not tried
+	}
+	for name, row := range map[string]row{
+		"throttled":       {throttled, nil, 6, 155 * ms, 620 * ms, 300},
+		"cut off":         {cutOff, nil, 6, 155 * ms, 620 * ms, 300},
+		"error 500":       {status(500), nil, 6, 155 * ms, 620 * ms, 300},
+		"error 503":       {status(503), nil, 6, 155 * ms, 620 * ms, 300},
+		"a pause of 3 s":  {pauseFor("3000"), nil, 6, 155 * ms, 620 * ms, 300},
+		"a silent socket": {nil, nil, 6, 30*time.Second + 155*ms, 30*time.Second + 620*ms, 300},
+		"by an option":    {throttled, twice, 2, 0, 100 * ms, 0},
 		"one lost reply": {func(n int, body string) (*http.Response, error) {
 			if n == 1 {
 				return cutOff(n, body)
 			}
 			return response(200, `{}`), nil
-		}, nil, 2, 0, 20 * ms},
+		}, nil, 2, 0, 20 * ms, 0},
 	} {
+		// insert makes one call for each pause, and returns the requests and the time of the
+		// longest call.
+		insert := func(t *testing.T, pauses ...time.Duration) (requests int32, longest time.Duration) {
+			w := &hangingWire{wire: wire{answer: row.answer}, always: true}
+			cfg := w.config()
+			if row.answer != nil {
+				cfg = w.wire.config()
+			}
+			cfg.RetryMaxAttempts = 50 // as AWS_MAX_ATTEMPTS would set it
+			cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+			var optFns []func(*dynamodb.Options)
+			if row.optFn != nil {
+				optFns = append(optFns, row.optFn)
+			}
+			store := newStore(t, dynamostore.NewClient(cfg, optFns...))
+			took := make(chan time.Duration, len(pauses))
+			for _, pause := range pauses {
+				go func() {
+					began := time.Now()
+					met, err := store.Insert(t.Context(), someRecord(), at(0))
+					if met != nil || (err == nil) != (name == "one lost reply") {
+						t.Errorf("got %+v, %v", met, err)
+					}
+					took <- time.Since(began)
+				}()
+				time.Sleep(pause)
+			}
+			for range pauses {
+				longest = max(longest, <-took)
+			}
+			return w.requests.Load(), longest
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := &wire{answer: row.answer}
-				cfg := w.config()
-				cfg.RetryMaxAttempts = 50 // as AWS_MAX_ATTEMPTS would set it
-				cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
-				var optFns []func(*dynamodb.Options)
-				if row.optFn != nil {
-					optFns = append(optFns, row.optFn)
+				if requests, took := insert(t, 0); requests != row.requests || took < row.least || took > row.most {
+					t.Errorf("%d attempts in %s, want %d in %s to %s", requests, took, row.requests, row.least, row.most)
 				}
-				began := time.Now()
-				met, err := newStore(t, dynamostore.NewClient(cfg, optFns...)).Insert(t.Context(), someRecord(), at(0))
-				took := time.Since(began)
-				if met != nil || (err == nil) != (name == "one lost reply") || w.requests.Load() != row.requests {
-					t.Errorf("got %+v, %v after %d attempts, want %d", met, err, w.requests.Load(), row.requests)
-				}
-				if took < row.least || took > row.most {
-					t.Errorf("it paused for %s", took)
+				if row.outage > 0 {
+					if requests, took := insert(t, slices.Repeat([]time.Duration{300 * ms}, 200)...); requests != row.outage || took > row.most {
+						t.Errorf("%d attempts in an outage, the longest call took %s; want %d, and %s", requests, took, row.outage, row.most)
+					}
 				}
 			})
 		})
