@@ -4,3 +4,6 @@ package dynamostore
 
 // ItemSize returns the size of an item in bytes.
 var ItemSize = itemSize
+
+// ProtocolOf returns the protocol of a client, from that of the SDK and its schema of a PutItem.
+var ProtocolOf = faster

@@ -8,10 +8,12 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -21,7 +23,8 @@ import (
 // and that its condition failed, with the item that is there. These are the messages of
 // each request. It also decodes the items of a BatchGetItem, which has large results.
 // The SDK does everything else: other operations and answers, unusual values in these
-// messages, addresses, signatures, retries and middleware.
+// messages, members of them that this file does not know, addresses, signatures, retries
+// and middleware.
 
 // SDKProtocol is an option of [NewClient] that leaves the encoding of all messages to
 // the SDK. Without it, NewClient encodes a PutItem, and decodes the usual answers to it
@@ -36,21 +39,49 @@ func SDKProtocol(o *dynamodb.Options) {
 
 // useProtocol puts the protocol of this file before that of the SDK.
 func useProtocol(o *dynamodb.Options) {
-	if o.Protocol != nil && o.Protocol.ID() == awsJSON {
-		o.Protocol = protocol{o.Protocol}
+	o.Protocol = faster(o.Protocol, schemas.PutItemInput)
+}
+
+// faster returns the protocol of this file, which leaves to that of the SDK what it does not
+// know, such as a member of put, the schema of a PutItem. It returns the SDK's if that is
+// not the one that this file implements.
+func faster(sdk smithyhttp.ClientProtocol, put *smithy.Schema) smithyhttp.ClientProtocol {
+	if sdk == nil || sdk.ID() != awsJSON {
+		return sdk
 	}
+	return protocol{sdk, knows(put)}
 }
 
 // awsJSON is the protocol of DynamoDB.
 var awsJSON = smithy.ShapeID{Namespace: "aws.protocols", Name: "awsJson1_0"}
 
+// knows reports whether appendPut knows all members of a PutItem. A member that only a
+// newer SDK has would be lost. In answers, scanner stops at a member that it does not know.
+func knows(put *smithy.Schema) bool {
+	for name := range put.Members() {
+		if !slices.Contains(putMembers, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// putMembers are the members that appendPut encodes or leaves to the SDK.
+var putMembers = []string{
+	"ConditionExpression", "ConditionalOperator", "Expected", "ExpressionAttributeNames", "ExpressionAttributeValues", "Item",
+	"ReturnConsumedCapacity", "ReturnItemCollectionMetrics", "ReturnValues", "ReturnValuesOnConditionCheckFailure", "TableName",
+}
+
 // protocol is the SDK's protocol, with a shorter way for some messages.
-type protocol struct{ smithyhttp.ClientProtocol }
+type protocol struct {
+	smithyhttp.ClientProtocol
+	puts bool // encode a PutItem
+}
 
 // SerializeRequest encodes the input of an operation.
 func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.OperationSchema, in smithy.Serializable, req *smithyhttp.Request) error {
 	put, ok := in.(*dynamodb.PutItemInput)
-	if !ok {
+	if !ok || !p.puts {
 		return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
 	}
 	body, ok := appendPut(make([]byte, 0, 512+putSize(put)), put)

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/aws/smithy-go/transport/http/protocol/rpcv2"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/internal/kit"
@@ -185,42 +186,50 @@ func TestProtocol_Allocations(t *testing.T) {
 	}
 }
 
-// A member that the SDK adds needs a decision: the protocol has to send it, or to leave
-// the message to the SDK.
-func TestProtocol_Members(t *testing.T) {
+// A PutItem whose schema has a member that this package does not know is the SDK's. The
+// pinned SDK has no such member.
+func TestProtocol_UnknownMember(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		schema *smithy.Schema
-		want   string
-	}{
-		{schemas.PutItemInput, "ConditionExpression ConditionalOperator Expected ExpressionAttributeNames ExpressionAttributeValues Item ReturnConsumedCapacity ReturnItemCollectionMetrics ReturnValues ReturnValuesOnConditionCheckFailure TableName"},
-		{schemas.BatchGetItemOutput, "ConsumedCapacity Responses UnprocessedKeys"},
-		{schemas.PutItemOutput, "Attributes ConsumedCapacity ItemCollectionMetrics"},
-		{schemas.ConditionalCheckFailedException, "Item message"},
-		{schemas.AttributeValue, "B BOOL BS L M N NS NULL S SS"},
-	} {
-		var names []string
-		for name := range c.schema.Members() {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if got := strings.Join(names, " "); got != c.want {
-			t.Errorf("%s has %s, want %s", c.schema.ID(), got, c.want)
-		}
+	put := smithy.NewSchema(schemas.PutItemInput.ID(), smithy.ShapeTypeStructure, 12)
+	for name, member := range schemas.PutItemInput.Members() {
+		put.AddMember(name, member)
+	}
+	requests := func() (of int) {
+		sdk := &otherProtocol{ClientProtocol: sdks}
+		encoded(t, dynamostore.ProtocolOf(sdk, put), &dynamodb.PutItemInput{TableName: aws.String("t"), Item: map[string]types.AttributeValue{}})
+		return sdk.requests
+	}
+	if n := requests(); n != 0 {
+		t.Error("a PutItem whose members are known is encoded by the SDK")
+	}
+	put.AddMember("Unheard", schemas.PutItemInput_TableName)
+	if n := requests(); n != 1 {
+		t.Error("a PutItem with a member that is not known is not encoded by the SDK")
 	}
 }
 
-// A client with another protocol keeps it, and operations other than PutItem are the
-// SDK's.
+// Operations other than PutItem and BatchGetItem are the SDK's. A client with another
+// protocol, of a user or of a later SDK, keeps it, and works.
 func TestProtocol_OfOthers(t *testing.T) {
 	t.Parallel()
 	if reflect.TypeOf(own) == reflect.TypeOf(sdks) {
 		t.Error("NewClient has the SDK's protocol")
 	}
-	theirs := &otherProtocol{sdks}
-	client := dynamostore.NewClient(aws.Config{}, func(o *dynamodb.Options) { o.Protocol = theirs }, dynamostore.SDKProtocol)
-	if got := client.Options().Protocol; got != theirs {
-		t.Errorf("a client with its own protocol has %T", got)
+	cbor := rpcv2.NewCBOR(schemas.DynamoDB_20120810)
+	if got := dynamostore.ProtocolOf(cbor, schemas.PutItemInput); got != cbor {
+		t.Errorf("the protocol %s became %T", cbor.ID(), got)
+	}
+	var sent *http.Request
+	client := dynamostore.NewClient((&wire{}).config(), func(o *dynamodb.Options) {
+		o.Protocol = cbor
+		o.HTTPClient = smithyhttp.ClientDoFunc(func(r *http.Request) (*http.Response, error) {
+			sent = r
+			return &http.Response{StatusCode: 200, Header: http.Header{"Smithy-Protocol": {"rpc-v2-cbor"}}, Body: io.NopCloser(strings.NewReader("\xa0"))}, nil // an empty map
+		})
+	}, dynamostore.SDKProtocol)
+	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("once"), Item: map[string]types.AttributeValue{"pk": text("a")}}); err != nil ||
+		sent.Header.Get("Content-Type") != "application/cbor" || sent.URL.Path != "/service/DynamoDB_20120810/operation/PutItem" {
+		t.Errorf("PutItem in CBOR: %v, %v", sent, err)
 	}
 	get := smithy.NewOperationSchema(schemas.GetItem, schemas.GetItemInput, schemas.GetItemOutput)
 	var out dynamodb.GetItemOutput
@@ -234,7 +243,16 @@ func TestProtocol_OfOthers(t *testing.T) {
 	}
 }
 
-type otherProtocol struct{ smithyhttp.ClientProtocol }
+// otherProtocol counts the requests that it encodes.
+type otherProtocol struct {
+	smithyhttp.ClientProtocol
+	requests int
+}
+
+func (p *otherProtocol) SerializeRequest(ctx context.Context, schema *smithy.OperationSchema, in smithy.Serializable, req *smithyhttp.Request) error {
+	p.requests++
+	return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
+}
 
 // maker makes messages at random: usual ones, unusual ones and damaged ones.
 type maker struct{ *rand.Rand }
