@@ -4,6 +4,7 @@ package infra_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -312,6 +313,45 @@ func TestGuide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the constructs create in the app of a company is the same with each version of the
+// CDK: the file has a digest of each resource, and of the variables of each function.
+// Functions, network, roles and topics are the company's, in which versions differ.
+func TestCompanyTemplate(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	awsiam.PermissionsBoundary_Of(stack).Apply(awsiam.ManagedPolicy_FromManagedPolicyName(stack, jsii.String("Boundary"), jsii.String("boundary")))
+	vpc := awsec2.NewVpc(stack, jsii.String("VPC"), &awsec2.VpcProps{MaxAzs: jsii.Number(2)})
+	inVPC(vpc)
+	fn := func(id string, timeout float64) awslambda.Function {
+		return newFunctionOf(stack, id, awslambda.FunctionProps{Timeout: awscdk.Duration_Seconds(jsii.Number(timeout)), Vpc: vpc})
+	}
+	topic := awssns.Topic_FromTopicArn(stack, jsii.String("Topic"), jsii.String("arn:aws:sns:eu-central-1:123456789012:pager"))
+	charge, orders := fn("Charge", 10), fn("OrderHandler", 5)
+	feed(stack, protect(stack, charge, fn("Reconcile", 60), topic, topic), orders, newQueue(stack, awssqs.QueueProps{}))
+
+	second := infra.NewIdempotencyTable(stack, jsii.String("OrderRecords"), &awsdynamodb.TablePropsV2{
+		Encryption: with(newKey(stack, "Key")),
+	}).Named(jsii.String("orders"))
+	second.GrantHandler(orders.AddAlias(jsii.String("live"), nil), jsii.String("ship-order"))
+	infra.NewReconciler(stack, jsii.String("OrderReconciler"), &infra.ReconcilerProps{Function: fn("ReconcileOrders", 60), Table: second})
+
+	wantRefusals(t, stack)
+	var all map[string]struct {
+		Type       string
+		Properties map[string]any
+	}
+	decode(t, asJSON(t, (*assertions.Template_FromStack(stack, nil).ToJSON())["Resources"]), &all)
+	digests := map[string]string{}
+	for id, r := range all {
+		if r.Type == "AWS::Lambda::Function" {
+			r.Properties = map[string]any{"Environment": r.Properties["Environment"]}
+		} else if regexp.MustCompile("^(AWS::EC2::.*|Custom::.*|AWS::IAM::Role|AWS::Lambda::(Alias|Version))$").MatchString(r.Type) {
+			continue
+		}
+		digests[id] = fmt.Sprintf("%s %x", r.Type, sha256.Sum256([]byte(asJSON(t, r))))[:len(r.Type)+13]
+	}
+	wantFile(t, "testdata/company.json", digests)
 }
 
 // The permissions in the report equal those that the constructs grant.

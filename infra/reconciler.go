@@ -96,7 +96,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		r.every = length{Duration: time.Minute} // so that this is the only error
 		return r
 	}
-	if props.Function == nil || props.Table == nil || lacksRole(r.Construct, props.Function) {
+	if props.Function == nil || props.Table == nil || lacksRole(r.Construct, props.Function) || !r.isHere(props.Function) {
 		return r
 	}
 	every := props.Every
@@ -146,6 +146,20 @@ func (r *Reconciler) notMinutes(every awscdk.Duration) string {
 		return "in " + *every.UnitLabel()
 	}
 	return ""
+}
+
+// isHere reports whether a function is in the account and the region of the reconciler, as
+// far as synthesis knows, and refuses any other: its schedule would need an event bus there.
+func (r *Reconciler) isHere(fn awslambda.IFunction) bool {
+	theirs, ours := fn.Env(), awscdk.Stack_Of(r.Construct)
+	for _, pair := range [][2]*string{{theirs.Account, ours.Account()}, {theirs.Region, ours.Region()}} {
+		if awscdk.Token_CompareStrings(pair[0], pair[1]) == awscdk.TokenComparison_DIFFERENT() {
+			refuse(r.Construct, fmt.Sprintf("the function %s is in %s and this construct in %s, and a schedule starts functions of its own account and region only:"+
+				" create the reconciler in a stack there, with IdempotencyTableFrom", *fn.Node().Path(), *pair[0], *pair[1]))
+			return false
+		}
+	}
+	return true
 }
 
 // createQueues creates the queues for operators, encrypted and with the longest

@@ -56,8 +56,10 @@ const (
 	// pauseAfterFind the pause after a scan that found something.
 	defaultScanEvery, pauseAfterFind = 24 * time.Hour, time.Hour
 	// defaultRetention is the default of idempotent.Operation.Retention, and
-	// deletedWithin is how long DynamoDB keeps an expired item, at least as a rule.
-	defaultRetention, deletedWithin = 24 * time.Hour, time.Hour
+	// deletedWithin is how long DynamoDB keeps an expired item: it "typically deletes
+	// expired items within 48 hours" (AWS Knowledge Center, 2022-08-26; the developer
+	// guide says "within a few days" since).
+	defaultRetention, deletedWithin = 24 * time.Hour, 48 * time.Hour
 	// unitBytes is what an eventually consistent read unit reads.
 	unitBytes = 8 << 10
 	// month has 730 hours.

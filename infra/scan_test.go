@@ -50,16 +50,16 @@ func TestScan(t *testing.T) {
 		info            string // parts, separated by "…"
 		warning         string // empty: none
 	}{
-		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 30.4 scans a month, at most 730.
-		{"default", nil, nil, nil, nil, "reads 15 MB (outcomes of 1 day and 1h0m0s) every 1 day, which takes 4s: about $0.01 a month, and $0.17 if each finds one…lists of the reconciler cost $0.18", ""},
+		// 1,000,000 × 72/730 × 450 B = 44.4 MB, or 5,418 units; 30.4 scans a month, at most 730.
+		{"default", nil, nil, nil, nil, "reads 42 MB (outcomes of 3 days) every 1 day, which takes 11s: about $0.02 a month, and $0.49 if each finds one…lists of the reconciler cost $0.18", ""},
 		{"hourly, 100 million", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)},
-			"1h0m0s", nil, "1.4 GB…every 1h0m0s, which takes 6m16s: about $17.17 a month;", ""},
+			"1h0m0s", nil, "4.1 GB…every 1h0m0s, which takes 18m4s: about $49.44 a month;", ""},
 		{"ten billion", nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(10e9), Segments: jsii.Number(11)},
-			nil, "11", "143.5 GB…takes 57m0s: about $71.53 a month, and $1716.61 if each finds one", ""},
+			nil, "11", "413.4 GB…takes 2h44m11s: about $205.99 a month, and $4943.85 if each finds one", ""},
 		{"22 days", nil, &infra.ScanProps{Every: awscdk.Duration_Days(jsii.Number(2)), Retention: awscdk.Duration_Days(jsii.Number(22)), RecordBytes: jsii.Number(1000)},
-			"48h0m0s", nil, "691 MB (outcomes of 22 days and 1h0m0s) every 2 days", ""},
+			"48h0m0s", nil, "752 MB (outcomes of 24 days) every 2 days", ""},
 		// 22 days and the visibility time-out of two deliveries.
-		{"a queue", withQueue, nil, nil, nil, "325 MB (outcomes of 23 days and 1h0m0s) every 1 day…about $0.16 a month, and $3.80 if each finds one", ""},
+		{"a queue", withQueue, nil, nil, nil, "353 MB (outcomes of 25 days) every 1 day…about $0.17 a month, and $4.12 if each finds one", ""},
 		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", "each scan reads them: call KeepLargeResultsIn"},
 		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", ""},
 	} {
@@ -98,8 +98,8 @@ func TestScansThatAreRefused(t *testing.T) {
 		scan    *infra.ScanProps
 		want    string
 	}{
-		{"too many records", 60, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e9)}, "a scan of 1435.3 GB takes 4 days and 8h31m0s, which is longer than Scan.Every (1 day): set Scan.Segments to 5 or more, or Scan.Every to 4 days and 8h31m0s or more"},
-		{"too often", 3, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)}, "a scan of 1.4 GB takes 2h5m0s, which is longer than Scan.Every (1h0m0s)"},
+		{"too many records", 60, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e9)}, "a scan of 4133.5 GB takes 12 days and 13h0m0s, which is longer than Scan.Every (1 day): set Scan.Segments to 13 or more, or Scan.Every to 12 days and 13h0m0s or more"},
+		{"too often", 3, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)}, "a scan of 4.1 GB takes 6h1m0s, which is longer than Scan.Every (1h0m0s)"},
 		{"half a segment", 60, &infra.ScanProps{Segments: jsii.Number(1.5)}, "Scan.Segments is 1.5"},
 		{"no segment", 60, &infra.ScanProps{Segments: jsii.Number(0)}, "Scan.Segments is 0"},
 		{"too many segments", 60, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},

@@ -83,6 +83,10 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 	if props.Source != nil {
 		source = *props.Source
 	}
+	if *props.Queue.Fifo() && source.MaxBatchingWindow != nil {
+		refuse(s.Construct, "Source.MaxBatchingWindow is set, and Lambda supports no batching window for a FIFO queue: remove it")
+		source.MaxBatchingWindow = nil
+	}
 	source.ReportBatchItemFailures = jsii.Bool(true)
 	if queue, ok := props.Queue.Node().DefaultChild().(awssqs.CfnQueue); ok {
 		s.check(props, queue, lengthOf(source.MaxBatchingWindow, 0))

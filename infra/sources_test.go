@@ -63,6 +63,9 @@ func TestQueueSource(t *testing.T) {
 			want: []string{"delivered again for 4 days and 30s: it would run twice; raise the retention in the function's code and here, or shorten the retention of the queue"}},
 		{name: "no retention", timeout: 5, want: []string{"Retention is not set"}},
 		{name: "no dead-letter queue", timeout: 5, kept: 5 * day, noDead: true, want: []string{"no dead-letter queue"}},
+		{name: "a window of a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day, window: time.Second,
+			want: []string{"MaxBatchingWindow is set, and Lambda supports no batching window for a FIFO queue"}},
+		{name: "a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day},
 		{name: "everything at once", timeout: 60, kept: time.Hour, noDead: true,
 			want: []string{"must be at least 6m0s", "outcomes are stored for 1h0m0s", "no dead-letter queue"}},
 	} {

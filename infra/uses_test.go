@@ -482,6 +482,13 @@ func TestConflicts(t *testing.T) {
 			reconcile(s, "R", fn, records, nil)
 			infra.NewQueueSource(s, jsii.String("Source"), &infra.QueueSourceProps{Function: fn, Queue: newQueue(s, awssqs.QueueProps{}), Retention: days(23)})
 		}, []string{"the function Test/Imported is imported without its role", "without its role", "without its role"}},
+		{"a reconciler in another account or region", func(s awscdk.Stack, _ awslambda.Function) {
+			there := func(id, arn string) awslambda.IFunction {
+				return awslambda.Function_FromFunctionAttributes(s, jsii.String(id), &awslambda.FunctionAttributes{FunctionArn: jsii.String(arn), Role: newRole(s, id+"Role")})
+			}
+			reconcile(s, "R", there("Foreign", "arn:aws:lambda:eu-central-1:210987654321:function:reconcile"), table(s, "A"), nil)
+			reconcile(s, "Q", there("Far", "arn:aws:lambda:eu-west-1:123456789012:function:reconcile"), table(s, "B"), nil)
+		}, []string{"the function Test/Foreign is in 210987654321 and this construct in 123456789012", "the function Test/Far is in eu-west-1 and this construct in eu-central-1"}},
 		{"large results of another region", func(s awscdk.Stack, fn awslambda.Function) {
 			records := table(s, "A")
 			records.KeepLargeResultsIn(awsdynamodb.TableV2_FromTableArn(s, jsii.String("Chunks"), jsii.String(tableThere)))

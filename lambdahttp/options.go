@@ -102,8 +102,9 @@ type Options struct {
 	// it waits at most GatewayTimeout minus [idempotent.Operation.LeaseMargin].
 	// If it is set, a request with a key is also answered before it: the handler's
 	// context ends [idempotent.Operation.DeadlineReserve] before it, if that is before the
-	// end of the function's time. Default: 29 s, the limit of API Gateway, for WaitFor
-	// only.
+	// end of the function's time. Default: 29 s, for WaitFor only. That is the default
+	// quota of a REST API; since June 2024 AWS raises it on request for Regional and
+	// private ones. An HTTP API has 30 s.
 	GatewayTimeout time.Duration
 
 	// DocsURL is the page about idempotency keys for the clients of your API: an

@@ -17,9 +17,11 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/cloudformationinclude"
 	"github.com/aws/jsii-runtime-go"
 
+	"github.com/once-lambda/once/infra"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -143,6 +145,26 @@ func asJSON(v any) string {
 		panic(err)
 	}
 	return string(out)
+}
+
+// A weak reference to a table of another stack exports nothing that CloudFormation would
+// lock, as docs/deploy-company.md says.
+func TestWeakReferences(t *testing.T) {
+	for strength, want := range map[string]string{"strong": "Fn::ImportValue", "weak": "Fn::GetStackOutput"} {
+		app := awscdk.NewApp(&awscdk.AppProps{Context: &map[string]any{"@aws-cdk/core:defaultCrossStackReferences": strength}})
+		here := &awscdk.StackProps{Env: &awscdk.Environment{Region: jsii.String("eu-central-1"), Account: jsii.String("123456789012")}}
+		records := infra.NewIdempotencyTable(awscdk.NewStack(app, jsii.String("Data"), here), jsii.String("Records"), nil)
+		service := awscdk.NewStack(app, jsii.String("Service"), here)
+		records.GrantHandler(awsiam.NewRole(service, jsii.String("Task"), &awsiam.RoleProps{
+			AssumedBy: awsiam.NewServicePrincipal(jsii.String("ecs-tasks.amazonaws.com"), nil),
+		}), jsii.String("charge"))
+		template := asJSON(assertions.Template_FromStack(service, nil).ToJSON())
+		for _, reference := range []string{"Fn::ImportValue", "Fn::GetStackOutput"} {
+			if found := strings.Contains(template, reference); found != (reference == want) {
+				t.Errorf("with %s references the template has %s: %v", strength, reference, found)
+			}
+		}
+	}
 }
 
 func TestSAMTables(t *testing.T) {
