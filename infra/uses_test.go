@@ -489,6 +489,19 @@ func TestConflicts(t *testing.T) {
 			reconcile(s, "R", there("Foreign", "arn:aws:lambda:eu-central-1:210987654321:function:reconcile"), table(s, "A"), nil)
 			reconcile(s, "Q", there("Far", "arn:aws:lambda:eu-west-1:123456789012:function:reconcile"), table(s, "B"), nil)
 		}, []string{"the function Test/Foreign is in 210987654321 and this construct in 123456789012", "the function Test/Far is in eu-west-1 and this construct in eu-central-1"}},
+		{"a function that the app creates in another account, with names", func(s awscdk.Stack, _ awslambda.Function) {
+			other := awscdk.NewStack(s.Node().Root().(constructs.Construct), jsii.String("Other"), &awscdk.StackProps{
+				Env: &awscdk.Environment{Region: env.Region, Account: jsii.String("210987654321")},
+			})
+			role := awsiam.NewRole(other, jsii.String("Role"), &awsiam.RoleProps{
+				RoleName: jsii.String("charge"), AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+			})
+			records := infra.NewIdempotencyTable(s, jsii.String("A"), &awsdynamodb.TablePropsV2{TableName: jsii.String("records")})
+			records.GrantHandler(newFunctionOf(other, "Charge", awslambda.FunctionProps{Role: role}), charge)
+			if got := variablesOf(t, other)["ONCE_TABLE"]; !strings.Contains(asJSON(t, got), ":123456789012:table/records") {
+				t.Errorf("ONCE_TABLE is %v, want the ARN of the table", got)
+			}
+		}, nil},
 		{"large results of another region", func(s awscdk.Stack, fn awslambda.Function) {
 			records := table(s, "A")
 			records.KeepLargeResultsIn(awsdynamodb.TableV2_FromTableArn(s, jsii.String("Chunks"), jsii.String(tableThere)))
