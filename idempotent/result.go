@@ -232,8 +232,9 @@ func marshal(v any) ([]byte, error) {
 }
 
 // replacedText returns an error if encoding/json has replaced text of v in data, the
-// encoding of v: see [jsontypes.BrokenText]. Most data contains neither an escape nor
-// U+FFFD, so that nothing was replaced. Releases of Go write U+FFFD in different ways.
+// encoding of v: see [jsontypes.BrokenText]. It promises to replace invalid text by U+FFFD
+// (documentation of json.Marshal), which releases of Go write in different ways. Data without
+// that character, an escape and invalid UTF-8, as most data is, has no replacement.
 func replacedText(v any, data []byte) error {
 	if utf8.Valid(data) && !bytes.Contains(data, []byte(`\u`)) && !bytes.Contains(data, []byte("\uFFFD")) {
 		return nil

@@ -31,7 +31,7 @@ import (
 )
 
 // function is the Lambda function of an environment: this test binary, started again. It
-// opens its table and guards a handler that calls nobody.
+// opens its table and guards a handler that makes no call.
 func function() int {
 	store, err := dynamostore.Open(context.Background(), func(o *dynamostore.Options) { o.NoWarmUp = os.Getenv("COLD") != "" })
 	if err != nil {
