@@ -99,9 +99,6 @@ func isNewContext(call ssa.CallInstruction) bool {
 // isKept reports whether a value is a context from a field or a variable of the package,
 // in which the package stores only new contexts.
 func (v *vet) isKept(value ssa.Value) bool {
-	if !isContext(value.Type()) {
-		return false
-	}
 	if v.keeps == nil {
 		v.findKept()
 	}
