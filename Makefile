@@ -284,6 +284,10 @@ verify-aws: ## Check what only AWS can show, in your account (ARGS)
 	@go build -o $(BIN)/verify ./tests/deployed/verify
 	@exec $(BIN)/verify $(ARGS)
 
+.PHONY: versions
+versions: ### Try the versions that users choose; writes docs/reports/versions.md (ARGS: words of rows)
+	@tools/versions $(ARGS)
+
 .PHONY: release-check
 release-check: $(BIN)/go-licenses $(BIN)/apidiff $(BIN)/govulncheck ### What a release needs besides the tests
 	@tools/release-check

@@ -296,3 +296,37 @@ func TestEverySuiteIsRun(t *testing.T) {
 		t.Errorf("only %d suites and modules were found", suites)
 	}
 }
+
+// What keeps versions current knows everything that it has to: docs/reports/versions.md has
+// the rows of its table, Dependabot the folder of each list of dependencies, and RELEASING.md
+// each job of the workflow that a merge waits for, whose failures count.
+func TestVersionsAreWatched(t *testing.T) {
+	t.Parallel()
+	var want, got []string
+	for _, row := range regexp.MustCompile(`(?m)^([^#|]+) \| ([^|]+) \| `).FindAllStringSubmatch(read(t, "tools/versions.txt"), -1) {
+		want = append(want, row[1]+", "+row[2])
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| [^|]*\| (?:\d{4}-| ?\| not tried)`).FindAllStringSubmatch(read(t, "docs/reports/versions.md"), -1) {
+		got = append(got, row[1]+", "+row[2])
+	}
+	if !slices.Equal(got, want) || len(want) < 30 {
+		t.Errorf("docs/reports/versions.md has results of %q, want %q: make versions", got, want)
+	}
+	watched := regexp.MustCompile(`[\s\[](/[^\s,\]]*)`).FindAllStringSubmatch(read(t, ".github/dependabot.yml"), -1)
+	for _, name := range tracked(t, "/go.mod", "/package.json", "/requirements.txt", "/lint.txt", "/sam.txt", "/uv.txt", "/pom.xml", "/versions.tf", "stack/terraform/main.tf") {
+		dir := "/" + path.Dir(name)
+		if !strings.Contains(dir, "/testdata") && !slices.ContainsFunc(watched, func(w []string) bool { return w[1] == dir }) {
+			t.Errorf(".github/dependabot.yml has no directory %s, where %s is", dir, path.Base(name))
+		}
+	}
+	workflow, releasing := read(t, ".github/workflows/test.yml"), read(t, "RELEASING.md")
+	if strings.Contains(workflow, "continue-on-error") {
+		t.Error("a job of the workflow test may fail")
+	}
+	_, jobs, _ := strings.Cut(workflow, "\njobs:\n")
+	for _, job := range regexp.MustCompile(`(?m)^  (\w+):\n    `).FindAllStringSubmatch(jobs, -1) {
+		if !regexp.MustCompile("(?m)^\\| .*`" + job[1] + "\\b").MatchString(releasing) {
+			t.Errorf("RELEASING.md does not list the check of the job %s", job[1])
+		}
+	}
+}
