@@ -248,7 +248,7 @@ func TestFiles(t *testing.T) {
 			return len(text) > 512<<10 || strings.HasSuffix(name, ".png") && len(text) > 200<<10
 		}},
 		{"is unfinished, or skips a test", []string{".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md"}, func(name, text string) bool {
-			if strings.HasPrefix(name, "oncevet/") {
+			if strings.HasPrefix(name, "oncevet/") || name == "docs/oncevet.md" {
 				text = strings.ReplaceAll(text, "context.TO"+"DO", "") // it reports calls of it
 			}
 			return undone.MatchString(text)
