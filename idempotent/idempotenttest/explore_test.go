@@ -37,17 +37,33 @@ func TestExploreFindsMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := ""
+	all, shown := "", map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
 		t.Run(name, func(t *testing.T) {
-			story, tried, _, _ := idempotenttest.Explored(t, wrong[name])
+			if crashes[name] {
+				return
+			}
+			row := wrong[name]
+			story, tried, _, _ := idempotenttest.Explored(t, row.body)
+			rule, faults := faultsOf(story)
+			if missed[name] {
+				if tried <= 120 && strings.HasPrefix(rule, row.rule) {
+					t.Error("found")
+				}
+				return
+			}
 			part := "-- " + name + " --\n" + story + "\n"
 			if all += part; !*updateStories && !strings.Contains("\n"+string(data)+"-- ", "\n"+part+"-- ") {
 				t.Errorf("%s has another story than\n%s", file, part)
 			}
-			if lines := strings.Count(story, "\n") + 1; tried > 40 || lines > 25 || strings.Contains(story, "no rule found") {
-				t.Errorf("%d schedules, %d lines", tried, lines)
+			if lines := strings.Count(story, "\n") + 1; tried > 120 || lines > 25 || !strings.HasPrefix(rule, row.rule) || row.faults != "" && faults != row.faults {
+				t.Errorf("%d schedules, %d lines, faults %q, rule %q, want %q and %q", tried, lines, faults, rule, row.faults, row.rule)
 			}
+			if other := shown[row.faults+row.rule]; row.faults != "" && other != "" {
+				t.Errorf("%s has the same faults and rule", other)
+			}
+			shown[row.faults+row.rule] = name
+			t.Logf("%d schedules, %s, %s", tried, faults, rule)
 		})
 	}
 	if *updateStories { // all of them: without -run of one
@@ -56,9 +72,18 @@ func TestExploreFindsMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count("\n"+string(data), "\n-- "); n != len(wrong) {
-		t.Errorf("%s has %d stories, want %d", file, n, len(wrong))
+	if n := strings.Count("\n"+string(data), "\n-- "); n != len(wrong)-len(missed)-1 {
+		t.Errorf("%s has %d stories, want %d", file, n, len(wrong)-len(missed)-1)
 	}
+}
+
+// faultsOf returns the rule of a story, and its faults without their points.
+func faultsOf(story string) (rule, faults string) {
+	_, rule, _ = strings.Cut(story, "\nRule: ")
+	_, faults, _ = strings.Cut(rule, "ONCE_SCHEDULE='")
+	faults, _, _ = strings.Cut(faults, "'")
+	rule, _, _ = strings.Cut(rule, "\n")
+	return rule, regexp.MustCompile(`\d+:`).ReplaceAllString(faults, "")
 }
 
 // Right handlers pass, with the same stories on every run, and show what they have to
@@ -67,6 +92,9 @@ func TestExplore(t *testing.T) {
 	n := cmp.Or(*schedules, kit.Short(1000, 200))
 	for name, row := range right {
 		t.Run(name, func(t *testing.T) {
+			if crashes[name] {
+				return
+			}
 			story, tried, _, facts := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = n })
 			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n {
 				t.Error(story)
