@@ -173,7 +173,7 @@ func checkNumber(n *big.Rat) *big.Rat {
 		refuse("Number overflow. Attempting to store a number with magnitude larger than supported range")
 	case n.Sign() != 0 && size.Cmp(smallest) < 0:
 		refuse("Number underflow. Attempting to store a number with magnitude smaller than supported range")
-	case len(strings.Trim(strings.Replace(size.FloatString(maxPlaces), ".", "", 1), "0")) > 38:
+	case len(strings.Trim(strings.Replace(formatNumber(size), ".", "", 1), "0")) > 38:
 		refuse("Attempting to store more than 38 significant digits in a Number")
 	}
 	return n
