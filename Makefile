@@ -33,7 +33,7 @@ EXPLORED := ./tests/guard/model/explore
 # Limits of time and memory: test-cost has these tests, when nothing else runs.
 LIMITS := TestLimits|TestFlood|TestConsole_Flood
 # Tests of the test tools, and tests that need their full size: test-unit has them.
-LARGE  := TestExploreFindsPairs|TestPairs|TestVetTool|TestClaims|TestProjects|TestMergingLosesNothing|TestTurnsLoseNothing|TestShortenedSchedules|TestSearchIsDeterministic
+LARGE  := TestExploreFindsPairs|TestExploreAllPairs|TestPairs|TestVetTool|TestClaims|TestProjects|TestMergingLosesNothing|TestTurnsLoseNothing|TestShortenedSchedules|TestSearchIsDeterministic
 SHORT  := -short -skip '^($(LIMITS)|$(LARGE))$$'
 
 .PHONY: test test-short test-go test-first

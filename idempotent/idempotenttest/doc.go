@@ -51,8 +51,10 @@ package idempotenttest
 //	explore_driver.go         what happens in a schedule, one call at a time
 //	explore_sql.go            World.Connector: statements of database/sql as points
 //	explore_points.go         points: calls at which a process can be crashed
-//	explore_judge.go          promises, rules and stories
+//	explore_judge.go          promises and stories
+//	explore_rules.go          the rule that a story names
 //	explore_world.go          World: what survives a process
+//	explore_watch.go          schedules that do not go on
 //	intercept.go              Intercept: a function in place of each call to a store
 //	recorder.go               Recorder: an observer
 //	clock.go                  Clock

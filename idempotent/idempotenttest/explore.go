@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,20 +35,23 @@ import (
 //
 // A point is a call of the store, a request to the provider, or an effect in [World.Do].
 // At a point, the process can be killed before or after the call, the call can be
-// refused, its request or its reply can be lost, it can hang, the process can panic,
-// continue late, or end while its request still arrives. After a call that hangs until its
-// context ends, there must be an answer before the deadline. Explore tries every fault at
-// every point of the run without faults first. Then it tries pairs of faults, spread
-// evenly over three quarters of the rest of [ExploreOptions.Schedules], and three faults.
+// refused, its request or its reply can be lost, the reply can break off, the call can hang
+// with or without its effect, the process can panic, continue late, or end while its request
+// still arrives. A panic in a goroutine of the handler ends the process. After a call that
+// hangs until its context ends, there must be an answer before the deadline. Explore tries every fault at
+// every point of the run without faults first. Then it tries pairs of faults: of a call and
+// its repetition first, and others spread evenly over three quarters of the rest of
+// [ExploreOptions.Schedules]. The rest has three faults.
 // The story has as few of them as possible. The same body gives the same
 // stories on every run.
 //
-// Each schedule runs in a bubble of testing/synctest, whose clock takes no time. So body
+// Each schedule runs in a bubble of testing/synctest, whose clock takes no time. It starts
+// 20 seconds before the end of a day, a month and a year, in UTC. So body
 // must not use real sockets or goroutines from outside, and the test must not be parallel:
 // while Explore runs, it replaces [http.DefaultTransport]. State of packages, such as a
 // global variable, survives a kill here. A goroutine that waits for a mutex, while another
-// one that holds it is at a point, stops the clock: Explore then panics with the schedule,
-// after a minute.
+// one that holds it is at a point, stops the clock: the test then fails with their stacks.
+// To hold a lock during a call, use a channel of one element.
 //
 // Explore logs how many schedules showed which facts, for example that a request took over
 // the record of a killed one. A fact with no schedule was not tested. The log ends with a
@@ -100,6 +104,8 @@ func newExplorer(t *testing.T, body func(*World), optFns []func(*ExploreOptions)
 
 // report explores, or runs one schedule alone, and returns what the test reports.
 func (x *explorer) report(alone string) (text string, ok bool) {
+	// One at a time, goroutines of a handler run in the same order, unless the machine is busy.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if alone != "" {
 		s, err := parseSchedule(alone)
 		if err != nil {
@@ -109,10 +115,10 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 		if last := s[max(0, len(s)-1):]; w.broken == "" && len(last) > 0 && last[0].at >= len(w.points) {
 			return fmt.Sprintf("idempotenttest: Explore: the variable %s: the run ended after point %d, before %s", scheduleVariable, len(w.points)-1, last), false
 		}
-		return w.story(true), w.broken == ""
+		return w.story(true) + w.stacks, w.broken == ""
 	}
 	if w := x.explore(); w != nil {
-		return w.story(false), false
+		return w.story(false) + w.stacks, false
 	}
 	return fmt.Sprintf("%d schedules, %d are possible with two faults; %s; hash of all stories: %x", x.tried, x.possible, x.shown(), x.stories.Sum64()), true
 }
@@ -121,14 +127,14 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 func (x *explorer) explore() *World {
 	calm := x.run(nil)
 	if len(calm.promises)+len(calm.checks) == 0 {
-		calm.breaks("nothing is promised", nothingPromised)
+		calm.breaks(atSetup, "nothing is promised", nothingPromised)
 	}
 	if calm.broken != "" {
 		return calm
 	}
-	var singles, pairs []schedule
+	var singles, pairs, near []schedule
 	for at, p := range calm.points {
-		for _, h := range harms(p) {
+		for _, h := range harms(p.kind) {
 			singles = append(singles, schedule{{at, h}})
 		}
 	}
@@ -137,23 +143,30 @@ func (x *explorer) explore() *World {
 		if w.broken != "" {
 			return w
 		}
-		for at := single[0].at + 1; at < len(w.points); at++ {
-			for _, h := range harms(w.points[at]) {
-				pairs = append(pairs, schedule{single[0], {at, h}})
+		first := w.points[single[0].at:]
+		for n, p := range first[1:] {
+			for _, h := range harms(p.kind) {
+				pair := schedule{single[0], {single[0].at + 1 + n, h}}
+				if n == 0 && p == first[0] {
+					near = append(near, pair)
+				} else {
+					pairs = append(pairs, pair)
+				}
 			}
 		}
 	}
-	x.possible = 1 + len(singles) + len(pairs)
+	x.possible = 1 + len(singles) + len(near) + len(pairs)
 	var triples []schedule
 	random := rand.New(rand.NewPCG(1, 2)) // the same on every run
-	for _, pair := range spread(pairs, (x.Schedules-x.tried)*3/4) {
+	near = spread(near, (x.Schedules-x.tried)/4)
+	for _, pair := range slices.Concat(near, spread(pairs, (x.Schedules-x.tried)*3/4-len(near))) {
 		w := x.run(pair)
 		if w.broken != "" {
 			return x.shortened(w)
 		}
 		if next := pair[1].at + 1; next < len(w.points) {
 			at := next + random.IntN(len(w.points)-next)
-			all := harms(w.points[at])
+			all := harms(w.points[at].kind)
 			triples = append(triples, schedule{pair[0], pair[1], {at, all[random.IntN(len(all))]}})
 		}
 	}
@@ -197,28 +210,39 @@ func (x *explorer) shown() string {
 // run runs one schedule in a bubble.
 func (x *explorer) run(s schedule) *World {
 	var w *World
+	var at watch
 	x.tried++
-	stuck := time.AfterFunc(time.Minute, func() {
-		panic(fmt.Sprintf("idempotenttest: Explore: schedule %q does not end within a minute: a goroutine waits for something outside the bubble, or for a mutex that is held at a point", s))
-	})
-	defer stuck.Stop()
 	transport := http.DefaultTransport
 	defer func() { http.DefaultTransport = transport }()
-	func() {
+	failed := true // the body called FailNow
+	stacks := at.watch(func() {
 		// Goroutines that a killed process leaves are not waited for.
 		defer func() {
 			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "blocked goroutines remain") {
 				panic(p)
+			} else if p != nil {
+				failed = false
 			}
 		}()
 		synctest.Test(x.t, func(t *testing.T) {
-			w = newWorld(s)
+			time.Sleep(time.Until(start))
+			w = newWorld(s, &at)
 			w.outlives, w.test, w.commits = x.Outlives, x.t.Name(), x.commits
 			http.DefaultTransport = &provided{w}
+			at.begin()
 			x.body(w)
 			w.play()
 		})
-	}()
+		failed = false
+	})
+	switch {
+	case stacks != "":
+		w.stacks = stacks
+		w.breaks(atStandstill, "a goroutine waits for a mutex, or for something outside the bubble, and nothing goes on")
+		return w // its goroutines are left behind
+	case failed:
+		x.t.FailNow()
+	}
 	x.commits = w.commits
 	fmt.Fprintln(x.stories, w.asked, w.lines, slices.Sorted(maps.Keys(w.facts)))
 	for fact := range w.facts {
@@ -226,6 +250,10 @@ func (x *explorer) run(s schedule) *World {
 	}
 	return w
 }
+
+// start is when each schedule starts: a key with the date, or only with the hour, changes
+// before the first retry behind the lease.
+var start = time.Date(2000, 12, 31, 23, 59, 40, 0, time.UTC)
 
 // latePoints is how many points of the next process a late one is tried before.
 const latePoints = 5
@@ -237,13 +265,13 @@ func harms(p pointKind) []harm {
 		all = append(all, lateAt+strconv.Itoa(n+1))
 	}
 	if p != storePoint {
-		all = append(all, lostRequest, inFlight)
+		all = append(all, hangsAfter, lostRequest, inFlight)
 	}
 	if p == sdkPoint || p == keyedPoint {
 		all = append(all, sentTwice)
 	}
 	if p >= providerPoint {
-		all = append(all, unavailable, failedAfter, panics)
+		all = append(all, unavailable, failedAfter, cutReply, panics)
 	}
 	return all
 }

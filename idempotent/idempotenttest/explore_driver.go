@@ -31,7 +31,7 @@ const untilFinish = 1 << 20
 func (w *World) play() {
 	w.began = time.Now()
 	if w.handler == nil {
-		w.breaks("there is no handler: add one with idempotenttest.Handle or World.Process")
+		w.breaks(atSetup, "there is no handler: add one with idempotenttest.Handle or World.Process")
 		return
 	}
 	w.invoke("request", w.handler)
@@ -54,6 +54,7 @@ func (w *World) play() {
 	w.invokeOthers()
 	w.invoke("last retry", w.handler)
 	w.judgeEnd()
+	w.invokeOtherKeys()
 	for _, p := range w.procs {
 		w.kill(p, "")
 	}
@@ -68,17 +69,39 @@ func (w *World) invokeOthers() {
 	}
 }
 
+// invokeOtherKeys sends each request with another key, and its retry.
+func (w *World) invokeOtherKeys() {
+	for _, req := range w.elseKeys {
+		if w.bind == nil {
+			w.bind = func(any) (func(*Process) func(context.Context) (any, error), bool) { return nil, false }
+		}
+		start, ok := w.bind(req)
+		if !ok {
+			w.breaks(atSetup, fmt.Sprintf("World.OtherKey got a %T: want the type of the request of idempotenttest.Handle", req))
+			return
+		}
+		w.more++
+		w.first = nil
+		for range 2 {
+			w.before = w.counts()
+			w.invoke(otherKeyed, start)
+		}
+	}
+}
+
 func (w *World) reconcile() {
 	if w.recon == nil {
 		return
 	}
+	w.settled = w.allSettled()
 	w.invoke("reconciler", func(p *Process) func(context.Context) (any, error) {
-		run := w.recon(p.Guard)
+		run := ofEnvironment(p, func() func(context.Context) (idempotent.Report, error) { return w.recon(p.Guard) })
 		return func(ctx context.Context) (any, error) {
 			report, err := run(ctx)
 			return report.String(), err
 		}
 	})
+	w.settled = false
 }
 
 // invoke starts a process, and drives it until it has ended, was killed, or is late.
@@ -88,7 +111,7 @@ func (w *World) invoke(what string, start func(*Process) func(context.Context) (
 	}
 	env := w.environmentFor(what)
 	p := &Process{
-		Guard: env.guard, w: w, n: len(w.procs) + 1, what: what, deadline: time.Now().Add(functionTimeout),
+		Guard: env.guard, env: env, w: w, n: len(w.procs) + 1, what: what, deadline: time.Now().Add(functionTimeout),
 		ended: make(chan struct{}), dead: make(chan struct{}),
 		last: map[driver.RecordID]driver.Record{}, sent: map[driver.RecordID]bool{},
 	}
@@ -104,11 +127,7 @@ func (w *World) invoke(what string, start func(*Process) func(context.Context) (
 			close(p.ended)
 			w.signal()
 		}()
-		if env.run == nil {
-			env.run = start(p)
-		}
-		p.answer, p.err = env.run(ctx)
-		p.env = env
+		p.answer, p.err = start(p)(ctx)
 	}()
 	w.drive(p)
 	if p.met == 0 && p.what == "reconciler" && p.err == nil {
@@ -116,13 +135,10 @@ func (w *World) invoke(what string, start func(*Process) func(context.Context) (
 	}
 }
 
-// freezes is how long an idle execution environment is kept here. AWS says no number.
-const freezes = 10 * time.Minute
-
 // environmentFor returns the idle execution environment of that kind, or a new one.
 func (w *World) environmentFor(what string) *environment {
 	kind := environmentKind(what)
-	if env := w.idle[kind]; env != nil && time.Since(env.since) < freezes {
+	if env := w.idle[kind]; env != nil {
 		delete(w.idle, kind)
 		return env
 	}
@@ -140,18 +156,18 @@ func (w *World) environmentFor(what string) *environment {
 	return &environment{guard: guard}
 }
 
-// environmentKind returns which processes share execution environments.
+// environmentKind returns which processes share execution environments: those of a function.
 func environmentKind(what string) string {
-	if what == "request" || what == "retry" || what == "last retry" {
-		return "request"
+	if what == "reconciler" {
+		return what
 	}
-	return what
+	return "request"
 }
 
 // drive lets points go on, one at a time, until p has ended, was killed or is late.
 func (w *World) drive(p *Process) {
 	for w.broken == "" {
-		synctest.Wait()
+		w.wait()
 		if w.over(p) {
 			return
 		}
@@ -160,6 +176,7 @@ func (w *World) drive(p *Process) {
 			continue
 		}
 		first := w.firstDeadline(p)
+		w.watch.steps.Add(1)
 		select {
 		case <-w.wake:
 		case <-time.After(time.Until(first.deadline) - time.Millisecond): // before its context ends
@@ -167,6 +184,12 @@ func (w *World) drive(p *Process) {
 			w.judgeTime(first, time.Now())
 		}
 	}
+}
+
+// wait waits until every goroutine waits.
+func (w *World) wait() {
+	w.watch.steps.Add(1)
+	synctest.Wait()
 }
 
 // firstDeadline returns the process that is killed next: p, or a late one before it.
@@ -189,12 +212,11 @@ func (w *World) over(p *Process) bool {
 	case isClosed(p.ended) && p.panicked != nil:
 		w.kill(p, fmt.Sprintf("panics: %v", p.panicked))
 		if len(w.asked) == 0 {
-			w.breaks(fmt.Sprintf("the process panicked: %v", p.panicked))
+			w.breaks(atSetup, fmt.Sprintf("the process panicked: %v", p.panicked), wrongRequest)
 		}
 	case isClosed(p.ended):
 		p.judged = true
 		w.judgeTime(p, time.Now())
-		p.env.since = time.Now()
 		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
 		w.answered(p)
@@ -260,13 +282,16 @@ func (w *World) step(pt *pending) {
 		return
 	}
 	p.met++
+	if pt.kind != storePoint {
+		p.calls++
+	}
 	if !w.calm {
-		w.points = append(w.points, pt.kind)
+		w.points = append(w.points, point{pt.kind, pt.what, p.n})
 	}
 	switch h {
 	case lateReply:
 		p.waits, p.wasLate = untilFinish, true
-	case hangs:
+	case hangs, hangsAfter:
 		p.hung++
 	case inFlight:
 		p.flies = true
@@ -278,13 +303,13 @@ func (w *World) step(pt *pending) {
 		})
 	}
 	if pt.foreign {
-		w.breaks(pt.what+" was called with another context than that of the handler", foreignContext)
+		w.breaks(atSetup, pt.what+" was called with another context than that of the handler", foreignContext)
 	}
 	before, returned := w.counts(), isClosed(p.ended)
 	pt.goOn <- h
-	synctest.Wait()
+	w.wait()
 	w.judgeCall(pt, h, before, returned)
-	if h == killedBefore || h == killedAfter || h == inFlight {
+	if h == killedBefore || h == killedAfter || h == inFlight || pt.crashes {
 		w.kill(p, "")
 	}
 }
@@ -302,7 +327,7 @@ func (w *World) kill(p *Process, why string) {
 	if why != "" {
 		w.addLine(p, why)
 	}
-	synctest.Wait()
+	w.wait()
 	if !p.flies {
 		p.closeConnections()
 	}

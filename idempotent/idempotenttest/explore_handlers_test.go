@@ -238,21 +238,12 @@ func once(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
 // hasID checks that a success has the id of a charge.
 func hasID(w *idempotenttest.World) {
-	if w, ok := any(w).(interface{ Success(func(any) error) }); ok {
-		w.Success(func(answer any) error {
-			if answer.(charge).ID == "" {
-				return errors.New("the charge has no id")
-			}
-			return nil
-		})
-	}
-}
-
-// otherKey adds a request with another key.
-func otherKey(w *idempotenttest.World, req string) {
-	if w, ok := any(w).(interface{ OtherKey(any) }); ok {
-		w.OtherKey(req)
-	}
+	w.Success(func(answer any) error {
+		if answer.(charge).ID == "" {
+			return errors.New("the charge has no id")
+		}
+		return nil
+	})
 }
 
 // inStep makes a charge in a step.
@@ -451,7 +442,7 @@ var wrong = map[string]struct {
 			}
 		})
 	}},
-	"a charge that is voided after a Commit in doubt": {"?", "Undo an effect only if", func(w *idempotenttest.World) {
+	"a charge that is voided after a Commit in doubt": {"lost-reply,refused", "Undo an effect only if", func(w *idempotenttest.World) {
 		voiding(w, func(error) bool { return true })
 	}},
 	"a resolver that guesses": {"killed-after", "Answer Resolved only with evidence", func(w *idempotenttest.World) {
@@ -460,7 +451,7 @@ var wrong = map[string]struct {
 			return idempotent.Resolved(charge{"ch_1"}), nil
 		})
 	}},
-	"a resolver that takes every error for not found": {"?", "Answer ProvenNotExecuted only if", func(w *idempotenttest.World) {
+	"a resolver that takes every error for not found": {"killed-after,500", "Answer ProvenNotExecuted only if", func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, keyless(), false, refer)
 		resolves(w, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 			c, err := find(ctx, r.ID.DownstreamKey())
@@ -492,7 +483,7 @@ var wrong = map[string]struct {
 				return pay(first, s)
 			}
 		})
-		otherKey(w, "order-2")
+		w.OtherKey("order-2")
 	}},
 	"a mutex that stays locked": {"refused", "Unlock a mutex in a defer", func(w *idempotenttest.World) {
 		handlesAnew(w, idempotent.Rerun, honest(), true, func() handler {
@@ -512,9 +503,9 @@ var wrong = map[string]struct {
 		return impatient(40*time.Second, func(err error) error { return err })(context.WithoutCancel(ctx), s)
 	})},
 
-	"a key without the tenant": {"none", "Put all that tells two requests apart into the key", func(w *idempotenttest.World) {
+	"a key without the tenant": {"none", "Put all that distinguishes two requests into the key", func(w *idempotenttest.World) {
 		keyed(w, func(id string) (string, string) { return "all", path.Base(id) })
-		otherKey(w, "globex/order-1")
+		w.OtherKey("globex/order-1")
 	}},
 	"a key with the date": {"none", "Take the key from the request", func(w *idempotenttest.World) {
 		keyed(w, func(id string) (string, string) { return "acme", id + today() })
@@ -547,6 +538,29 @@ var wrong = map[string]struct {
 	"a count that the SDK repeats": {"sent-twice", "The AWS SDK repeats", func(w *idempotenttest.World) {
 		effecting(w, "DynamoDB: UpdateItem", idempotent.Reconcile, func(ctx context.Context, add func(context.Context) error) error { return add(ctx) })
 	}},
+	"no key for the provider": {"killed-after", "Send idempotent.DownstreamKey(ctx) with", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		return post(ctx, "1", "Accept", "application/json")
+	})},
+	"a row that exists already": {"killed-after", "Take what an earlier run did for done", func(w *idempotenttest.World) {
+		rows := 0
+		w.ExactlyOnce("row", func() int { return rows })
+		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, s string) (charge, error) {
+			return charge{s}, w.Do(ctx, "insert", func() error {
+				if rows == 1 {
+					return errors.New("duplicate key")
+				}
+				rows++
+				return nil
+			})
+		}))
+	}},
+	"no promise": {"none", "Say in the body what must hold", func(w *idempotenttest.World) {
+		w.Provider(honest())
+		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, pay))
+	}},
+	"a table that does not exist": {"none", "Without a fault the request must succeed", handling(idempotent.Rerun, honest, true, func(context.Context, string) (charge, error) {
+		return charge{}, errors.New("no such table")
+	})},
 	"a mail under Rerun": {"killed-after", "A run after a fault repeats", func(w *idempotenttest.World) {
 		effecting(w, "mail", idempotent.Rerun, func(ctx context.Context, mail func(context.Context) error) error { return mail(ctx) })
 	}},
@@ -967,7 +981,7 @@ var right = map[string]struct {
 				return pay(ctx, s)
 			}
 		})
-		otherKey(w, "order-2")
+		w.OtherKey("order-2")
 	}, []event.Kind{event.TakenOver, event.Retryable}},
 	"a client with a time-out": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, keyless(), true, impatient(5*time.Second, func(err error) error { return err }))
@@ -976,7 +990,7 @@ var right = map[string]struct {
 	}, []event.Kind{event.MarkedUnknown, event.Resolved}},
 	"two tenants": {func(w *idempotenttest.World) {
 		keyed(w, path.Split)
-		otherKey(w, "globex/order-1")
+		w.OtherKey("globex/order-1")
 	}, []event.Kind{event.TakenOver}},
 	"a charge that is voided if nothing was committed": {func(w *idempotenttest.World) {
 		voiding(w, func(err error) bool { return errors.Is(err, idempotent.ErrNotApplied) })
@@ -1144,35 +1158,3 @@ func (c *counted) Next(row []driver.Value) error {
 	row[0], c.read = c.n, true
 	return nil
 }
-
-// Of the wrong handlers, those that are not found, or with another rule; and those that
-// crash the test, wrong or right, or are right and accused.
-var (
-	missed = map[string]bool{
-		"NotExecuted after an INSERT":                     true,
-		"a charge that is voided after a Commit in doubt": true,
-		"a context that is kept":                          true,
-		"a count that the SDK repeats":                    true,
-		"a final answer after the client's timeout":       true,
-		"a final answer for a 500":                        true,
-		"a key with the date":                             true,
-		"a key without the tenant":                        true,
-		"a provider's key with the date":                  true,
-		"a reply that is not decoded":                     true,
-		"a resolver that guesses":                         true,
-		"a resolver that takes every error for not found": true,
-		"a second provider":                               true,
-		"a time-out that is taken for a refusal":          true,
-		"an answer with the time":                         true,
-		"an effect that is remembered before it happened": true,
-		"an error that sync.Once keeps":                   true,
-		"an ignored error in a step":                      true,
-		"an unreadable reply taken for a refusal":         true,
-		"no guard":                      true,
-		"one key for two steps at once": true,
-	}
-	crashes = map[string]bool{
-		"a mutex that stays locked": true, "two goroutines": true, "a group that cancels": true, "two steps at once": true,
-		"two steps at once without keys": true, "two steps that share a token": true, "headers of one exchange": true, "a streamed answer": true,
-	}
-)

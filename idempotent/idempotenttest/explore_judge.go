@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/httpform"
 )
 
 // answered judges the answer of a process.
@@ -27,30 +29,70 @@ func (w *World) answered(p *Process) {
 	}
 	status, final := outcomeOf(p.answer, p.err)
 	w.addLine(p, "answers "+status)
-	if p.what == otherRequest {
+	switch p.what {
+	case otherRequest:
 		if status == success {
-			w.breaks("another request with the same key succeeded", sameFingerprint)
+			w.breaks(atSameKey, "another request with the same key succeeded")
 		}
 		w.checkAll()
+		return
+	case otherKeyed:
+		w.answeredOther(p, status)
 		return
 	}
 	w.last = p
 	for i, n := range w.counts() {
 		switch name := w.promises[i].name; {
 		case status == success && n < 1:
-			w.breaks(fmt.Sprintf("the handler answered with a success, and %s did not happen", name), ignoredError)
+			w.fact(remembered, p.ran && !p.replays && p.calls == 0)
+			w.breaks(atMissing, fmt.Sprintf("the handler answered with a success, and %s did not happen", name))
 		case final && n > 0:
-			w.breaks(fmt.Sprintf("the handler answered with a final refusal, and %s happened", name))
+			w.breaks(atFinal, fmt.Sprintf("the handler answered with a final refusal, and %s happened", name), finalAfterFault)
 		case final && len(w.asked) > 0:
 			w.facts[finalAfterFault] = true
 		}
 	}
 	if status == success {
-		w.equal(p)
+		w.succeeded(p)
 	} else if p.n == 1 && len(w.asked) == 0 {
-		w.breaks(fmt.Sprintf("the request did not succeed, although nothing failed: %s%s", status, details(p.answer, p.err)), wrongRequest)
+		w.breaks(atSetup, fmt.Sprintf("the request did not succeed, although nothing failed: %s%s", status, details(p.answer, p.err)), wrongRequest)
 	}
 	w.checkAll()
+}
+
+// answeredOther judges the answer to a request with another key.
+func (w *World) answeredOther(p *Process, status string) {
+	own := false
+	for i, n := range w.counts() {
+		own = own || n > w.before[i]
+	}
+	switch again := w.first != nil; {
+	case status != success:
+		fact := sharedKey
+		if p.ran {
+			fact = idleRun
+		}
+		w.breaks(atOtherKey, fmt.Sprintf("a request with another key did not succeed: %s%s", status, details(p.answer, p.err)), fact)
+	case again && own:
+		w.breaks(atRepeated, "the retry of a request with another key repeated its effect")
+	case !again && !own:
+		w.breaks(atOtherKey, "a request with another key succeeded without a separate effect", sharedKey)
+	default:
+		w.succeeded(p)
+	}
+	w.checkAll()
+}
+
+// succeeded judges the answer of a success.
+func (w *World) succeeded(p *Process) {
+	w.equal(p)
+	w.counting.Store(true)
+	defer w.counting.Store(false)
+	for _, f := range w.answers {
+		if err := f(p.answer); err != nil {
+			w.breaks(atAnswer, fmt.Sprintf("an answer of a success is wrong: %v", err))
+		}
+	}
 }
 
 // judgeTime judges when a process has answered, or was killed: after a call that hung, it
@@ -66,7 +108,7 @@ func (w *World) judgeTime(p *Process, now time.Time) {
 		margin = min(margin, max(o.DeadlineReserve/5, 50*time.Millisecond))
 	}
 	if by := p.deadline.Add(time.Duration(p.hung)*time.Millisecond - margin); p.hung > 0 && !p.wasLate && p.what != "reconciler" && now.After(by) {
-		w.breaks(fmt.Sprintf("a call hung until its context ended, and there was no answer %s before the deadline", margin), noAnswer)
+		w.breaks(atLate, fmt.Sprintf("a call hung until its context ended, and there was no answer %s before the deadline", margin))
 	}
 }
 
@@ -75,7 +117,7 @@ func (w *World) checkAll() {
 	defer w.counting.Store(false)
 	for _, c := range w.checks {
 		if err := c.f(); err != nil {
-			w.breaks(fmt.Sprintf("%s: %v", c.name, err))
+			w.breaks(atCheck, fmt.Sprintf("%s: %v", c.name, err))
 		}
 	}
 }
@@ -89,8 +131,8 @@ func (w *World) equal(p *Process) {
 	if w.first == nil {
 		w.first = answer
 	}
-	if !bytes.Equal(answer, w.first) {
-		w.breaks(fmt.Sprintf("two successes differ: %.200s and %.200s", w.first, answer))
+	if first, again := ofBoth(w.first, answer); !bytes.Equal(first, again) {
+		w.breaks(atAnswers, fmt.Sprintf("two successes differ: %.200s and %.200s", first, again))
 	}
 }
 
@@ -100,13 +142,11 @@ func (w *World) judgeEnd() {
 		return
 	}
 	status, _ := outcomeOf(w.last.answer, w.last.err)
+	w.fact(idleRun, w.last.ran && w.last.calls == 0)
+	w.fact(failingRun, w.last.ran)
 	for i, e := range w.promises {
 		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
-			facts := []string{}
-			if w.recon == nil && status != success {
-				facts = append(facts, withoutResolver)
-			}
-			w.breaks(fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status), facts...)
+			w.breaks(atEnd, fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status))
 		}
 	}
 }
@@ -115,30 +155,77 @@ func (w *World) judgeEnd() {
 func (w *World) judgeCall(pt *pending, h harm, before []int, returned bool) {
 	w.seen = nil
 	p, what := pt.process, pt.what+harmText(h)
+	if pt.crashes {
+		what += ", in a goroutine of the handler"
+	}
 	write, isCall := strings.CutPrefix(pt.what, sdkCall)
 	w.commits = w.commits || write == "TransactWriteItems"
 	after := w.counts()
 	for i, n := range after {
-		if n != before[i] {
-			what += fmt.Sprintf("  [%s: %d]", w.promises[i].name, n)
-			if pt.kind == storePoint {
-				w.breaks("an effect happened outside every point", outsidePoint)
-			}
-			w.fact(afterReturn, returned)
-			w.fact(twiceByTransport, h == sentTwice && pt.kind == keyedPoint)
-			w.fact(keyIgnored, pt.key != "" && w.used[pt.key])
-			w.fact(repeated, pt.key == "" && before[i] > 0)
-			w.fact(besideCommit, isCall && write != "TransactWriteItems" && w.commits)
-			w.used[pt.key] = true
+		if n == before[i] {
+			continue
 		}
+		what += fmt.Sprintf("  [%s: %d]", w.promises[i].name, n)
+		if pt.kind == storePoint {
+			w.breaks(atSetup, "an effect happened outside every point", outsidePoint)
+		}
+		p.sent[pt.record] = true
+		w.fact(afterReturn, returned)
+		w.fact(undone, n < before[i])
+		w.fact(outsideStep, pt.outside)
+		w.fact(besideCommit, isCall && write != "TransactWriteItems" && w.commits)
+		if n > 1 {
+			w.repeated(pt, w.effects[i], h)
+		}
+		w.effects[i] = pt
 	}
 	w.seen = after
 	w.addLine(p, what)
 	for i, e := range w.promises {
-		if n := after[i]; !e.repeats && n > e.most {
-			w.breaks(fmt.Sprintf("%s happened %d times, and at most %d was promised", e.name, n, e.most))
+		if n := after[i]; !e.repeats && n > e.most+w.more {
+			w.breaks(atRepeated, fmt.Sprintf("%s happened %d times, and at most %d was promised", e.name, n, e.most))
 		}
 	}
+}
+
+// repeated notes how a call that repeats an effect differs from the last one.
+func (w *World) repeated(pt, last *pending, h harm) {
+	if last == nil {
+		last = &pending{}
+	}
+	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
+	w.fact(twiceByTransport, h == sentTwice && pt.kind == keyedPoint)
+	w.fact(twiceBySDK, h == sentTwice && pt.kind == sdkPoint)
+	w.fact(noGuard, len(w.claimed) == 0)
+	w.fact(newRecord, differ(string(last.record), string(pt.record)))
+	w.fact(changedStep, differ(last.step, pt.step))
+	w.fact(otherHost, differ(last.host, pt.host))
+	w.fact(otherKey, differ(last.key, pt.key))
+	w.fact(keyIgnored, pt.key != "" && pt.key == last.key)
+	w.fact(noKey, pt.kind >= providerPoint && pt.key == "")
+	w.fact(withoutKey, pt.key == "")
+}
+
+// tries notes a record that is perhaps written.
+func (w *World) tries(c *StoreCall) {
+	if c.Op == driver.OpInsert {
+		w.mu.Lock()
+		w.written[c.Record.ID] = true
+		w.mu.Unlock()
+	}
+}
+
+// allSettled reports whether no record waits for reconciliation. Reading them is much
+// quicker than the lists of DynamoDB.
+func (w *World) allSettled() bool {
+	w.counting.Store(true)
+	defer w.counting.Store(false)
+	for id := range w.written {
+		if r, err := w.store.Get(context.Background(), id); err != nil || r != nil && (!r.Due.IsZero() || r.Exhausted) {
+			return false
+		}
+	}
+	return true
 }
 
 // wrote notes what a process wrote.
@@ -159,48 +246,51 @@ func (w *World) wrote(p *Process, op driver.Op, r driver.Record) {
 	}
 }
 
-// sends notes a request, and returns its key: the downstream key, if it has that anywhere.
-func (w *World) sends(p *Process, req *http.Request, body []byte) (sent string) {
+// about notes which execution makes a call, and its step.
+func (w *World) about(pt *pending) {
+	if w.counting.Load() || pt.process == nil {
+		return
+	}
+	pt.record = recordOf(pt.ctx)
+	if pt.record == "" {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := recordOf(req.Context())
-	p.sent[id] = true
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
-		return ""
-	}
-	path := string(id) + req.Method + " " + req.URL.Path
-	sent = req.Header.Get("Idempotency-Key")
-	w.fact(otherKey, otherThanFirst(w.keys, path, sent))
-	if id == "" {
-		return sent
-	}
-	record := p.last[id]
-	key := idempotent.DownstreamKey(req.Context())
-	w.fact(outsideStep, record.Recovery == driver.Resume && key == id.DownstreamKey())
+	record, key := pt.process.last[pt.record], idempotent.DownstreamKey(pt.ctx)
+	pt.outside = record.Recovery == driver.Resume && key == pt.record.DownstreamKey()
 	for _, name := range record.StepNames {
-		if id.StepKey(name) == key {
-			w.fact(changedStep, otherThanFirst(w.steps, path, name))
+		if pt.record.StepKey(name) == key {
+			pt.step = name
 		}
 	}
-	all := req.URL.String() + string(body)
-	for _, values := range req.Header {
-		all += strings.Join(values, "")
-	}
-	has := strings.Contains(all, key) || strings.Contains(all, idempotent.AsUUID(key))
-	w.fact(noKey, !has)
-	if has {
-		return key
-	}
-	return sent
 }
 
-// otherThanFirst reports whether value is another one than the first under that name.
-func otherThanFirst(values map[string]string, name, value string) bool {
-	if first, ok := values[name]; ok {
-		return first != value
+// sends notes a request with its key: what has the downstream key, if it is anywhere.
+func (w *World) sends(pt *pending, req *http.Request, body []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pt.process.sent[pt.record] = true
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		return
 	}
-	values[name] = value
-	return false
+	pt.key = req.Header.Get("Idempotency-Key")
+	if pt.record == "" {
+		return
+	}
+	w.fact(outsideStep, pt.outside)
+	key := idempotent.DownstreamKey(req.Context())
+	has := func(text string) bool {
+		return strings.Contains(text, key) || strings.Contains(text, idempotent.AsUUID(key))
+	}
+	if has(req.URL.String() + string(body)) {
+		pt.key = key
+	}
+	for _, values := range req.Header {
+		if all := strings.Join(values, ""); has(all) {
+			pt.key = all
+		}
+	}
 }
 
 // observe notes what a guard reports.
@@ -214,6 +304,8 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 	if e.Kind != event.RequestEnded {
 		w.facts[string(e.Kind)] = true
 	}
+	p.ran = p.ran || e.Kind == event.Reserved || e.Kind == event.TakenOver || e.Kind == event.ExpiredReplaced
+	p.replays = p.replays || e.Kind == event.StepReplayed
 	if e.Kind == event.ReconcileFailed {
 		w.addLine(p, fmt.Sprintf("the resolver fails: %.200v", e.Err))
 	}
@@ -240,7 +332,7 @@ func (w *World) counts() []int {
 	}
 	if w.seen != nil && !slices.Equal(n, w.seen) {
 		w.seen = n
-		w.breaks("an effect happened outside every point", outsidePoint)
+		w.breaks(atSetup, "an effect happened outside every point", outsidePoint)
 	}
 	return n
 }
@@ -258,13 +350,13 @@ func (w *World) addLine(p *Process, what string) {
 }
 
 // breaks ends the story: a promise was broken.
-func (w *World) breaks(what string, facts ...string) {
+func (w *World) breaks(at breakKind, what string, facts ...string) {
 	if w.broken != "" {
 		return
 	}
 	w.broken = what
 	for _, r := range rules {
-		if w.facts[r.fact] || slices.Contains(facts, r.fact) {
+		if r.at&at != 0 && (r.fact == "" || slices.Contains(facts, r.fact) || w.facts[r.fact]) {
 			w.rule = r.text
 			return
 		}
@@ -351,6 +443,48 @@ func comparable(answer any) []byte {
 	return text
 }
 
+// ofBoth returns what a replay keeps of two answers: if they are of HTTP, neither cookies nor
+// headers that belong to one exchange, nor headers that only one of them has.
+func ofBoth(first, again []byte) (_, _ []byte) {
+	texts := [2][]byte{first, again}
+	var answers, headers [2]map[string]any
+	for i, text := range texts {
+		isHTTP := false
+		headers[i] = map[string]any{}
+		if json.Unmarshal(text, &answers[i]) != nil {
+			return first, again
+		}
+		maps.DeleteFunc(answers[i], func(name string, member any) bool {
+			switch name = strings.ToLower(name); name {
+			case "statuscode":
+				isHTTP = true
+			case "cookies":
+				return true
+			case "header", "headers", "multivalueheaders":
+				all, _ := member.(map[string]any)
+				for h, values := range all {
+					headers[i][name+" "+http.CanonicalHeaderKey(h)] = values
+				}
+				return true
+			}
+			return false
+		})
+		if !isHTTP {
+			return first, again
+		}
+	}
+	for i := range texts {
+		maps.DeleteFunc(headers[i], func(h string, _ any) bool {
+			_, inBoth := headers[1-i][h]
+			_, name, _ := strings.Cut(h, " ")
+			return !inBoth || httpform.OfExchange(name)
+		})
+		answers[i]["headers"] = headers[i]
+		texts[i], _ = json.Marshal(answers[i]) // it was JSON
+	}
+	return texts[0], texts[1]
+}
+
 // ofReplay are the headers that a first answer and a replay need not share: the third one
 // can name the other two.
 var ofReplay = []string{"Idempotent-Replayed", "Idempotency-Status", "Access-Control-Expose-Headers"}
@@ -377,55 +511,4 @@ func walk(v any, keep func(name string, member any) bool) {
 			walk(member, keep)
 		}
 	}
-}
-
-// Facts from which a story chooses the rule that was broken, the most special one first.
-const (
-	foreignContext    = "a call with another context"
-	afterReturn       = "an effect after the handler returned"
-	notExecutedSent   = "NotExecuted after a request"
-	outsideStep       = "an effect outside a step"
-	besideCommit      = "a write beside a Commit"
-	twiceByTransport  = "an effect repeated by the transport"
-	keyIgnored        = "an effect repeated under one key"
-	repeated          = "an effect repeated without a key"
-	expired           = "a key that counts as new after its record expired"
-	sameFingerprint   = "another request with an equal fingerprint"
-	ignoredError      = "a success after a call that failed"
-	otherKey          = "two keys for one request"
-	noKey             = "a request without the downstream key"
-	changedStep       = "a step with another name"
-	provenTooEarly    = "evidence of no execution"
-	finalAfterFault   = "a final answer after a fault of the provider"
-	withoutResolver   = "no resolver"
-	resolvedOtherwise = string(event.Resolved)
-	outsidePoint      = "an effect outside every point"
-	wrongRequest      = "a request that never succeeds"
-	nothingPromised   = "nothing promised"
-	noAnswer          = "no answer before the deadline"
-)
-
-var rules = []struct{ fact, text string }{
-	{foreignContext, "Pass the handler's context to every call: with another context a call outlives its process, and DownstreamKey finds no key."},
-	{noAnswer, "Return as soon as the handler's context ends: the rest of the time is for the outcome and for the answer."},
-	{afterReturn, "Wait for every goroutine, and return its error, before the handler returns: Lambda stops the process then."},
-	{notExecutedSent, "Return NotExecuted only if no request was sent. After a request, return the error itself: the outcome is unknown."},
-	{outsideStep, "Under Resume, put every effect in a Step: the handler runs again, and only steps are skipped."},
-	{changedStep, "Name a step by a constant, or from the request: a step with another name is another step."},
-	{besideCommit, "Put every write into the transaction of Commit: another one is not undone with it."},
-	{otherKey, "Send the same key for the same effect on each attempt: idempotent.DownstreamKey(ctx)."},
-	{noKey, "Send idempotent.DownstreamKey(ctx) with the request."},
-	{provenTooEarly, "Answer ProvenNotExecuted only if nothing can follow: a request that is in flight can still arrive."},
-	{expired, "Keep a record longer than any client or event source retries: Operation.Retention."},
-	{sameFingerprint, "Let the fingerprint of the key cover every field that changes the effect."},
-	{twiceByTransport, "net/http repeats a request with the header Idempotency-Key after a lost connection: send that header only to a provider that honors it."},
-	{keyIgnored, "The provider has repeated an effect under the same key. If it knows no keys, or forgets them so early, declare the step AtMostOnce, or the operation Reconcile."},
-	{repeated, "A run after a fault repeats an effect: give the effect a key, such as a unique column with DownstreamKey, or declare its step AtMostOnce, or the operation Reconcile."},
-	{ignoredError, "Return the error of every call."},
-	{finalAfterFault, "Return Final only for an outcome that no retry can change, not for a temporary failure."},
-	{withoutResolver, "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},
-	{wrongRequest, "Without a fault the request must succeed: correct the event or the handler. Options.Logger of World.GuardOptions gets what the guard logs."},
-	{nothingPromised, "Say in the body what must hold: World.ExactlyOnce, World.AtMostOnce, World.AtLeastOnce or World.Check."},
-	{outsidePoint, "Explore can only crash what it sees: use World.Provider or World.Do for every effect."},
-	{resolvedOtherwise, "Let the resolver return the value that the handler would have returned."},
 }

@@ -11,9 +11,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"os"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
+	"testing/iotest"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -24,6 +28,7 @@ import (
 func (w *World) pointsOfStore() driver.Store {
 	return Intercept(w.store, func(ctx context.Context, c *StoreCall) {
 		p, _ := w.process(ctx)
+		w.tries(c)
 		do := func() error {
 			c.Do(ctx)
 			if c.Err == nil && c.Current == nil && (c.Op == driver.OpInsert || c.Op == driver.OpReplace) {
@@ -31,14 +36,17 @@ func (w *World) pointsOfStore() driver.Store {
 			}
 			return c.Err
 		}
-		if w.direct || c.Op == driver.OpListDue {
+		switch {
+		case c.Op == driver.OpListDue && w.settled: // the lists are empty
+			return
+		case w.direct || c.Op == driver.OpListDue:
 			if do(); p.killed() {
 				c.Err = errKilled
 			}
 			return
 		}
 		settles := c.Op == driver.OpReplace && c.Record.State != driver.StateInProgress
-		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), record: c.Record.ID, settles: settles, process: p, done: ctx.Done(), do: do}
+		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), record: c.Record.ID, settles: settles, process: p, ctx: ctx, do: do}
 		if w.meet(pt); pt.err != nil {
 			c.Current, c.Data, c.Err = nil, nil, pt.err
 		}
@@ -71,8 +79,8 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Header.Get("Idempotency-Key") != "" {
 		kind = keyedPoint
 	}
-	pt := &pending{kind: kind, what: "provider: " + req.Method + " " + req.URL.Path, order: req.URL.RawQuery + string(body)}
-	pt.record, pt.process, pt.foreign, pt.done = recordOf(req.Context()), p, foreign, req.Context().Done()
+	pt := &pending{kind: kind, what: "provider: " + req.Method + " " + req.URL.Host + req.URL.Path, order: req.URL.RawQuery + string(body)}
+	pt.process, pt.foreign, pt.ctx, pt.host = p, foreign, req.Context(), req.URL.Host
 	pt.do = func() error {
 		arrived := req.Clone(context.Background())
 		arrived.Body, arrived.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
@@ -81,18 +89,21 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 		answer = rec.Result()
 		return nil
 	}
-	if p != nil && !w.counting.Load() {
-		pt.key = w.sends(p, req, body)
+	if w.about(pt); p != nil && !w.counting.Load() {
+		w.sends(pt, req, body)
 	}
 	h := w.meet(pt)
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil && h != refusedCall {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
 	switch {
-	case h == panics:
-		panic("idempotenttest: a panic after " + pt.what)
 	case pt.err != nil:
 		return nil, pt.err
+	case h == panics:
+		panic("idempotenttest: a panic after " + pt.what)
+	case h == cutReply && answer.Body != http.NoBody:
+		whole, _ := io.ReadAll(answer.Body) // of a recorder, without an error
+		answer.Body = io.NopCloser(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	case h == unavailable:
 		answer = failure(http.StatusServiceUnavailable)
 	case h == failedAfter:
@@ -120,7 +131,8 @@ func (w *World) Do(ctx context.Context, name string, call func() error) error {
 	case strings.HasPrefix(name, sqlCall):
 		kind = sqlPoint
 	}
-	pt := &pending{kind: kind, what: name, record: recordOf(ctx), process: p, foreign: foreign, do: call, done: ctx.Done()}
+	pt := &pending{kind: kind, what: name, process: p, foreign: foreign, do: call, ctx: ctx}
+	w.about(pt)
 	w.meet(pt)
 	return pt.err
 }
@@ -191,18 +203,41 @@ func (w *World) fate(pt *pending, h harm) faults.Fate {
 		return faults.Fate{}
 	case hangs:
 		return faults.Fate{Before: pt.hang}
+	case hangsAfter:
+		return faults.Fate{Arrives: 1, After: pt.hang}
+	case panics:
+		if !recovers() {
+			pt.crashes = true
+			return faults.Fate{Arrives: 1, Err: errKilled}
+		}
 	}
 	return faults.Fate{Arrives: 1}
+}
+
+// recovers reports whether a panic of this goroutine is recovered: by the driver, or by the
+// toolkit in a separate goroutine. In a goroutine of the handler it ends the process.
+func recovers() bool {
+	calls := make([]uintptr, 1<<10)
+	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls)])
+	var before, outermost runtime.Frame
+	for more := true; more; {
+		before = outermost
+		outermost, more = frames.Next()
+	}
+	// The outermost one is runtime.goexit.
+	own := strings.TrimSuffix(reflect.TypeFor[World]().PkgPath(), "idempotent/idempotenttest")
+	name, ours := strings.CutPrefix(before.Function, own)
+	return ours && (strings.HasPrefix(name, "idempotent/idempotenttest.(*World)") || strings.HasPrefix(name, "idempotent.") || strings.HasPrefix(name, "lambdabatch."))
 }
 
 // hang waits until the context of a call ends, or its process.
 func (pt *pending) hang() error {
 	select {
-	case <-pt.done:
+	case <-pt.ctx.Done():
 		if pt.kind != sqlPoint {
 			time.Sleep(time.Millisecond) // behind all that ends at the same moment
 		}
-		return context.DeadlineExceeded
+		return pt.ctx.Err()
 	case <-pt.process.dead:
 		return errKilled
 	}
@@ -210,7 +245,7 @@ func (pt *pending) hang() error {
 
 // park waits after a call until the driver lets the process continue.
 func (w *World) park(pt *pending) error {
-	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), done: pt.done, late: true}
+	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), ctx: pt.ctx, late: true}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, after)
 	w.mu.Unlock()
@@ -224,7 +259,7 @@ func (w *World) park(pt *pending) error {
 func (w *World) await(pt *pending) harm {
 	var ends <-chan struct{}
 	if pt.kind == sqlPoint {
-		ends = pt.done
+		ends = pt.ctx.Done()
 	}
 	w.signal()
 	select {
@@ -234,7 +269,7 @@ func (w *World) await(pt *pending) harm {
 		w.mu.Lock()
 		w.waiting = slices.DeleteFunc(w.waiting, func(o *pending) bool { return o == pt })
 		w.mu.Unlock()
-		pt.err = context.DeadlineExceeded
+		pt.err = pt.ctx.Err()
 	case <-pt.process.dead:
 		pt.err = errKilled
 	}
@@ -243,6 +278,6 @@ func (w *World) await(pt *pending) harm {
 
 var (
 	errKilled  = errors.New("the process was killed")
-	errReply   = errors.New("read: connection reset by peer")
+	errReply   = os.NewSyscallError("read", syscall.ECONNRESET)
 	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 )

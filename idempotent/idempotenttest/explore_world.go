@@ -30,8 +30,11 @@ type World struct {
 	options  []func(*idempotent.Options) // of each guard
 	promises []*promised
 	checks   []check
+	answers  []func(any) error // checks of each success
 	handler  func(*Process) func(context.Context) (any, error)
 	others   []func(*Process) func(context.Context) (any, error) // requests with the same key
+	elseKeys []any                                               // requests with other keys
+	bind     func(req any) (func(*Process) func(context.Context) (any, error), bool)
 	recon    func(*idempotent.Guard) func(context.Context) (idempotent.Report, error)
 
 	began time.Time
@@ -41,7 +44,7 @@ type World struct {
 	waiting []*pending
 	current *Process // the process that was started last
 
-	points []pointKind // that were met
+	points []point // that were met
 	procs  []*Process
 	idle   map[string]*environment // by what their processes are for
 	flying []func()                // requests of killed processes
@@ -52,13 +55,15 @@ type World struct {
 	commits  bool   // a schedule of the test had a transaction
 
 	counting atomic.Bool // the driver calls functions of the test
+	watch    *watch
+	stacks   string // of goroutines that do not go on
+	settled  bool   // no record waits for reconciliation
 	judge
 }
 
-func newWorld(s schedule) *World {
-	return &World{asked: s, schedule: s, store: memstore.New(), idle: map[string]*environment{}, wake: make(chan struct{}, 1), judge: judge{
-		facts: map[string]bool{}, keys: map[string]string{}, steps: map[string]string{}, used: map[string]bool{},
-		claimed: map[driver.RecordID]driver.Owner{},
+func newWorld(s schedule, at *watch) *World {
+	return &World{asked: s, schedule: s, watch: at, store: memstore.New(), idle: map[string]*environment{}, wake: make(chan struct{}, 1), judge: judge{
+		facts: map[string]bool{}, effects: map[int]*pending{}, claimed: map[driver.RecordID]driver.Owner{}, written: map[driver.RecordID]bool{},
 	}}
 }
 
@@ -93,6 +98,16 @@ func (w *World) AtLeastOnce(name string, count func() int) {
 // its orders are in balance. The error stands in the story.
 func (w *World) Check(name string, f func() error) { w.checks = append(w.checks, check{name, f}) }
 
+// Success checks the answer of each success, for example that a charge has an id. answer is
+// what the handler returns. The error stands in the story.
+func (w *World) Success(f func(answer any) error) { w.answers = append(w.answers, f) }
+
+// OtherKey adds a request with another key, for example of another tenant, of the type of
+// the request in [Handle]. It is sent at the end, when nothing fails any more, and must
+// succeed with a separate effect: the counts of the promises include that one, too. Its
+// retry must get the same answer without another effect.
+func (w *World) OtherKey(req any) { w.elseKeys = append(w.elseKeys, req) }
+
 // Reconciler adds the handler of the schedule that reconciles, such as the result of
 // [idempotent.Reconciler]. Without one, unknown outcomes stay unknown.
 func (w *World) Reconciler(newReconciler func(*idempotent.Guard) func(context.Context) (idempotent.Report, error)) {
@@ -105,19 +120,22 @@ func (w *World) Store(s driver.Store) { w.store, w.direct = s, true }
 
 // Handle adds the handler of a function on Lambda. newHandler gets a guard and returns it,
 // as in the function's main: it is called for each execution environment, and one that was
-// not killed serves the next requests of the same minutes too. The request and its retries
-// are req. Each of others is another request with the same key, such as another amount:
+// not killed serves the next requests too. The request and its retries are req. Each of others is another request with the same key, such as another amount:
 // it is sent after the first request has claimed the key, and must not succeed. An answer
 // is a success if its error is nil and, if it has the fields, its StatusCode is 200 to 299
 // and its BatchItemFailures are empty. A 202 with the header Retry-After is no success.
 func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard) func(context.Context, Req) (Resp, error), others ...Req) {
 	handles := func(req Req) func(*Process) func(context.Context) (any, error) {
 		return func(p *Process) func(context.Context) (any, error) {
-			handle := newHandler(p.Guard)
+			handle := ofEnvironment(p, func() func(context.Context, Req) (Resp, error) { return newHandler(p.Guard) })
 			return func(ctx context.Context) (any, error) { return handle(ctx, req) }
 		}
 	}
-	w.Process(handles(req))
+	w.handler = handles(req)
+	w.bind = func(req any) (func(*Process) func(context.Context) (any, error), bool) {
+		other, ok := req.(Req)
+		return handles(other), ok
+	}
 	for _, other := range others {
 		w.others = append(w.others, handles(other))
 	}
@@ -125,7 +143,19 @@ func Handle[Req, Resp any](w *World, req Req, newHandler func(*idempotent.Guard)
 
 // Process adds a handler that needs more than a guard. f is called for each execution
 // environment, and returns what it does with the request.
-func (w *World) Process(f func(*Process) func(context.Context) (any, error)) { w.handler = f }
+func (w *World) Process(f func(*Process) func(context.Context) (any, error)) {
+	w.handler = func(p *Process) func(context.Context) (any, error) {
+		return ofEnvironment(p, func() func(context.Context) (any, error) { return f(p) })
+	}
+}
+
+// ofEnvironment returns what the execution environment of a process keeps.
+func ofEnvironment[T any](p *Process, newT func() T) T {
+	if p.env.kept == nil {
+		p.env.kept = newT()
+	}
+	return p.env.kept.(T)
+}
 
 func (w *World) signal() {
 	select {
@@ -137,8 +167,7 @@ func (w *World) signal() {
 // environment is an execution environment of Lambda. It serves one process at a time.
 type environment struct {
 	guard *idempotent.Guard
-	run   func(context.Context) (any, error)
-	since time.Time // it is idle
+	kept  any // its handler
 }
 
 // Process is one process that handles the request, or reconciles.
@@ -147,13 +176,16 @@ type Process struct {
 	Guard *idempotent.Guard
 
 	w        *World
-	n        int          // from 1
-	what     string       // it is for, in the story
-	env      *environment // that served it to its end
+	n        int    // from 1
+	what     string // it is for, in the story
+	env      *environment
 	deadline time.Time
 	ended    chan struct{} // closed when its function has returned
 	dead     chan struct{} // closed when it is killed
 	met      int           // points
+	calls    int           // points other than those of a store
+	ran      bool          // the handler
+	replays  bool          // it replayed a step
 	waits    int           // point of the next process, before which it continues; 0: it is not late
 	judged   bool          // its answer was, or it was killed
 	hung     int           // points at which a call waited for the end of its context
@@ -182,8 +214,11 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// otherRequest is what a process with another request is for, in the story.
-const otherRequest = "another"
+// What a process with another request is for, in the story.
+const (
+	otherRequest = "another"   // with the same key
+	otherKeyed   = "other key" // with another key
+)
 
 type processKey struct{}
 
@@ -201,12 +236,13 @@ type judge struct {
 	rule    string
 	lines   []string
 	facts   map[string]bool
-	keys    map[string]string                // that was sent first, by method and path
-	steps   map[string]string                // the name of the step that sent first, by method and path
-	used    map[string]bool                  // keys that had an effect
+	effects map[int]*pending                 // the last call that changed the count of a promise
 	seen    []int                            // counts after the last point
+	more    int                              // effects of requests with another key
+	before  []int                            // counts before such a request
 	first   []byte                           // success
 	claimed map[driver.RecordID]driver.Owner // by whom first
+	written map[driver.RecordID]bool         // perhaps
 	last    *Process
 }
 
@@ -237,6 +273,13 @@ const (
 	keyedPoint    // with the header Idempotency-Key, which net/http repeats itself
 )
 
+// point is a point that was met.
+type point struct {
+	kind    pointKind
+	what    string
+	process int
+}
+
 // The names of effects begin so, if the AWS SDK or database/sql makes them.
 const (
 	sdkCall = "DynamoDB: "
@@ -252,9 +295,13 @@ type pending struct {
 	process *Process
 	settles bool   // it stores an outcome
 	foreign bool   // it has another context than the process
-	key     string // of the request to the provider
+	host    string // of the provider
+	key     string // that it sends
+	step    string // that it is in
+	outside bool   // it should be in one
+	crashes bool   // a panic ends the process, because its goroutine is the handler's
 	do      func() error
-	done    <-chan struct{} // of the caller's context
+	ctx     context.Context // the caller's
 	err     error           // of the call
 
 	goOn chan harm
@@ -272,7 +319,9 @@ const (
 	lostReply    harm = "lost-reply"
 	unavailable  harm = "503"
 	failedAfter  harm = "500"
+	cutReply     harm = "cut-reply"
 	hangs        harm = "hangs"
+	hangsAfter   harm = "hangs-after"
 	sentTwice    harm = "sent-twice" // by the SDK, or by net/http, which has lost the first reply
 	panics       harm = "panics"
 	inFlight     harm = "in-flight"  // the process is killed, and the request arrives at the end of the lease
@@ -284,7 +333,7 @@ const (
 
 // allHarms are those of a schedule, besides lateAt.
 var allHarms = []harm{
-	killedBefore, killedAfter, refusedCall, lostRequest, lostReply, unavailable, failedAfter, hangs, sentTwice, panics, inFlight, late, lateReply,
+	killedBefore, killedAfter, refusedCall, lostRequest, lostReply, unavailable, failedAfter, cutReply, hangs, hangsAfter, sentTwice, panics, inFlight, late, lateReply,
 }
 
 // harmText is what the story says about a harm.
@@ -308,8 +357,12 @@ func harmText(h harm) string {
 		return ": 503, without effect"
 	case failedAfter:
 		return ": 500, with effect"
+	case cutReply:
+		return ": the reply breaks off"
 	case hangs:
 		return ": hangs until its context ends"
+	case hangsAfter:
+		return ": has its effect, and hangs until its context ends"
 	case sentTwice:
 		return ": the client's transport loses the reply and sends it again"
 	case panics:

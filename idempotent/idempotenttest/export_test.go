@@ -14,8 +14,8 @@ import (
 // how many schedules were tried, a hash of all stories, and the facts.
 func Explored(t *testing.T, body func(*World), optFns ...func(*ExploreOptions)) (story string, tried int, hash uint64, facts map[string]int) {
 	x := newExplorer(t, body, optFns)
-	if w := x.explore(); w != nil {
-		story = w.story(false)
+	if text, ok := x.report(""); !ok {
+		story, _, _ = strings.Cut(text, "\n\ngoroutine ")
 	}
 	return story, x.tried, x.stories.Sum64(), x.facts
 }
@@ -49,4 +49,19 @@ func Harms() map[string]string {
 func Break(w *World, f func(context.Context, *StoreCall, driver.Store)) {
 	s := w.store
 	w.store = Intercept(s, func(ctx context.Context, c *StoreCall) { f(ctx, c, s) })
+}
+
+// Possible returns how many schedules have two faults at most.
+func Possible(t *testing.T, body func(*World)) int {
+	x := newExplorer(t, body, []func(*ExploreOptions){func(o *ExploreOptions) { o.Schedules = 1 << 9 }})
+	x.report("")
+	return x.possible
+}
+
+// Rules returns all rules.
+func Rules() (all []string) {
+	for _, r := range rules {
+		all = append(all, r.text)
+	}
+	return all
 }
