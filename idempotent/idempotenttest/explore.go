@@ -45,17 +45,18 @@ import (
 // The story has as few of them as possible. The same body gives the same
 // stories on every run.
 //
-// Each schedule runs in a bubble of testing/synctest, whose clock takes no time. It starts
-// 20 seconds before the end of a day, a month and a year, in UTC. So body
+// Each schedule runs in a bubble of testing/synctest, whose clock takes no time. So body
 // must not use real sockets or goroutines from outside, and the test must not be parallel:
-// while Explore runs, it replaces [http.DefaultTransport]. State of packages, such as a
-// global variable, survives a kill here. A goroutine that waits for a mutex, while another
-// one that holds it is at a point, stops the clock: the test then fails with their stacks.
-// To hold a lock during a call, use a channel of one element.
+// while Explore runs, it replaces [http.DefaultTransport], and goroutines run one at a time.
+// The clock starts 20 seconds before the end of a day, a month and a year, in UTC. State of
+// packages, such as a global variable, survives a kill here. A goroutine that waits for a
+// mutex, while another one that holds it is at a point, stops the clock: the test then fails
+// with their stacks. To hold a lock during a call, use a channel of one element.
 //
 // Explore logs how many schedules showed which facts, for example that a request took over
 // the record of a killed one. A fact with no schedule was not tested. The log ends with a
-// hash of all stories, which is another one if the body does something by chance.
+// hash of all stories, which is another one if the body does something by chance, or if
+// goroutines of a handler race for a lock.
 func Explore(t *testing.T, body func(w *World), optFns ...func(*ExploreOptions)) {
 	t.Helper()
 	exploring.Lock()

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,7 +48,11 @@ func TestExploreFindsMistakes(t *testing.T) {
 			if all += part; !*updateStories && !strings.Contains("\n"+string(data)+"-- ", "\n"+part+"-- ") {
 				t.Errorf("%s has another story than\n%s", file, part)
 			}
-			if lines := strings.Count(story, "\n") + 1; tried > 120*len(strings.Split(faults, ","))*len(strings.Split(faults, ",")) || lines > 25 || !strings.HasPrefix(rule, row.rule) || row.faults != "" && faults != row.faults {
+			most := 40
+			if strings.Contains(faults, ",") {
+				most = 300
+			}
+			if lines := strings.Count(story, "\n") + 1; tried > most || lines > 25 || !strings.HasPrefix(rule, row.rule) || row.faults != "" && faults != row.faults {
 				t.Errorf("%d schedules, %d lines, faults %q, rule %q, want %q and %q", tried, lines, faults, rule, row.faults, row.rule)
 			}
 			if other := shown[row.faults+row.rule]; row.faults != "" && other != "" {
@@ -90,7 +95,7 @@ func TestExplore(t *testing.T) {
 	for name, row := range right {
 		t.Run(name, func(t *testing.T) {
 			story, tried, hash, facts := idempotenttest.Explored(t, row.body, options)
-			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n {
+			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n*9/10 { // three faults need a point behind the second one
 				t.Error(story)
 			}
 			for _, fact := range row.facts {
@@ -221,6 +226,16 @@ func failsToReconcile(w *idempotenttest.World) {
 	})
 }
 
+// holdsMutex has a handler with two goroutines that hold a mutex during a call.
+func holdsMutex(w *idempotenttest.World) {
+	var mu sync.Mutex
+	both(w, idempotent.Rerun, honest(), func(ctx context.Context, id string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return payOf(ctx, id)
+	})
+}
+
 // otherType and noType have another request whose type is wrong.
 func otherType(w *idempotenttest.World) {
 	right["Rerun with a key"].body(w)
@@ -291,6 +306,8 @@ func TestExploreReports(t *testing.T) {
 Rule: Unlock .*
 
 goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
+		"a held mutex": {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*goroutine \d+ \[sync.Mutex.Lock.*`},
+		"at a point":   {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*idempotenttest.\(\*World\).await`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
 		"no type":      {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
