@@ -19,10 +19,10 @@ type watch struct {
 const (
 	// tick is how often a schedule is looked at, in real time. Few need as long.
 	tick = 100 * time.Millisecond
-	// still is how many ticks all goroutines have to wait, one of them for a mutex.
-	still = 5
-	// silent is how many ticks the driver may take for a step, whatever happens.
-	silent = 600
+	// forMutex is how many ticks all goroutines have to wait, one of them for a mutex, and
+	// forOthers if one waits for something outside the bubble. A goroutine that runs, or is
+	// ready to run on a busy machine, has no limit.
+	forMutex, forOthers = 5, 600
 )
 
 // watch runs f, which begins in a bubble. If f does not go on, watch leaves it behind, and
@@ -36,7 +36,7 @@ func (w *watch) watch(f func()) (stacks string) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	var steps int64
-	same, waiting := 0, 0
+	same := 0
 	for {
 		select {
 		case p := <-ended:
@@ -46,17 +46,16 @@ func (w *watch) watch(f func()) (stacks string) {
 			return ""
 		case <-ticks.C:
 		}
-		if now := w.steps.Load(); now == 0 || now != steps {
-			steps, same, waiting = now, 0, 0
+		now := w.steps.Load()
+		if now == 0 || now != steps {
+			steps, same = now, 0
 			continue
 		}
-		found, onlyWait := w.stacks()
-		if same++; onlyWait {
-			waiting++
-		} else {
-			waiting = 0
+		found, limit := w.stacks()
+		if same++; limit == 0 {
+			same = 0
 		}
-		if waiting >= still || same >= silent {
+		if limit > 0 && same >= limit {
 			return found
 		}
 	}
@@ -71,25 +70,26 @@ func (w *watch) begin() {
 	w.steps.Add(1)
 }
 
-// stacks returns the stacks of the goroutines that wait for a mutex or at a point. It
-// reports whether no goroutine of the bubble can go on, because of a mutex.
-func (w *watch) stacks() (found string, onlyWait bool) {
+// stacks returns the stacks of the goroutines that wait for a mutex, for something outside,
+// or at a point, and after how many ticks they are stuck; 0: one of them goes on.
+func (w *watch) stacks() (found string, limit int) {
 	all := make([]byte, 4<<20)
 	for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
 		header, _, _ := strings.Cut(stack, "\n")
-		if !strings.HasSuffix(header, w.bubble) {
+		_, state, _ := strings.Cut(header, "[")
+		switch {
+		case !strings.HasSuffix(header, w.bubble):
+			continue
+		case strings.HasPrefix(state, "runn"): // running, runnable
+			return "", 0
+		case strings.HasPrefix(state, "sync.Mutex.Lock"), strings.HasPrefix(state, "sync.RWMutex."):
+			limit = max(limit, forMutex)
+		case !strings.Contains(state, "(durable)"):
+			limit = forOthers
+		case !strings.Contains(stack, ".(*World).await("):
 			continue
 		}
-		waits := strings.Contains(header, "[sync.Mutex.Lock") || strings.Contains(header, "[sync.RWMutex.")
-		if waits || strings.Contains(stack, ".(*World).await(") {
-			found += "\n\n" + stack
-		}
-		switch {
-		case waits:
-			onlyWait = true
-		case !strings.Contains(header, "(durable)"):
-			return found + "\n\n" + stack, false
-		}
+		found += "\n\n" + stack
 	}
-	return found, onlyWait
+	return found, limit
 }

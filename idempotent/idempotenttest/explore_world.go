@@ -333,7 +333,8 @@ const (
 
 // allHarms are those of a schedule, besides lateAt.
 var allHarms = []harm{
-	killedBefore, killedAfter, refusedCall, lostRequest, lostReply, unavailable, failedAfter, cutReply, hangs, hangsAfter, sentTwice, panics, inFlight, late, lateReply,
+	killedBefore, killedAfter, refusedCall, lostRequest, lostReply, unavailable, failedAfter, cutReply, hangs, hangsAfter,
+	sentTwice, panics, inFlight, late, lateReply,
 }
 
 // harmText is what the story says about a harm.
