@@ -164,6 +164,7 @@ func (w *World) judgeCall(pt *pending, h harm, before []int, returned bool) {
 	write, isCall := strings.CutPrefix(pt.what, sdkCall)
 	w.commits = w.commits || write == "TransactWriteItems"
 	after := w.counts()
+	w.mu.Lock() // goroutines that wait for the clock go on without the driver
 	for i, n := range after {
 		if n == before[i] {
 			continue
@@ -182,6 +183,7 @@ func (w *World) judgeCall(pt *pending, h harm, before []int, returned bool) {
 		}
 		w.effects[i] = pt
 	}
+	w.mu.Unlock()
 	w.seen = after
 	w.addLine(p, what)
 	for i, e := range w.promises {
