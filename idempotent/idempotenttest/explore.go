@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,8 +104,7 @@ func newExplorer(t *testing.T, body func(*World), optFns []func(*ExploreOptions)
 
 // report explores, or runs one schedule alone, and returns what the test reports.
 func (x *explorer) report(alone string) (text string, ok bool) {
-	// One at a time, goroutines of a handler run in the same order, unless the machine is busy.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer oneAtATime()()
 	if alone != "" {
 		s, err := parseSchedule(alone)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -329,6 +330,18 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 	}
 }
 
+// A mutex is found among many goroutines of earlier schedules, whose stacks have 6 MB.
+func TestExploreAmongManyGoroutines(t *testing.T) {
+	done := make(chan struct{})
+	defer close(done)
+	for range 20_000 {
+		go func() { <-done }()
+	}
+	if text, ok := idempotenttest.Report(t, holdsMutex, "none"); ok || !strings.HasPrefix(text, "a goroutine waits for a mutex") {
+		t.Errorf("got %t and\n%s", ok, text)
+	}
+}
+
 // The test of a wrong handler fails with its story, and that of a right one passes. Each
 // runs in a separate process, which is this test again.
 func TestExploreFailsATest(t *testing.T) {
@@ -492,5 +505,17 @@ func TestExploreOutlives(t *testing.T) {
 	}, func(o *idempotenttest.ExploreOptions) { o.Outlives = true })
 	if !strings.Contains(story, "Answer ProvenNotExecuted only if nothing can follow") {
 		t.Errorf("the story:\n%s", story)
+	}
+}
+
+// Explorations side by side leave the process with the processors that it had.
+func TestOneAtATime(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	first, second := idempotenttest.OneAtATime(), idempotenttest.OneAtATime()
+	first()
+	during := runtime.GOMAXPROCS(0)
+	second()
+	if after := runtime.GOMAXPROCS(0); during != 1 || after != before {
+		t.Errorf("%d processors before, %d during, %d after; want %d, 1, %d", before, during, after, before, before)
 	}
 }

@@ -5,6 +5,7 @@ package idempotenttest
 import (
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,6 +15,7 @@ import (
 type watch struct {
 	steps  atomic.Int64 // of the driver
 	bubble string       // the end of a header in stacks; known after the first step
+	dump   []byte       // for stacks
 }
 
 const (
@@ -73,8 +75,14 @@ func (w *watch) begin() {
 // stacks returns the stacks of the goroutines that wait for a mutex, for something outside,
 // or at a point, and after how many ticks they are stuck; 0: one of them goes on.
 func (w *watch) stacks() (found string, limit int) {
-	all := make([]byte, 4<<20)
-	for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
+	// A pool of database/sql that a handler does not close leaves a goroutine behind in each
+	// schedule, so there can be tens of thousands.
+	size := runtime.Stack(w.dump, true)
+	for size == len(w.dump) {
+		w.dump = make([]byte, 2*size+1<<20)
+		size = runtime.Stack(w.dump, true)
+	}
+	for stack := range strings.SplitSeq(string(w.dump[:size]), "\n\n") {
 		header, _, _ := strings.Cut(stack, "\n")
 		_, state, _ := strings.Cut(header, "[")
 		switch {
@@ -92,4 +100,29 @@ func (w *watch) stacks() (found string, limit int) {
 		found += "\n\n" + stack
 	}
 	return found, limit
+}
+
+// single counts the explorations that want one goroutine at a time.
+var single struct {
+	sync.Mutex
+	explorations int
+	processors   int // before the first of them
+}
+
+// oneAtATime makes the goroutines of this process run one at a time, so that those of a
+// handler run in the same order, unless the machine is busy. Tests explore side by side:
+// the last exploration that calls undo brings the processors back.
+func oneAtATime() (undo func()) {
+	single.Lock()
+	defer single.Unlock()
+	if single.explorations++; single.explorations == 1 {
+		single.processors = runtime.GOMAXPROCS(1)
+	}
+	return func() {
+		single.Lock()
+		defer single.Unlock()
+		if single.explorations--; single.explorations == 0 {
+			runtime.GOMAXPROCS(single.processors)
+		}
+	}
 }

@@ -65,3 +65,5 @@ func Rules() (all []string) {
 	}
 	return all
 }
+
+var OneAtATime = oneAtATime
