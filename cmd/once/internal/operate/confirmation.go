@@ -62,7 +62,7 @@ func (q *Question) Check(answer string) error {
 
 // ask asks on the terminal, and returns nil if the answer confirms the write.
 func (e *Env) ask(ctx context.Context, q Question) error {
-	fmt.Fprintf(e.Stderr, "%s%s\nType %s to write it: ", output.Labelled(q.Facts), q.Warning, q.Word)
+	fmt.Fprintf(e.Stderr, "%s%s\nType %s to write it: ", output.Labelled(output.Folded(q.Facts)), q.Warning, q.Word)
 	return q.Check(e.answer(ctx))
 }
 

@@ -101,6 +101,32 @@ func Labelled(facts [][2]string) string {
 	return aligned(lines)
 }
 
+// Folded returns the facts with line breaks between the words of long values, so that their
+// lines fit into 80 columns.
+func Folded(facts [][2]string) [][2]string {
+	labels := 0
+	for _, f := range facts {
+		labels = max(labels, utf8.RuneCountInString(f[0]))
+	}
+	room := 80 - labels - gap
+	folded := make([][2]string, len(facts))
+	for i, f := range facts {
+		value, width := "", 0
+		for n, word := range strings.Split(f[1], " ") {
+			switch columns := utf8.RuneCountInString(word); {
+			case n == 0:
+				value, width = word, columns
+			case width+1+columns <= room:
+				value, width = value+" "+word, width+1+columns
+			default:
+				value, width = value+"\n"+word, columns
+			}
+		}
+		folded[i] = [2]string{f[0], value}
+	}
+	return folded
+}
+
 const gap = 2 // between two columns
 
 // aligned returns the lines with their cells, which a tab separates, in columns.
