@@ -233,24 +233,20 @@ func (p *parser) not() condition {
 
 // aroundOperand reports whether the next tokens are an operand in parentheses.
 func (p *parser) aroundOperand() bool {
-	depth := 0
-	for i, t := range p.tokens {
-		switch t {
-		case "(":
-			depth++
-		case ")":
-			depth--
-		}
-		if depth == 0 {
-			return i+1 < len(p.tokens) && slices.Contains([]string{"=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN"}, strings.ToUpper(p.tokens[i+1]))
-		}
-	}
-	return false
+	n := p.parenthesised()
+	return n > 0 && n < len(p.tokens) && slices.Contains([]string{"=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN"}, strings.ToUpper(p.tokens[n]))
 }
 
 // redundant reports whether the tokens after an opening parenthesis are another
 // pair of parentheses and nothing else.
 func (p *parser) redundant() bool {
+	n := p.parenthesised()
+	return n > 0 && n < len(p.tokens) && p.tokens[n] == ")"
+}
+
+// parenthesised returns how many of the next tokens are a pair of parentheses and what is in
+// it, or 0.
+func (p *parser) parenthesised() int {
 	depth := 0
 	for i, t := range p.tokens {
 		switch t {
@@ -259,11 +255,14 @@ func (p *parser) redundant() bool {
 		case ")":
 			depth--
 		}
-		if depth == 0 {
-			return i > 0 && i+1 < len(p.tokens) && p.tokens[i+1] == ")"
+		switch {
+		case i == 0 && depth != 1:
+			return 0
+		case depth == 0:
+			return i + 1
 		}
 	}
-	return false
+	return 0
 }
 
 // function parses a function that is a condition.
