@@ -44,7 +44,7 @@ func fail(w http.ResponseWriter, err error) {
 	case status == 0:
 		status = http.StatusBadGateway // the store failed
 	}
-	page.Reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(operate.Advice(err, true))})
+	page.Reply(w, status, failure{onPage.Replace(err.Error()), onPage.Replace(operate.Advice(err, false))})
 }
 
 // onPage replaces the words of the command line, which texts share, by those of the
@@ -71,7 +71,7 @@ var onPage = strings.NewReplacer(
 	"; use the same evidence without InsteadOf", "; open the record again and settle it by evidence",
 	"Check --region, --endpoint and the network", "Check the region, the endpoint and the network of the console",
 	"Check --table, --region, --profile and --endpoint", "Check the table, the region, the profile and the endpoint of the console",
-	".\nWithout an index there is no console: use once list --no-index.", ".",
+	", or use --no-index", "",
 	"Use --profile for another identity", "Start the console again as another identity",
 	"log in again, or use --profile", "log in again, and start the console again",
 )
