@@ -52,7 +52,7 @@ func keyed(key string) string {
 }
 
 var claims = []claim{
-	{check: "lostcontext", text: "`context.Background` and `context.TODO` in a call", wrong: `err = call(context.Background())`, right: `err = call(ctx)`, also: []string{`defer call(context.Background()); defer func() { log.Print(call(context.Background())) }()`}},
+	{check: "lostcontext", text: "a new root context, as of `context.Background`, in a call", wrong: `err = call(context.Background())`, right: `err = call(ctx)`, also: []string{`defer call(context.Background()); defer func() { log.Print(call(context.Background())) }()`}},
 	{check: "lostcontext", text: "a context made of one", wrong: `c, cancel := context.WithTimeout(context.TODO(), time.Second); defer cancel(); err = call(c)`, right: `c, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second); defer cancel(); err = call(c)`},
 	{check: "lostcontext", text: "one that a field of a struct keeps", wrong: `err = call(newKeeper().ctx)`, right: `err = call((&holder{ctx: ctx}).ctx)`, also: []string{`for range o.Parts { ctx = context.WithoutCancel(ctx) }; err = call((&holder{ctx: ctx}).ctx)`}},
 	{check: "lostcontext", text: "one that a variable of the package keeps", wrong: `err = call(background)`, right: `background := ctx; err = call(background)`},

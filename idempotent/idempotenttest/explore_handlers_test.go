@@ -1006,7 +1006,10 @@ var right = map[string]struct {
 			if c, err = find(ctx, idempotent.DownstreamKey(ctx)); err == nil || ctx.Err() != nil {
 				return c, err
 			}
-			time.Sleep(time.Second)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
 		}
 		return c, err
 	}), []event.Kind{event.TakenOver}},

@@ -248,16 +248,14 @@ func TestFiles(t *testing.T) {
 			return len(text) > 512<<10 || strings.HasSuffix(name, ".png") && len(text) > 200<<10
 		}},
 		{"is unfinished, or skips a test", []string{".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md"}, func(name, text string) bool {
-			if strings.HasPrefix(name, "oncevet/") || name == "docs/oncevet.md" {
+			if strings.HasPrefix(name, "oncevet/") {
 				text = strings.ReplaceAll(text, "context.TO"+"DO", "") // it reports calls of it
 			}
 			return undone.MatchString(text)
 		}},
-		// Tests outside this module use a clock or a signal, not Sleep. In a synctest bubble, and so in a handler of Explore,
-		// Sleep takes no time.
+		// Tests outside this module use a clock or a signal, not Sleep. In a synctest bubble Sleep takes no time.
 		{"sleeps", []string{"_test.go"}, func(name, text string) bool {
-			return !strings.HasPrefix(name, "tests/") && strings.Contains(text, "time.Sleep(") &&
-				!strings.Contains(text, `"testing/synctest"`) && !strings.Contains(text, "*idempotenttest.World")
+			return !strings.HasPrefix(name, "tests/") && strings.Contains(text, "time.Sleep(") && !strings.Contains(text, `"testing/synctest"`)
 		}},
 	} {
 		for _, name := range tracked(t, rule.endings...) {
