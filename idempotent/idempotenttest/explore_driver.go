@@ -72,10 +72,11 @@ func (w *World) invokeOthers() {
 // invokeOtherKeys sends each request with another key, and its retry.
 func (w *World) invokeOtherKeys() {
 	for _, req := range w.elseKeys {
-		if w.bind == nil {
-			w.bind = func(any) (func(*Process) func(context.Context) (any, error), bool) { return nil, false }
+		var start func(*Process) func(context.Context) (any, error)
+		ok := false
+		if w.bind != nil { // the handler is of Handle
+			start, ok = w.bind(req)
 		}
-		start, ok := w.bind(req)
 		if !ok {
 			w.breaks(atSetup, fmt.Sprintf("World.OtherKey got a %T: want the type of the request of idempotenttest.Handle", req))
 			return
