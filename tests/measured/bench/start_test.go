@@ -7,7 +7,6 @@ package bench
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +26,7 @@ import (
 // The limits of what the toolkit adds to a function.
 const (
 	sizeLimit  = 700_000 // bytes of the archive
-	startLimit = 0.8     // relative to the time until the bare function is ready, which calls nothing
+	startLimit = 0.5     // relative to the time until the bare function is ready, which calls nothing
 )
 
 const (
@@ -115,51 +114,99 @@ func unpack(t *testing.T, zipped []byte) string {
 // ends it. It returns how long it took until the bootstrap asked for the event.
 func start(t *testing.T, bootstrap string) time.Duration {
 	t.Helper()
-	asked, answered := make(chan time.Time, 1), make(chan string, 1)
+	database := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })) // Open makes a call
+	defer database.Close()
+	began := time.Now()
+	p := startProcess(t, bootstrap, "AWS_ENDPOINT_URL_DYNAMODB="+database.URL, "ONCE_TABLE=records", "ONCE_METRICS_NAMESPACE=Charges", "PROVIDER_URL=http://127.0.0.1:1")
+	defer p.end()
+	p.wait()
+	took := time.Since(began)
+	body := p.send([]byte(`{"version": "2.0", "rawPath": "/charges", "headers": {"idempotency-key": "\"key-1\""},
+		"requestContext": {"http": {"method": "POST", "path": "/charges"}}, "body": "not a charge"}`))
+	if !strings.Contains(body, `"statusCode":400`) {
+		t.Fatalf("the function answered %q\n%s", body, &p.stderr)
+	}
+	return took
+}
+
+// process is a function in a process with a runtime interface of Lambda, as in an
+// environment.
+type process struct {
+	tb       testing.TB
+	cmd      *exec.Cmd
+	api      *httptest.Server
+	stderr   bytes.Buffer
+	asked    chan struct{} // the function asks for an event
+	events   chan []byte
+	answered chan string
+	ended    chan struct{}
+}
+
+// startProcess starts a program with these variables.
+func startProcess(tb testing.TB, program string, variables ...string) *process {
+	tb.Helper()
+	p := &process{tb: tb, asked: make(chan struct{}), events: make(chan []byte), answered: make(chan string), ended: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case asked <- time.Now():
-			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "request-1")
-			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli()))
-			fmt.Fprint(w, `{"version": "2.0", "rawPath": "/charges", "headers": {"idempotency-key": "\"key-1\""},
-				"requestContext": {"http": {"method": "POST", "path": "/charges"}}, "body": "not a charge"}`)
-		default: // there is only one event; the process is ended below
-			<-r.Context().Done()
+		case p.asked <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		select {
+		case event := <-p.events:
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "request")
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(kit.Patience).UnixMilli()))
+			w.Write(event)
+		case <-r.Context().Done():
 		}
 	})
-	mux.HandleFunc("POST /2018-06-01/runtime/invocation/request-1/response", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/request/{outcome}", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		answered <- string(body)
+		p.answered <- r.PathValue("outcome") + " " + string(body)
 		w.WriteHeader(http.StatusAccepted)
 	})
-	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }) // DynamoDB: Open makes a call
-	api := httptest.NewServer(mux)
-	defer api.Close()
+	p.api = httptest.NewServer(mux)
+	p.cmd = exec.CommandContext(tb.Context(), program)
+	p.cmd.Stderr = &p.stderr
+	p.cmd.Env = append(variables, "AWS_LAMBDA_RUNTIME_API="+strings.TrimPrefix(p.api.URL, "http://"), "AWS_LAMBDA_FUNCTION_NAME=charge",
+		"_HANDLER=bootstrap", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
+	if err := p.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p
+}
 
-	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, bootstrap)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	cmd.Env = []string{
-		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(api.URL, "http://"), "AWS_LAMBDA_FUNCTION_NAME=charge", "_HANDLER=bootstrap",
-		"AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_ENDPOINT_URL_DYNAMODB=" + api.URL,
-		"ONCE_TABLE=records", "ONCE_METRICS_NAMESPACE=Charges", "PROVIDER_URL=http://127.0.0.1:1",
-	}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var body string
+// wait waits until the function asks for an event.
+func (p *process) wait() {
+	p.tb.Helper()
 	select {
-	case body = <-answered:
-	case <-ctx.Done():
+	case <-p.asked:
+	case <-p.ended:
+		p.tb.Fatalf("the function ended: %s", &p.stderr)
 	}
-	cancel()
-	cmd.Wait()
-	if !strings.Contains(body, `"statusCode":400`) {
-		t.Fatalf("the function answered %q\n%s", body, &stderr)
+}
+
+// send gives the function the event that it asks for, and returns what it answers.
+func (p *process) send(event []byte) string {
+	p.tb.Helper()
+	p.events <- event
+	select {
+	case body := <-p.answered:
+		return body
+	case <-p.ended:
+		p.tb.Fatalf("the function ended: %s", &p.stderr)
+		return ""
 	}
-	return (<-asked).Sub(began)
+}
+
+// end kills the process.
+func (p *process) end() {
+	p.cmd.Process.Kill()
+	<-p.ended
+	p.api.Close()
 }
