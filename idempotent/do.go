@@ -327,7 +327,7 @@ const announceAfter = 100 * time.Millisecond
 // a killed process writes nothing: the announced record is in the list of due records
 // when its lease ends. The caller stops the timer when the handler returns.
 func (e *Execution) announceLater(ctx context.Context) *time.Timer {
-	w, now := e.attempt.window, e.attempt.opts.now()
+	w, now := &e.attempt.window, e.attempt.opts.now()
 	patience := min(announceAfter, w.Deadline.Sub(w.HandlerEnd)/5)
 	return time.AfterFunc(w.HandlerEnd.Sub(now)+patience, func() { e.announce(ctx) })
 }

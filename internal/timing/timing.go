@@ -116,7 +116,7 @@ func (l Limits) Window(ctx context.Context, now time.Time) Window {
 // the claim: 100 ms or twice the duration of the last store call, whichever is
 // longer, but at most a fifth of the time that the request had. The limit lets
 // requests run although the first call of a cold start is slow.
-func (w Window) TimeToEnter(lastCall time.Duration) time.Duration {
+func (w *Window) TimeToEnter(lastCall time.Duration) time.Duration {
 	return max(min(max(100*time.Millisecond, 2*lastCall), w.Deadline.Sub(w.Began)/5), time.Millisecond)
 }
 
@@ -126,7 +126,7 @@ var errTimeUp = errors.New("the time for the claim is up")
 // ClaimContext returns the context for the claim of a key, and for the replay of its
 // outcome. It ends with the handler's time, because no handler could begin afterwards:
 // the rest is for the release of the claim and for the answer.
-func (w Window) ClaimContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (w *Window) ClaimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !w.Bounded {
 		return ctx, func() {}
 	}
@@ -139,7 +139,7 @@ func TimeUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), err
 
 // AnnounceContext returns the context for the announcement of a run. It has half of what is
 // left until the deadline, and ends at AnswerBy.
-func (w Window) AnnounceContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (w *Window) AnnounceContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	now := w.Now()
 	left := min(w.Deadline.Sub(now)/2, w.AnswerBy.Sub(now))
 	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, left))
@@ -149,7 +149,7 @@ func (w Window) AnnounceContext(ctx context.Context) (context.Context, context.C
 // the handler's time, or after half of the time until AnswerBy, whichever is later, so that
 // a write that hangs leaves time for the outcome. It does not end with the request's own
 // context, which a client can cancel.
-func (w Window) StepContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (w *Window) StepContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	now := w.Now()
 	left := max(w.HandlerEnd.Sub(now), w.AnswerBy.Sub(now)/2)
 	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, left))
@@ -158,19 +158,20 @@ func (w Window) StepContext(ctx context.Context) (context.Context, context.Cance
 // TransactionContext is StepContext for a transaction, whose result must not stay open if it
 // can be known: it ends in the middle between the end of the handler's time and AnswerBy.
 // The rest is for the announcement of the run, if it is about to be killed.
-func (w Window) TransactionContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	w.HandlerEnd = w.HandlerEnd.Add(w.AnswerBy.Sub(w.HandlerEnd) / 2)
-	return w.StepContext(ctx)
+func (w *Window) TransactionContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	later := *w
+	later.HandlerEnd = w.HandlerEnd.Add(w.AnswerBy.Sub(w.HandlerEnd) / 2)
+	return later.StepContext(ctx)
 }
 
 // OutcomeContext returns the context for a write that must be tried even if the
 // request's own context has ended. It ends at AnswerBy.
-func (w Window) OutcomeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (w *Window) OutcomeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), w.UntilAnswer())
 }
 
 // UntilAnswer returns how long a call lasts that begins now and ends at AnswerBy.
-func (w Window) UntilAnswer() time.Duration {
+func (w *Window) UntilAnswer() time.Duration {
 	now := w.Now()
 	return w.lasts(now, w.AnswerBy.Sub(now))
 }
@@ -178,7 +179,7 @@ func (w Window) UntilAnswer() time.Duration {
 // ReleaseTime returns how long the answer waits for a write that releases the claim of a
 // handler that was not entered: LeaseMargin, but at most half of the time until the answer
 // is due.
-func (w Window) ReleaseTime() time.Duration {
+func (w *Window) ReleaseTime() time.Duration {
 	if !w.Bounded {
 		return w.LeaseMargin
 	}
@@ -190,7 +191,7 @@ func (w Window) ReleaseTime() time.Duration {
 // is left, it is half of what is left until the deadline. After the deadline, if the
 // platform has not killed the process, it is LeaseMargin: a late write is safe because it
 // is conditional.
-func (w Window) lasts(now time.Time, left time.Duration) time.Duration {
+func (w *Window) lasts(now time.Time, left time.Duration) time.Duration {
 	switch {
 	case left > 0:
 		return left

@@ -138,7 +138,7 @@ func TestOutcomeContext(t *testing.T) {
 			gone, end := context.WithCancel(t.Context())
 			end()
 			deadline := time.Now().Add(left)
-			ctx, cancel := timing.Window{Limits: inBubble, AnswerBy: deadline.Add(-100 * ms), Deadline: deadline}.OutcomeContext(gone)
+			ctx, cancel := (&timing.Window{Limits: inBubble, AnswerBy: deadline.Add(-100 * ms), Deadline: deadline}).OutcomeContext(gone)
 			until, ok := ctx.Deadline()
 			if got := time.Until(until); !ok || got != want || ctx.Err() != nil {
 				t.Errorf("%s before the deadline: %s left for the write, want %s (%v)", left, got, want, ctx.Err())
@@ -197,7 +197,7 @@ func TestAnnounceContext(t *testing.T) {
 			400 * ms: 200 * ms, 200 * ms: 100 * ms, 150 * ms: 50 * ms, 100*ms + 1: 1, 100 * ms: 50 * ms, 0: 3 * time.Second,
 		} {
 			deadline := time.Now().Add(left)
-			ctx, cancel := timing.Window{Limits: inBubble, AnswerBy: deadline.Add(-100 * ms), Deadline: deadline}.AnnounceContext(gone)
+			ctx, cancel := (&timing.Window{Limits: inBubble, AnswerBy: deadline.Add(-100 * ms), Deadline: deadline}).AnnounceContext(gone)
 			until, ok := ctx.Deadline()
 			if got := time.Until(until); !ok || got != want || ctx.Err() != nil {
 				t.Errorf("%s before the deadline: %s left, want %s (%v)", left, got, want, ctx.Err())

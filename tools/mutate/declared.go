@@ -81,7 +81,6 @@ var equivalents = map[string]string{
 	"idempotent/driver.coded: !unmarshal(raw, &code) is never true":   "no code is empty, and a code that cannot be read stays empty",
 
 	"infra.valueOf: !ok is never true":                                                                                                           "a function of this app has a CfnFunction as its default child",
-	"infra.logFilter: !ok || resource.LoggingConfig() == nil loses !ok ||":                                                                       "a function of this app has a CfnFunction as its default child",
 	"infra.judgement.Visit: !j.done is always true":                                                                                              "the judgement of the construct's children gives the same messages, and the CDK keeps each once",
 	"infra.judgement.Visit: j.done is not set to true":                                                                                           "the judgement of the construct's children gives the same messages, and the CDK keeps each once",
 	"internal/canonical.Use: defer p.release() is gone":                                                                                          "only costs memory: the next call makes another parser",
