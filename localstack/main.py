@@ -13,6 +13,10 @@ import pathlib
 import sys
 import warnings
 
+from botocore.config import Config
+
+Config.OPTION_DEFAULTS["read_timeout"] = 900  # seconds, as patience in lib.sh
+
 # twisted warns about a missing package that only TLS clients need.
 warnings.filterwarnings("ignore", message=".*service_identity")
 
