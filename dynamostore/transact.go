@@ -57,7 +57,7 @@ import (
 func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) error {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return fmt.Errorf("%w: Commit needs the context of a guarded handler", driver.ErrNotApplied)
+		return fmt.Errorf("%w: Commit needs the context of a guarded handler, and fails in shadow mode (idempotent.Options.Shadow)", driver.ErrNotApplied)
 	}
 	s, err := transactsWith(e)
 	if err != nil {
@@ -73,7 +73,7 @@ func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) e
 func CommitStep[T any](ctx context.Context, name string, result T, items ...types.TransactWriteItem) (T, error) {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return result, fmt.Errorf("%w: CommitStep needs the context of a guarded handler", driver.ErrNotApplied)
+		return result, fmt.Errorf("%w: CommitStep needs the context of a guarded handler, and fails in shadow mode (idempotent.Options.Shadow)", driver.ErrNotApplied)
 	}
 	s, err := transactsWith(e)
 	if err != nil {

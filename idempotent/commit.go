@@ -253,7 +253,7 @@ func (e *Execution) agrees(ctx context.Context, r *driver.Record, own bool, out 
 func CommitStep[T any](ctx context.Context, name string, result T, write Transaction) (T, error) {
 	e, ok := FromContext(ctx)
 	if !ok {
-		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
+		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context, and not in shadow mode"}
 	}
 	encoded, err := e.commitStep(ctx, name, &result, write)
 	err = e.withDoubts(err)

@@ -82,23 +82,27 @@ func Wrap[Req, Resp any](
 		panic(err)
 	}
 	return func(ctx context.Context, req Req) (Resp, error) {
-		if inspected && suspends(req) {
-			var none Resp
-			return none, errSuspendable
+		work := func(ctx context.Context) (Resp, error) { return h(ctx, req) }
+		if o.Shadow {
+			k, err := shadowKey(ctx, o, func() (Key, error) { return wrapKey(ctx, o, key, req, inspected) })
+			return shadowed(ctx, g, o, k, err, work)
 		}
-		k, err := wrapKey(ctx, o, key, req)
+		k, err := wrapKey(ctx, o, key, req, inspected)
 		if err != nil {
 			var none Resp
 			return none, outward(ctx, err)
 		}
-		out, err := do(ctx, g, o, k, func(ctx context.Context) (Resp, error) { return h(ctx, req) })
+		out, err := do(ctx, g, o, k, work)
 		return out.Value, err
 	}
 }
 
 // wrapKey returns the key of req with its fingerprint. It leaves other errors in
-// the key for do to report.
-func wrapKey[Req any](ctx context.Context, o *Options, key KeyFunc[Req], req Req) (Key, error) {
+// the key for do to report. inspected reports whether req can belong to a durable execution.
+func wrapKey[Req any](ctx context.Context, o *Options, key KeyFunc[Req], req Req, inspected bool) (Key, error) {
+	if inspected && suspends(req) {
+		return Key{}, errSuspendable
+	}
 	if o.Disabled {
 		return Key{}, nil
 	}
@@ -147,10 +151,14 @@ func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) 
 }
 
 // DoOutcome is [Do] for adapters: it also returns where the result came from.
-func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Operation)) (Outcome[T], error) {
+func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Operation)) (out Outcome[T], err error) {
 	o, err := g.options(optFns)
 	if err != nil {
-		return Outcome[T]{}, err
+		return out, err
+	}
+	if o.Shadow {
+		out.Value, err = shadowed(ctx, g, o, key, nil, fn)
+		return out, err
 	}
 	return do(ctx, g, o, key, fn)
 }
@@ -187,13 +195,11 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		}
 		return out, err
 	}
-	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := infoOf(reflect.TypeFor[T]()).Result; err != nil {
-			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Operation.Codec", key.Operation, err)
-		}
+	if err := storable(o.Codec, key.Operation, reflect.TypeFor[T]()); err != nil {
+		return out, err
 	}
 	if key.Fingerprint == (Fingerprint{}) {
-		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
+		return out, errNoFingerprint
 	}
 
 	now := o.now()
@@ -399,17 +405,4 @@ func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcom
 	a.observe(ctx, event.Replayed, r, nil)
 	out.Replayed, out.Stored, out.Expires, out.Ref = true, true, r.Expires, r.Ref
 	return out, err
-}
-
-// succeeded returns the outcome of a function that returned value. If value
-// cannot be encoded, the outcome omits it: the effect has happened and the caller
-// gets the value.
-func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any) outcome {
-	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult}
-	var err error
-	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
-		a.observe(ctx, event.CompletionFailed, held, err)
-		return out.omitted(err)
-	}
-	return out
 }

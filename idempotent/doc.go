@@ -39,6 +39,7 @@ package idempotent
 //	step.go             Step: one effect of a handler
 //	write.go            what a run writes while its handler is running
 //	predecessor.go      what another system did before the guard
+//	shadow.go           a request that runs as if there were no guard
 //	claim.go            the claim of a key
 //	release.go          the release of a claim whose handler was not entered
 //	wait.go             the wait for another request

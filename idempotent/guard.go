@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -37,10 +38,15 @@ func New(store driver.Store, optFns ...func(*Options)) (*Guard, error) {
 	if store == nil {
 		return nil, errors.New("idempotent: New: the store is nil")
 	}
-	opts, err := Options{}.with(optFns)
+	inShadow, err := shadowSetting()
 	if err != nil {
 		return nil, err
 	}
+	opts, err := Options{}.with(append(slices.Clip(optFns), inShadow))
+	if err != nil {
+		return nil, err
+	}
+	opts.warnShadow()
 	return newGuard(store, opts), nil
 }
 
@@ -85,6 +91,14 @@ func (g *Guard) options(optFns []func(*Operation)) (*Options, error) {
 func (g *Guard) warnDisabled(ctx context.Context, o *Options) {
 	if !g.hinted.disabled.Swap(true) {
 		o.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: Options.Disabled is set: every request runs unguarded, and a retry repeats its effects. This is logged once.")
+	}
+}
+
+// warnShadow logs that the guard that o describes is in shadow mode.
+func (o *Options) warnShadow() {
+	if o.Shadow {
+		o.logger().Warn("idempotent: the guard is in shadow mode: every request runs unguarded, and a retry repeats its effects. " +
+			"To enforce, remove Options.Shadow, or the variable " + shadowVariable + ".")
 	}
 }
 

@@ -145,3 +145,6 @@ func checkOperation(s string) *InvalidKeyError {
 	}
 	return nil
 }
+
+// errNoFingerprint refuses a key that is bound to no request.
+var errNoFingerprint = &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}

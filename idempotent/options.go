@@ -5,7 +5,9 @@ package idempotent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/event"
@@ -21,6 +23,25 @@ type Options struct {
 	// Disabled runs every request unguarded, for example in a test of the handler
 	// alone. Default: false.
 	Disabled bool
+
+	// Shadow runs every request as if there were no guard, and reports what the guard would
+	// have done: one event for each request, such as [event.ShadowRun], to the Observer, or
+	// to the Logger without one. A request gets the answer of its handler, whatever the
+	// store does. New warns that the guard is in shadow mode.
+	//
+	// The insert runs beside the handler. When the handler has returned, what is left of it,
+	// its outcome and the comparison with an earlier outcome take at most 250 ms, and never
+	// more than a tenth of the time left. What does not end by then is [event.ShadowFailed].
+	//
+	// The guard writes separate records, under Rerun and without steps, and does not change
+	// others. A guard that enforces later replays those that are completed, waits for those
+	// that are running, and runs again those that failed. There is no cache, Predecessor or
+	// WaitFor, and no [Execution]: Commit, CommitStep and package lambdadurable fail, and
+	// every [DownstreamKey] is new. Handlers with these are not for it.
+	//
+	// The variable ONCE_SHADOW, "true" or "false", takes precedence when New is called. New
+	// returns an error for another value, and if Disabled is set too. Default: false.
+	Shadow bool
 
 	// CacheEntries is how many completed records the guard holds in memory, so that
 	// repeated retries need no store call. A cached record is checked like one from
@@ -62,6 +83,21 @@ type Options struct {
 	Now func() time.Time
 }
 
+// shadowVariable sets Options.Shadow.
+const shadowVariable = "ONCE_SHADOW"
+
+// shadowSetting returns an option that sets Shadow as the environment says.
+func shadowSetting() (func(*Options), error) {
+	switch value := os.Getenv(shadowVariable); value {
+	case "":
+		return func(*Options) {}, nil
+	case "true", "false":
+		return func(o *Options) { o.Shadow = value == "true" }, nil
+	default:
+		return nil, fmt.Errorf("idempotent: New: the variable %s is %q; set it to true or false, or remove it", shadowVariable, value)
+	}
+}
+
 // with returns a copy of o with optFns and defaults applied, validated.
 func (o Options) with(optFns []func(*Options)) (*Options, error) {
 	for _, f := range optFns {
@@ -88,6 +124,9 @@ func (o *Options) setDefaults() {
 }
 
 func (o *Options) validate() error {
+	if o.Shadow && o.Disabled {
+		return errors.New("idempotent: Options.Shadow and Options.Disabled are both set; unset one of them, or the variable " + shadowVariable)
+	}
 	if o.CacheAge < time.Millisecond {
 		return tooShort("Options.CacheAge", o.CacheAge, time.Millisecond)
 	}

@@ -59,6 +59,16 @@ func (o outcome) omitted(err error) outcome {
 	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
 }
 
+// storable returns an error if results of type t cannot be stored.
+func storable(c Codec, operation string, t reflect.Type) error {
+	if _, standard := c.(*jsonCodec); standard {
+		if err := infoOf(t).Result; err != nil {
+			return fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Operation.Codec", operation, err)
+		}
+	}
+	return nil
+}
+
 // encodeResult returns a handler's result in its stored form. A codec that panics
 // is treated like one that returns an error, because the effect has happened and
 // must not be lost.

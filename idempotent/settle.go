@@ -101,6 +101,19 @@ func outcomeOf(err error, w *work, panicked bool) outcome {
 	return failure(driver.StateUnknown, reason)
 }
 
+// succeeded returns the outcome of a function that returned value. If value
+// cannot be encoded, the outcome omits it: the effect has happened and the caller
+// gets the value.
+func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any) outcome {
+	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult}
+	var err error
+	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
+		a.observe(ctx, event.CompletionFailed, held, err)
+		return out.omitted(err)
+	}
+	return out
+}
+
 // outcomeWriter writes the outcome of the work of an attempt.
 type outcomeWriter struct {
 	a    *attempt

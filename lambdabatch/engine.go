@@ -22,6 +22,7 @@ type engine struct {
 	opts      Options
 	source    source
 	guard     *idempotent.Guard
+	shadow    bool // idempotent.Options.Shadow
 	now       func() time.Time
 	reserved  time.Duration // idempotent.Operation.DeadlineReserve
 	log       *slog.Logger
@@ -51,7 +52,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 		if o.UnresolvedRetention > 0 { // zero: no limit
 			o.UnresolvedRetention = max(o.UnresolvedRetention, e.opts.Redelivery)
 		}
-		e.now = o.Now
+		e.now, e.shadow = o.Now, o.Shadow
 		e.reserved = cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
 		if e.log = o.Logger; e.log == nil {
 			e.log = slog.Default()
@@ -168,6 +169,7 @@ type message struct {
 	open    func(context.Context) (func(context.Context) error, error)
 	key     idempotent.Key
 	keyErr  error // why there is no key: the record cannot be read, or has no id
+	unread  bool  // the handler cannot get the message, because of keyErr
 	err     error // of the attempt
 	entered bool  // the handler ran
 	failed  bool
@@ -192,7 +194,9 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 		}
 	}()
 	if e.opts.Unwrap != nil {
+		m.unread = true // also if it panics
 		m.keyErr = timing.Do(ctx, e.now, func(ctx context.Context) error { return e.opts.Unwrap(ctx, &m.record) })
+		m.unread = m.keyErr != nil
 	}
 	if m.keyErr == nil {
 		m.key.ID, m.keyErr = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.ID(ctx, &m.record) })
@@ -235,6 +239,9 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 // do runs the handler once for the message's key. It returns nil if the message is
 // done, or if HandOver took it because it is refused and no retry can change that.
 func (e *engine) do(ctx context.Context, m *message) error {
+	if e.shadow {
+		return e.watched(ctx, m)
+	}
 	refused, err := e.attempt(ctx, m)
 	if !refused || e.opts.HandOver == nil {
 		return err
@@ -264,6 +271,30 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	})
 	err = settled(out, err)
 	return !m.entered && refuses(err), err
+}
+
+// watched calls the handler as if there were no guard, and lets the guard find out what it
+// would have done with the message: see idempotent.Options.Shadow. A message that the
+// handler cannot get fails, as it would without a guard.
+func (e *engine) watched(ctx context.Context, m *message) error {
+	if m.unread {
+		return m.keyErr
+	}
+	work, err := m.open(ctx)
+	if err != nil {
+		return err
+	}
+	key := m.key
+	if m.keyErr != nil {
+		key.ID = ""
+	}
+	logs.Shield(ctx, e.log, "lambdabatch: Options.Fingerprint", func() {
+		key.Fingerprint, _ = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) { return e.opts.Fingerprint(ctx, &m.record) })
+	}, e.named(m)...)
+	_, err = idempotent.Do(context.WithValue(ctx, messageKey{}, &m.record), e.guard, key, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, work(ctx)
+	})
+	return err
 }
 
 // lasts reports whether err, of a function that reads a message, is about its content, and

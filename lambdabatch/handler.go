@@ -49,6 +49,8 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 		r := &records[i]
 		m := &batch[i]
 		m.record, m.keyErr = b.look(ctx, r)
+		_, whole := any(*new(T)).(R) // the handler takes the record itself
+		m.unread = m.keyErr != nil && !whole
 		switch sentBy := m.record.sentBy; {
 		case sentBy != "" && !slices.Contains(s.sentBy, sentBy):
 			return nil, s.refused("record %d of the event has the eventSource %q", i, sentBy)

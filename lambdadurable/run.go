@@ -86,7 +86,7 @@ func (f *Function) start(ctx context.Context, input any) (s started, now bool, e
 	own, guarded := idempotent.FromContext(ctx)
 	switch {
 	case !guarded:
-		return started{}, false, errors.New("lambdadurable: the context is not that of a guarded handler, so another request could start a second execution: pass the context that the guard passes to the handler")
+		return started{}, false, errors.New("lambdadurable: the context is not that of a guarded handler, so another request could start a second execution: pass the context that the guard passes to the handler, and do not use shadow mode (idempotent.Options.Shadow)")
 	case own.Recovery() != idempotent.Resume:
 		return started{}, false, errors.New("lambdadurable: the operation does not declare Resume, so a retry could not continue it: set idempotent.Operation.Recovery to Resume, and Steps to lambdadurable.Step")
 	}

@@ -33,6 +33,7 @@ type engine struct {
 	responder
 	guard     *idempotent.Guard
 	disabled  bool          // idempotent.Options.Disabled
+	shadow    bool          // idempotent.Options.Shadow
 	reserve   time.Duration // idempotent.Operation.DeadlineReserve
 	translate translator
 	// prepare reads and checks a request before its key is claimed, and returns the
@@ -74,7 +75,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 			o.RequestID = requestIDFrom
 		}
 		o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
-		e.disabled, e.logger, e.now = o.Disabled, o.Logger, o.Now
+		e.disabled, e.shadow, e.logger, e.now = o.Disabled, o.Shadow, o.Logger, o.Now
 		e.reserve = cmp.Or(o.DeadlineReserve, timing.DefaultReserve)
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
@@ -103,6 +104,8 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	ctx = withRequestID(ctx, r)
 	p := &e.opts.Profile
 	switch {
+	case e.shadow:
+		return e.serveShadow(ctx, r, w)
 	case e.disabled:
 		a, err := e.serveUnguarded(ctx, r, idempotent.Key{}, w)
 		return e.ignored(a, r), err
@@ -124,34 +127,12 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	}
 
 	ctx = timing.Within(ctx, e.now, e.reserve, e.opts.gateway)
-	id, found, err := e.opts.KeyFrom.read(r, p)
+	key, found, refused := e.identify(ctx, r)
 	switch {
-	case isUnread(err):
-		return e.invalidBody(err)
-	case err != nil:
-		return e.respond(InvalidKey, facts{reason: err.Error()}), nil
-	}
-	r.complete(found || e.opts.ownOperation)
-	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
-	unnamed := e.opts.endpointUnknown(r)
-	if unnamed {
-		e.warn(ctx, &e.warned.operation, "no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
-			"Set Options.Operation to a function that returns a name for each endpoint.", slog.String("operation", key.Operation))
-	}
-	if !found {
+	case refused != nil:
+		return refused()
+	case !found:
 		return e.serveUnguarded(ctx, r, key, w)
-	}
-	if unnamed || p.PerResource {
-		key.ID = pathkey.ID(r.resource, id)
-	}
-	key.Scope, err = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope.Of(ctx, r) })
-	if err != nil {
-		return e.failed(ctx, "Options.Scope", err)
-	}
-	if key.Scope == "" {
-		e.warn(ctx, &e.warned.scope, "Options.Scope found no caller, so a request got 403 and did not run. "+
-			"If all requests do, the route has no authorizer of the kind that the rule reads.", slog.String("operation", key.Operation))
-		return e.respond(UnknownCaller, facts{}), nil
 	}
 	if outer, ok := idempotent.FromContext(ctx); ok && outer.RecordID() == key.RecordID() {
 		return answer{}, idempotent.NotExecuted(&twiceError{key.Operation})
@@ -160,20 +141,127 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if err != nil {
 		return e.unprepared(ctx, err)
 	}
-	ctx = prepared
+	if refused := e.bind(prepared, r, &key); refused != nil {
+		return refused()
+	}
+	return e.serveOnce(prepared, r, key, w)
+}
+
+// serveShadow calls the handler as if there were no guard, and lets the guard find out what
+// it would have done with the request: see idempotent.Options.Shadow. The response is the
+// handler's own, without marks.
+func (e *engine) serveShadow(ctx context.Context, r *Request, w work) (answer, error) {
+	prepared, err := e.prepared(ctx, r)
+	if err != nil {
+		return e.unprepared(ctx, err) // a JSON handler without a guard would refuse it too
+	}
+	var failure error
+	if e.passes(r) {
+		failure = w.enter(prepared)
+		return e.unchanged(w, failure)
+	}
+	prepared = timing.Within(prepared, e.now, e.reserve, e.opts.gateway)
+	declared := &declaration{opts: e.opts, translate: e.translate, tooLarge: w.tooLarge}
+	_, _ = idempotent.DoOutcome(prepared, e.guard, e.shadowKey(prepared, r), func(ctx context.Context) (stored, error) {
+		if failure = w.enter(withDeclaration(ctx, declared)); failure != nil {
+			return stored{}, failure
+		}
+		return declared.outcome(w.response())
+	}, func(o *idempotent.Operation) { o.Codec = codec{declared} })
+	return e.unchanged(w, failure)
+}
+
+// passes reports whether a guard lets the handler process r without looking for a key.
+func (e *engine) passes(r *Request) bool {
+	p := &e.opts.Profile
+	refused := r.Method == "" || slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0
+	return !refused && !slices.Contains(p.Methods, r.Method)
+}
+
+// shadowKey returns the key of r. It is not valid if a guard would refuse r. Rules of the
+// user find it, so a panic of them must not become the answer.
+func (e *engine) shadowKey(ctx context.Context, r *Request) (key idempotent.Key) {
+	valid := false
+	logs.Shield(ctx, e.log(), "lambdahttp: the search for the key", func() {
+		found, refused := false, refusal(nil)
+		key, found, refused = e.identify(ctx, r)
+		valid = found && refused == nil && slices.Contains(e.opts.Profile.Methods, r.Method) && e.bind(ctx, r, &key) == nil
+	})
+	if !valid {
+		key.ID = ""
+	}
+	return key
+}
+
+// unchanged returns the answer for a handler that returned failure, as without a guard.
+func (e *engine) unchanged(w work, failure error) (answer, error) {
+	if e.prepare != nil {
+		return e.own(w, failure, failure) // of a JSON handler, which this package makes a response of
+	}
+	return answer{}, failure
+}
+
+// refusal makes the answer for a request that is refused before its key is claimed.
+type refusal func() (answer, error)
+
+// identify returns the key of r, without what binds it to this request, or a refusal. The
+// key always has an operation.
+func (e *engine) identify(ctx context.Context, r *Request) (key idempotent.Key, found bool, refused refusal) {
+	p := &e.opts.Profile
+	id, found, err := e.opts.KeyFrom.read(r, p)
+	r.complete(found || e.opts.ownOperation)
+	key = idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
+	if err != nil {
+		return key, false, func() (answer, error) {
+			if isUnread(err) {
+				return e.invalidBody(err)
+			}
+			return e.respond(InvalidKey, facts{reason: err.Error()}), nil
+		}
+	}
+	unnamed := e.opts.endpointUnknown(r)
+	if unnamed {
+		e.warn(ctx, &e.warned.operation, "no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
+			"Set Options.Operation to a function that returns a name for each endpoint.", slog.String("operation", key.Operation))
+	}
+	if !found {
+		return key, false, nil
+	}
+	if unnamed || p.PerResource {
+		key.ID = pathkey.ID(r.resource, id)
+	}
+	key.Scope, err = timing.Call(ctx, e.now, func(ctx context.Context) (string, error) { return e.opts.Scope.Of(ctx, r) })
+	switch {
+	case err != nil:
+		return key, true, func() (answer, error) { return e.failed(ctx, "Options.Scope", err) }
+	case key.Scope == "":
+		return key, true, func() (answer, error) {
+			e.warn(ctx, &e.warned.scope, "Options.Scope found no caller, so a request got 403 and did not run. "+
+				"If all requests do, the route has no authorizer of the kind that the rule reads.", slog.String("operation", key.Operation))
+			return e.respond(UnknownCaller, facts{}), nil
+		}
+	}
+	return key, true, nil
+}
+
+// bind sets what binds key to the request r, or returns a refusal.
+func (e *engine) bind(ctx context.Context, r *Request, key *idempotent.Key) (refused refusal) {
+	var err error
 	key.Fingerprint, err = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) {
 		return r.fingerprint(ctx, e.opts.Fingerprint)
 	})
-	if errors.As(err, new(*timing.LateError)) {
-		return e.failed(ctx, "Options.Fingerprint", err)
-	}
 	if err != nil {
-		return e.invalidBody(err)
+		return func() (answer, error) {
+			if errors.As(err, new(*timing.LateError)) {
+				return e.failed(ctx, "Options.Fingerprint", err)
+			}
+			return e.invalidBody(err)
+		}
 	}
 	if e.opts.Ref != nil {
 		logs.Shield(ctx, e.log(), "lambdahttp: Options.Ref", func() { key.Ref = e.opts.Ref(r) })
 	}
-	return e.serveOnce(ctx, r, key, w)
+	return nil
 }
 
 // twiceError reports a guard around a guarded handler. It is a programming error.

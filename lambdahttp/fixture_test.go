@@ -39,6 +39,7 @@ type fixture struct {
 	clock idempotenttest.Clock
 	seen  idempotenttest.Recorder
 	store *faultyStore
+	harm  func(context.Context, *idempotenttest.StoreCall) // what the store does; nil: it works
 	guard *idempotent.Guard
 	send  sender
 	// options are those of the handler.
@@ -62,7 +63,13 @@ func newFixture(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *fix
 func newFixtureWith(t *testing.T, on wire, change func(*idempotent.Options), optFns ...func(*lambdahttp.Options)) *fixture {
 	t.Helper()
 	w := &fixture{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
-	guard, err := idempotent.New(idempotenttest.Intercept(w.store, w.store.hook), func(o *idempotent.Options) {
+	guard, err := idempotent.New(idempotenttest.Intercept(idempotenttest.Intercept(w.store, w.store.hook), func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if w.harm == nil {
+			c.Do(ctx)
+			return
+		}
+		w.harm(ctx, c)
+	}), func(o *idempotent.Options) {
 		o.Now = w.now
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.Observer = &w.seen

@@ -134,6 +134,9 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.rec.marks = x.marksPassing
 	a, err := e.serve(r.Context(), &x.view, x)
+	if e.shadow && e.prepare == nil {
+		err = nil // that of SetError changes no response without a guard
+	}
 	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
 		// The handler reported a transaction in doubt. The success that it wrote is
 		// not sent.
@@ -166,7 +169,13 @@ func (x *httpWork) enter(ctx context.Context) error {
 	if own != outer {
 		return x.enterGuarded(ctx)
 	}
+	if _, judged := ctx.Value(declarationKey{}).(*declaration); x.engine.shadow && judged {
+		x.rec.copies, x.rec.limit = true, x.engine.opts.MaxResponseBody
+	}
 	x.serve(ctx)
+	if x.rec.copies && x.rec.bypassed() {
+		x.rec.unstored = errBypassed
+	}
 	return x.failure.get()
 }
 
@@ -212,6 +221,9 @@ func (x *httpWork) mayFlush(ctx context.Context) bool {
 // marksStreaming those for a response that is no longer buffered. The engine
 // sets its own headers later.
 func (x *httpWork) marksPassing(int) []mark {
+	if x.engine.shadow {
+		return nil
+	}
 	return x.engine.expose(x.engine.ignored(answer{}, &x.view), x).marks
 }
 

@@ -17,13 +17,14 @@ import (
 )
 
 // recorder is the http.ResponseWriter of a handler behind [Middleware]. It
-// either writes through at once (direct), or buffers the response until its
+// either writes through at once (direct), in shadow mode with a copy, or buffers the response until its
 // outcome is stored. Buffering ends early if the handler flushes a response that
 // is not stored (see [NoStore]), hijacks the connection, or writes more than the
 // limit.
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
+	copies bool  // a copy of what is written through is made, up to limit
 	before shown // what w showed when the handler was called
 
 	header   http.Header // the handler's: a copy of w's while the response is buffered
@@ -98,6 +99,7 @@ func (r *recorder) WriteHeader(status int) {
 		if r.status == 0 && !informational {
 			r.status = status
 			r.setMarks(r.w.Header())
+			r.copyHeader()
 		}
 		r.w.WriteHeader(status)
 	case r.status != 0: // superfluous, as for net/http
@@ -118,6 +120,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
 	switch {
 	case r.direct:
+		r.copyBody(p)
 		return r.w.Write(p)
 	case !allowsBody(r.status):
 		return 0, http.ErrBodyNotAllowed
@@ -131,13 +134,53 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// WriteString writes a part of the body. What is written through reaches w as a string,
+// because a server divides a long string in another way into chunks than bytes.
+func (r *recorder) WriteString(part string) (int, error) {
+	if !r.direct {
+		return r.Write([]byte(part))
+	}
+	r.begin()
+	r.copyBody([]byte(part))
+	return io.WriteString(r.w, part)
+}
+
 // ReadFrom copies src to the response. If nothing is buffered, it lets w copy.
 func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 	if !r.direct {
 		return io.Copy(struct{ io.Writer }{r}, src)
 	}
 	r.begin()
+	if r.copies {
+		src = io.TeeReader(src, copier{r})
+	}
 	return io.Copy(r.w, src)
+}
+
+// copier copies a part of the body that is written through.
+type copier struct{ r *recorder }
+
+func (c copier) Write(p []byte) (int, error) {
+	c.r.copyBody(p)
+	return len(p), nil
+}
+
+// copyBody copies a part of the body that is written through.
+func (r *recorder) copyBody(p []byte) {
+	switch {
+	case !r.copies || r.unstored != nil:
+	case len(p) > r.limit-len(r.body):
+		r.body, r.unstored = nil, errTooLong
+	default:
+		r.body = append(r.body, p...)
+	}
+}
+
+// copyHeader copies the headers that are written through.
+func (r *recorder) copyHeader() {
+	if r.copies {
+		r.sent = r.w.Header().Clone()
+	}
 }
 
 // Flush is FlushError without the error.
@@ -159,7 +202,7 @@ func (r *recorder) FlushError() error {
 
 // Hijack hands the connection over to the handler.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.status != 0 {
+	if r.status != 0 && !r.direct {
 		if err := r.letThrough(errHijacked, 0); err != nil {
 			return nil, nil, err
 		}
@@ -270,6 +313,7 @@ func (r *recorder) begin() {
 	r.status, r.implicit = http.StatusOK, true
 	if r.direct {
 		r.setMarks(r.w.Header())
+		r.copyHeader()
 	} else {
 		r.sent = r.header.Clone()
 	}
@@ -308,7 +352,7 @@ func (r *recorder) response() Response {
 	}
 	header := r.sent
 	if header == nil {
-		header = r.header
+		header = r.Header()
 	}
 	around := r.before.header
 	for name, values := range header {

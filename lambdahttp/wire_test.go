@@ -77,6 +77,7 @@ type wire struct {
 	constructor string // of the package
 	wants       string // in the EventError for an event of another type
 	build       func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender
+	bare        func(handler) sender // without a guard
 	scope       lambdahttp.ScopeRule
 	// carried returns the part of a handler's reply that the caller sees; ok is
 	// false if the reply cannot be expressed. nil: the whole reply.
@@ -85,12 +86,12 @@ type wire struct {
 
 // wires are the event types; every rule applies to each.
 var wires = []wire{
-	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "HTTP API in payload format 2.0, with requestContext.http.method", build: buildV2, scope: lambdahttp.Claim("sub")},
-	{name: "FunctionURL", constructor: "FunctionURL", wants: "function URL in payload format 2.0, with requestContext.http.method", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
-	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0, with httpMethod", build: buildV1, scope: lambdahttp.Claim("sub")},
-	{name: "ALB", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(false), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
-	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(true), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
-	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
+	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "HTTP API in payload format 2.0, with requestContext.http.method", build: buildV2, bare: func(h handler) sender { return sendV2(handleV2(h)) }, scope: lambdahttp.Claim("sub")},
+	{name: "FunctionURL", constructor: "FunctionURL", wants: "function URL in payload format 2.0, with requestContext.http.method", build: buildURL, bare: func(h handler) sender { return sendURL(handleURL(h)) }, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
+	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0, with httpMethod", build: buildV1, bare: func(h handler) sender { return sendV1(handleV1(h)) }, scope: lambdahttp.Claim("sub")},
+	{name: "ALB", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(false), bare: func(h handler) sender { return sendALB(false, handleALB(false, h)) }, scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(true), bare: func(h handler) sender { return sendALB(true, handleALB(true, h)) }, scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, bare: func(h handler) sender { return sendHTTP(handleHTTP(h)) }, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
 }
 
 // carries returns the part of the handler's reply a that the caller sees.
@@ -168,14 +169,17 @@ type (
 )
 
 func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.APIGatewayV2(g, func(ctx context.Context, ev v2Event) (v2Answer, error) {
+	return sendV2(lambdahttp.APIGatewayV2(g, handleV2(h), optFns...))
+}
+
+func handleV2(h handler) func(context.Context, v2Event) (v2Answer, error) {
+	return func(ctx context.Context, ev v2Event) (v2Answer, error) {
 		a, err := h(ctx, request{
 			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
 		})
 		return v2Answer{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
-	}, optFns...)
-	return sendV2(guarded)
+	}
 }
 
 func sendV2(guarded func(context.Context, v2Event) (v2Answer, error)) sender {
@@ -199,14 +203,17 @@ func sendV2(guarded func(context.Context, v2Event) (v2Answer, error)) sender {
 }
 
 func buildURL(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.FunctionURL(g, func(ctx context.Context, ev urlEvent) (urlAnswer, error) {
+	return sendURL(lambdahttp.FunctionURL(g, handleURL(h), optFns...))
+}
+
+func handleURL(h handler) func(context.Context, urlEvent) (urlAnswer, error) {
+	return func(ctx context.Context, ev urlEvent) (urlAnswer, error) {
 		a, err := h(ctx, request{
 			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
 		})
 		return urlAnswer{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
-	}, optFns...)
-	return sendURL(guarded)
+	}
 }
 
 func sendURL(guarded func(context.Context, urlEvent) (urlAnswer, error)) sender {
@@ -233,7 +240,11 @@ func scopeOfURL(_ context.Context, r *lambdahttp.Request) (string, error) {
 }
 
 func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.APIGatewayV1(g, func(ctx context.Context, ev v1Event) (v1Answer, error) {
+	return sendV1(lambdahttp.APIGatewayV1(g, handleV1(h), optFns...))
+}
+
+func handleV1(h handler) func(context.Context, v1Event) (v1Answer, error) {
+	return func(ctx context.Context, ev v1Event) (v1Answer, error) {
 		a, err := h(ctx, request{
 			method: ev.HTTPMethod, path: ev.Path, query: url.Values(ev.MultiValueQueryStringParameters).Encode(),
 			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
@@ -241,8 +252,7 @@ func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 		return v1Answer{
 			StatusCode: a.status, Headers: a.header, MultiValueHeaders: cookies(nil, a), Body: a.body, IsBase64Encoded: a.base64,
 		}, err
-	}, optFns...)
-	return sendV1(guarded)
+	}
 }
 
 func sendV1(guarded func(context.Context, v1Event) (v1Answer, error)) sender {
@@ -331,26 +341,29 @@ func scopeOfALB(_ context.Context, r *lambdahttp.Request) (string, error) {
 
 func buildALB(multi bool) func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender {
 	return func(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-		guarded := lambdahttp.ALB(g, func(ctx context.Context, ev albEvent) (albAnswer, error) {
-			header := ev.Headers
-			if multi {
-				header = last(ev.MultiValueHeaders)
+		return sendALB(multi, lambdahttp.ALB(g, handleALB(multi, h), optFns...))
+	}
+}
+
+func handleALB(multi bool, h handler) func(context.Context, albEvent) (albAnswer, error) {
+	return func(ctx context.Context, ev albEvent) (albAnswer, error) {
+		header := ev.Headers
+		if multi {
+			header = last(ev.MultiValueHeaders)
+		}
+		a, err := h(ctx, request{method: ev.HTTPMethod, path: ev.Path, header: header, body: ev.Body, base64: ev.IsBase64Encoded})
+		out := events.ALBTargetGroupResponse{StatusCode: a.status, StatusDescription: "as it likes", Body: a.body, IsBase64Encoded: a.base64}
+		if multi {
+			out.MultiValueHeaders = cookies(listed(a.header), a)
+		} else {
+			// Without lists a second cookie must use another spelling of the name.
+			out.Headers = a.header
+			if len(a.cookies) > 0 {
+				out.Headers = maps.Clone(a.header)
+				out.Headers[cookieHeader] = a.cookies[0]
 			}
-			a, err := h(ctx, request{method: ev.HTTPMethod, path: ev.Path, header: header, body: ev.Body, base64: ev.IsBase64Encoded})
-			out := events.ALBTargetGroupResponse{StatusCode: a.status, StatusDescription: "as it likes", Body: a.body, IsBase64Encoded: a.base64}
-			if multi {
-				out.MultiValueHeaders = cookies(listed(a.header), a)
-			} else {
-				// Without lists a second cookie must use another spelling of the name.
-				out.Headers = a.header
-				if len(a.cookies) > 0 {
-					out.Headers = maps.Clone(a.header)
-					out.Headers[cookieHeader] = a.cookies[0]
-				}
-			}
-			return out, err
-		}, optFns...)
-		return sendALB(multi, guarded)
+		}
+		return out, err
 	}
 }
 
@@ -408,7 +421,11 @@ func reportError(o *lambdahttp.Options) {
 
 func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
 	optFns = append([]func(*lambdahttp.Options){reportError}, optFns...)
-	guarded := lambdahttp.Middleware(g, optFns...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return sendHTTP(lambdahttp.Middleware(g, optFns...)(handleHTTP(h)))
+}
+
+func handleHTTP(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			panic(err)
@@ -420,8 +437,7 @@ func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Option
 		if a.status != 0 {
 			write(w, a)
 		}
-	}))
-	return sendHTTP(guarded)
+	}
 }
 
 func sendHTTP(guarded http.Handler) sender {

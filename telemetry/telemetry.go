@@ -54,6 +54,8 @@ var metrics = func() (all []Metric) {
 		event.LateCompletion, event.Contradicted, event.LeaseLost, event.Retryable, event.MarkedUnknown, event.StepDone,
 		event.StepReplayed, event.StoreError, event.ReconcileScheduled, event.Resolved, event.Forgotten, event.ReconcileFailed,
 		event.ReconcileExhausted, event.ReleasedGivenUp,
+		event.ShadowRun, event.ShadowTakenOver, event.ShadowKilled, event.ShadowReplayed, event.ShadowDiffers, event.ShadowUncompared,
+		event.ShadowInProgress, event.ShadowMismatch, event.ShadowUnresolved, event.ShadowNoKey, event.ShadowFailed,
 	} {
 		all = append(all, Metric{kind, Prefix + string(kind)})
 	}

@@ -80,4 +80,5 @@ const (
 	ReasonPredecessor   Reason = "predecessor"    // another system had done the work, or refused it
 	ReasonForgotten     Reason = "forgotten"      // an operator discarded the stored outcome
 	ReasonInterrupted   Reason = "interrupted"    // an AtMostOnce step began and did not finish
+	ReasonShadow        Reason = "shadow"         // written in shadow mode: see idempotent.Options.Shadow
 )

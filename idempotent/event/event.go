@@ -46,6 +46,22 @@ const (
 	RequestEnded       Kind = "request_ended"       // a request with a key ended, with or without an error; the event has its durations
 )
 
+// What a guard in shadow mode would have done with a request: one event for each. Its
+// Recovery is what the operation declares. See idempotent.Options.Shadow.
+const (
+	ShadowRun        Kind = "shadow_run"         // in shadow mode: the guard would have run the handler, because the key is new
+	ShadowTakenOver  Kind = "shadow_taken_over"  // in shadow mode: it would have run the handler again, because an earlier run failed
+	ShadowKilled     Kind = "shadow_killed"      // in shadow mode: it would have run the handler again or refused, as the recovery says, because an earlier run was killed
+	ShadowReplayed   Kind = "shadow_replayed"    // in shadow mode: it would have replayed an outcome, and the handler had the same one again
+	ShadowDiffers    Kind = "shadow_differs"     // in shadow mode: it would have replayed an outcome, and the handler had another one
+	ShadowUncompared Kind = "shadow_uncompared"  // in shadow mode: it would have replayed an outcome, or refused to; the results cannot be compared
+	ShadowInProgress Kind = "shadow_in_progress" // in shadow mode: it would have refused, because another request with the key was running
+	ShadowMismatch   Kind = "shadow_mismatch"    // in shadow mode: it would have refused, because the key belongs to a different request
+	ShadowUnresolved Kind = "shadow_unresolved"  // in shadow mode: it would have refused, because the outcome of an earlier run is unknown
+	ShadowNoKey      Kind = "shadow_no_key"      // in shadow mode: it would have refused, or run the handler unguarded, because the key is missing or invalid
+	ShadowFailed     Kind = "shadow_failed"      // in shadow mode: what it would have done is not known, or was not recorded, because the store or the codec failed
+)
+
 // Event is one fact about a request or a record. It contains no key, no payload
 // and no result.
 type Event struct {

@@ -11,7 +11,8 @@ import (
 )
 
 // LogObserver returns an [Observer] that logs every event: as a warning or an
-// error if it may need an operator's attention, otherwise at debug level. For an
+// error if it may need an operator's attention, at info level if it is of shadow mode,
+// otherwise at debug level. For an
 // error it logs the type, and the text if the error implements slog.LogValuer, as
 // errors of this toolkit do: the text of another may contain secrets. If l is nil,
 // it logs to slog.Default.
@@ -88,6 +89,9 @@ func levelOf(kind Kind) slog.Level {
 		return slog.LevelWarn
 	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,
 		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp, NoOutcome, RequestEnded:
+	case ShadowRun, ShadowTakenOver, ShadowKilled, ShadowReplayed, ShadowDiffers, ShadowUncompared, ShadowInProgress, ShadowMismatch,
+		ShadowUnresolved, ShadowNoKey, ShadowFailed:
+		return slog.LevelInfo
 	}
 	return slog.LevelDebug
 }

@@ -80,7 +80,7 @@ type metrics struct {
 
 // metricCount is the size of the array of counts. If it is too small, the program
 // panics at its start.
-const metricCount = 32
+const metricCount = 40
 
 // maxValues is how many values of a histogram fit in a line (CloudWatch user
 // guide, "Specification: Embedded metric format": an array of at most 100).
