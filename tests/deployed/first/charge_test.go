@@ -10,15 +10,11 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
@@ -111,15 +107,7 @@ func newCharges(t *testing.T, pay *payments, timeout time.Duration, more map[str
 	env := map[string]string{"PROVIDER_URL": pay.url, "ONCE_METRICS_NAMESPACE": "First"}
 	maps.Copy(env, more)
 	f := &charges{name: create(t, "charge", timeout, env)}
-	out, err := functions.CreateFunctionUrlConfig(t.Context(), &lambda.CreateFunctionUrlConfigInput{FunctionName: &f.name, AuthType: types.FunctionUrlAuthTypeNone})
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(*out.FunctionUrl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.host = u.Host
+	f.host = urlOf(t, f.name)
 	return f
 }
 

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	began := time.Now()
 	note := func(what string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), what) }
-	note("starting LocalStack, and building two examples as Lambda functions")
+	note("starting LocalStack, and building three programs as Lambda functions")
 	if bundles, err = os.MkdirTemp("", "once-first"); err != nil {
 		return 0, err
 	}
@@ -96,7 +96,7 @@ func run(m *testing.M) (code int, err error) {
 func bundle() error {
 	const examples = "github.com/once-lambda/once/examples/"
 	cmd := exec.Command("go", "run", "./bundle", "-arch", runtime.GOARCH, "-o", bundles,
-		"charge="+examples+"charge-lambda/cmd/lambda", "orders="+examples+"order-queue/cmd/lambda")
+		"charge="+examples+"charge-lambda/cmd/lambda", "orders="+examples+"order-queue/cmd/lambda", "watched=github.com/once-lambda/once/tests/deployed/first/watched")
 	cmd.Dir = filepath.Join(engine.Root(), "examples/charge-lambda/stack")
 	_, err := engine.Output(cmd)
 	return err
