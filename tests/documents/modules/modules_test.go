@@ -110,7 +110,7 @@ func main() {
 	}
 	command("go", "mod", "tidy")
 	tested := command("go", "test", "-mod=readonly", "-trimpath", "./...")
-	for _, name := range []string{"api", "first", "putitem", "queue", "reconciler"} {
+	for _, name := range []string{"api", "first", "laptop", "outbox", "putitem", "queue", "reconciler"} {
 		if !strings.Contains(tested, "ok  \texample.com/consumer/"+name) {
 			t.Errorf("the tests of %s did not run:\n%s", name, tested)
 		}
