@@ -117,27 +117,34 @@ func ask(service string, req *http.Request) (status int, text []byte, err error)
 }
 
 func (d *deployment) findFunctions(ctx context.Context) error {
-	names := map[string]*string{"ChargesURL": &d.chargesURL, "ChargesREST": &d.chargesREST, "ReconcilerFunction": &d.reconciler, "Orders": &d.ordersFunction}
+	for id, name := range map[string]*string{"ChargesURL": &d.chargesURL, "ChargesREST": &d.chargesREST, "ReconcilerFunction": &d.reconciler, "Orders": &d.ordersFunction} {
+		found, err := d.functions(ctx, stackName+"-"+id)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("the stack has the functions %q, want one %s", found, id)
+		}
+		*name = found[0]
+	}
+	return nil
+}
+
+// functions returns the names of the functions that begin with prefix.
+func (d *deployment) functions(ctx context.Context, prefix string) (names []string, err error) {
 	pages := lambda.NewListFunctionsPaginator(d.lambda, &lambda.ListFunctionsInput{})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, f := range page.Functions {
-			for id, name := range names {
-				if strings.HasPrefix(*f.FunctionName, stackName+"-"+id) {
-					*name = *f.FunctionName
-				}
+			if strings.HasPrefix(*f.FunctionName, prefix) {
+				names = append(names, *f.FunctionName)
 			}
 		}
 	}
-	for id, name := range names {
-		if *name == "" {
-			return fmt.Errorf("the stack has no function %s", id)
-		}
-	}
-	return nil
+	return names, nil
 }
 
 // configuration returns the configuration of a function.

@@ -89,6 +89,26 @@ func (w *World) link(machine, modules string) error {
 	return nil
 }
 
+// Snapshot commits the files of this repository, as they are now, to a new one in dir, which
+// does not exist. It returns variables with which git clones that one from the address in
+// the pages.
+func Snapshot(ctx context.Context, dir string) (variables []string, err error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	env := append(os.Environ(), "GIT_DIR="+filepath.Join(dir, ".git"), "GIT_WORK_TREE="+engine.Root())
+	for _, args := range [][]string{
+		{"git", "init", "-q"},
+		{"git", "add", "-A"},
+		{"git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-qm", "the working tree"},
+	} {
+		if _, err := output(ctx, dir, env, args...); err != nil {
+			return nil, err
+		}
+	}
+	return []string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + dir + ".insteadOf", "GIT_CONFIG_VALUE_0=https://" + root}, nil
+}
+
 // Run runs a program in a folder outside the workspace, and returns its standard
 // output. Additional variables have the form NAME=VALUE.
 func (w *World) Run(ctx context.Context, dir string, variables []string, args ...string) (string, error) {

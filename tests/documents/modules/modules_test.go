@@ -110,7 +110,7 @@ func main() {
 	}
 	command("go", "mod", "tidy")
 	tested := command("go", "test", "-mod=readonly", "-trimpath", "./...")
-	for _, name := range []string{"api", "first", "putitem", "queue", "reconciler"} {
+	for _, name := range []string{"api", "first", "laptop", "outbox", "putitem", "queue", "reconciler"} {
 		if !strings.Contains(tested, "ok  \texample.com/consumer/"+name) {
 			t.Errorf("the tests of %s did not run:\n%s", name, tested)
 		}
@@ -129,9 +129,18 @@ var (
 // of each: go test -v -run TestModulesInstall/FirstSteps ./tests/documents/modules
 func firstSteps(t *testing.T, world *modules.World) {
 	readme := read(t, "README.md")
-	clone, own, address := t.TempDir(), t.TempDir(), ""
-	// As for a user: no command but go get and go mod tidy changes go.mod.
+	clone, address := t.TempDir(), ""
+	own := filepath.Join(clone, "charges")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cloned, err := modules.Snapshot(t.Context(), filepath.Join(t.TempDir(), "snapshot"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As for a user: no command but go get and go mod changes go.mod.
 	install := func(block string) {
+		t.Helper()
 		if out, err := world.Run(t.Context(), own, []string{"GOFLAGS=-modcacherw -trimpath"}, "bash", "-euo", "pipefail", "-c", block); err != nil {
 			t.Fatal(err, out)
 		}
@@ -143,8 +152,7 @@ func firstSteps(t *testing.T, world *modules.World) {
 		{"make run", func(block string) {
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", block)
 			cmd.Dir, cmd.SysProcAttr = clone, &syscall.SysProcAttr{Setpgid: true}
-			cmd.Env = append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=", "PORT=0", "GIT_CONFIG_COUNT=1", // make of a user is no part of another one
-				"GIT_CONFIG_KEY_0=url."+snapshot(t)+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/once-lambda/once")
+			cmd.Env = append(append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=", "PORT=0"), cloned...) // make of a user is no part of another one
 			p, rest, err := engine.StartUntil(cmd, "listening on ")
 			if err != nil {
 				t.Fatal(err)
@@ -172,13 +180,13 @@ func firstSteps(t *testing.T, world *modules.World) {
 				t.Errorf("%s: %v\n%s", block, err, out)
 			}
 		}},
-		{"go get", install},
+		{"-replace", install},
 		{"go build", func(block string) {
 			write(t, own, "main.go", program.FindStringSubmatch(readme)[1])
 			install(block)
 		}},
 		{"go test", func(block string) {
-			write(t, own, "main_test.go", read(t, "tests/documents/programs/api/main_test.go"))
+			write(t, own, "main_test.go", read(t, "tests/documents/programs/first/main_test.go"))
 			install(block)
 		}},
 	}
@@ -195,24 +203,26 @@ func firstSteps(t *testing.T, world *modules.World) {
 		step.run(block)
 		t.Logf("%6.1f s  %s", time.Since(began).Seconds(), step.name)
 	}
+	// With a release, without the clone.
+	get := regexp.MustCompile("`(go get [^`]+)`").FindStringSubmatch(readme)
+	if get == nil {
+		t.Fatal("README.md does not name go get")
+	}
+	install("rm go.mod go.sum && go mod init example.com/charges && " + get[1] + " && go mod tidy && go build .")
 }
 
-// snapshot returns a repository with the files of this one, as they are now.
-func snapshot(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, args := range [][]string{
-		{"init", "-q"},
-		{"add", "-A"},
-		{"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-qm", "the working tree"},
-	} {
-		cmd := exec.Command("git", args...)
-		cmd.Env = append(os.Environ(), "GIT_DIR="+filepath.Join(dir, ".git"), "GIT_WORK_TREE="+engine.Root())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
+// The handler of the README does not change: the line that does is of its program.
+func TestBeforeAndAfter(t *testing.T) {
+	t.Parallel()
+	readme := read(t, "README.md")
+	change := regexp.MustCompile(`(?s)\n-\tlambda\.Start\((\w+)\)\n\+\tlambda\.Start\((.+?)\)\n`).FindStringSubmatch(readme)
+	first := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindStringSubmatch(readme)
+	if change == nil || first == nil {
+		t.Fatal("README.md has no change of one line, or no program")
 	}
-	return dir
+	if !strings.HasPrefix(first[1], "package main\n") || !strings.Contains(first[1], "\nfunc "+change[1]+"(") || !strings.Contains(first[1], "\treturn "+change[2]+"\n") {
+		t.Errorf("the first code of README.md is no program with %q and %q:\n%s", change[1], change[2], first[1])
+	}
 }
 
 func read(t *testing.T, name string) string {

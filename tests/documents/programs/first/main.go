@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log"
 	"net/http"
 	"os"
 	"strings"
@@ -17,9 +18,23 @@ import (
 )
 
 func main() {
-	store := must(dynamostore.Open(context.Background())) // the table in ONCE_TABLE
-	lambda.Start(newHandler(must(idempotent.New(store))))
+	store, err := dynamostore.Open(context.Background()) // the table in ONCE_TABLE
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := idempotent.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lambda.Start(newHandler(guard))
 }
+
+type order struct {
+	ID, Customer string
+	Amount       int
+}
+
+type receipt struct{ Charge string }
 
 func newHandler(guard *idempotent.Guard) func(context.Context, order) (receipt, error) {
 	byOrder := idempotent.KeyFrom("charge", func(o order) (scope, id string) { return o.Customer, o.ID }).
@@ -27,50 +42,21 @@ func newHandler(guard *idempotent.Guard) func(context.Context, order) (receipt, 
 	return idempotent.Wrap(guard, byOrder, charge)
 }
 
-func charge(ctx context.Context, o order) (receipt, error) {
-	r, err := provider.Charge(ctx, o)
-	if err != nil {
-		return receipt{}, err
-	}
-	// If the function is killed here, the customer has paid, and the caller sends the order again.
-	return r, nil
-}
-
-type order struct {
-	ID       string `json:"id"`
-	Customer string `json:"customer"`
-	Amount   int    `json:"amount"`
-}
-
-type receipt struct {
-	Charge string `json:"charge"`
-}
-
-var provider client
-
-// client calls a payment provider that knows no idempotency keys.
-type client struct{}
-
-func (client) Charge(ctx context.Context, o order) (r receipt, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("PROVIDER_URL"), strings.NewReader(fmt.Sprintf(`{"amount":%d}`, o.Amount)))
+// charge asks the payment provider.
+func charge(ctx context.Context, o order) (r receipt, err error) {
+	body := strings.NewReader(fmt.Sprintf(`{"amount":%d}`, o.Amount))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("PROVIDER_URL"), body)
 	if err != nil {
 		return r, err
 	}
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return r, err
+		return r, err // the charge may have been made: the outcome is unknown
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusCreated {
 		return r, fmt.Errorf("the payment provider answered %s", answer.Status)
 	}
 	err = json.NewDecoder(answer.Body).Decode(&r)
-	return r, err
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
+	return r, err // if the function is killed here, the customer has paid, and the caller sends the order again
 }

@@ -47,9 +47,13 @@ func TestTwice(t *testing.T) {
 			server := httptest.NewServer(b)
 			defer server.Close()
 			t.Setenv("PROVIDER_URL", server.URL)
+			guard, err := idempotent.New(memstore.New())
+			if err != nil {
+				t.Fatal(err)
+			}
 			handler, want := charge, 2
 			if row.guarded {
-				handler, want = newHandler(must(idempotent.New(memstore.New()))), 1
+				handler, want = newHandler(guard), 1
 			}
 			_, first := handler(t.Context(), anOrder)
 			r, retry := handler(t.Context(), anOrder)
