@@ -84,7 +84,7 @@ func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.Operation
 	if !ok || !p.puts {
 		return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
 	}
-	body, ok := appendPut(make([]byte, 0, 512+putSize(put)), put)
+	body, ok := appendPut(make([]byte, 0, 512+jsonSize(put.Item)), put)
 	if !ok {
 		return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
 	}
@@ -167,15 +167,17 @@ func decodeAnswer(resp *smithyhttp.Response, body []byte, out smithy.Deserializa
 	return false, nil
 }
 
-// putSize returns how many bytes the large values of a PutItem have at most.
-func putSize(in *dynamodb.PutItemInput) (size int) {
-	for name, value := range in.Item {
-		size += len(name) + 64
+// jsonSize returns about how many bytes the JSON of an item has.
+func jsonSize(it item) (size int) {
+	for name, value := range it {
+		size += len(name) + 24
 		switch v := value.(type) {
 		case *types.AttributeValueMemberB:
 			size += base64.StdEncoding.EncodedLen(len(v.Value))
 		case *types.AttributeValueMemberS:
 			size += len(v.Value)
+		case *types.AttributeValueMemberM:
+			size += jsonSize(v.Value)
 		}
 	}
 	return size

@@ -21,8 +21,9 @@ import (
 // encodingCompressed is appended to an encoding whose bytes are compressed, see compress.
 const encodingCompressed = "+br"
 
-// compressAbove is the size in bytes above which compression is tried.
-const compressAbove = 1 << 10
+// compressAbove is the size in bytes above which compression is tried. A record with a
+// result of this size has nearly 1 KB, and each further KB costs a write unit.
+const compressAbove = 1 << 9
 
 // outcome is the outcome of an attempt, as it is to be stored. It is sealed just
 // before it is written, so that it can be compared until then.

@@ -39,7 +39,7 @@ func TestStoredResultIsACopy(t *testing.T) {
 	}
 }
 
-// Results above 1 KB are compressed, and only if that saves at least one byte.
+// Results above 512 bytes are compressed, and only if that saves at least one byte.
 func TestCompressionIsWorthIt(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, compressAbove+28)
@@ -57,7 +57,7 @@ func TestCompressionIsWorthIt(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"1 KB":                     {make([]byte, compressAbove), "plain"},
+		"at the limit":             {make([]byte, compressAbove), "plain"},
 		"a byte more":              {make([]byte, compressAbove+1), "plain+br"},
 		"noise":                    {noise, "plain"},
 		"as large when compressed": {even, "plain"},

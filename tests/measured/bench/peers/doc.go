@@ -24,6 +24,7 @@ package peers
 //	behave.go   the scenarios
 //	report.go   the tables of the page
 //	plot.go     the plot
+//	prices.go   the dollars for a million operations
 //	results.go  the figures of a run
 //	process.go  a running contestant
 //	proxy.go    bytes, calls and units

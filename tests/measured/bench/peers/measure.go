@@ -201,7 +201,13 @@ func (h *harness) run(r *Results) error {
 	if err != nil {
 		return err
 	}
+	slow, err := newSlowProxy(h.engine)
+	if err != nil {
+		return err
+	}
+	defer slow.Close()
 	var processes []*process
+	billed := map[string]*process{} // by side
 	for _, s := range h.sides {
 		p, err := h.begin(s, h.engine)
 		if err != nil {
@@ -209,6 +215,14 @@ func (h *harness) run(r *Results) error {
 		}
 		defer p.stop()
 		processes = append(processes, p)
+		if s.Table != plain {
+			continue
+		}
+		if p, err = h.begin(s, slow.URL); err != nil {
+			return err
+		}
+		defer p.stop()
+		billed[s.String()] = p
 	}
 	one := Run{Costs: map[string]map[string]Cost{}}
 	for _, w := range works {
@@ -233,6 +247,9 @@ func (h *harness) run(r *Results) error {
 			}
 		}
 		one.add(w, h.sides, turns)
+		if err := h.timeBilled(&one, w, billed); err != nil {
+			return err
+		}
 	}
 	after, err := load()
 	if err != nil {
@@ -248,6 +265,27 @@ func (h *harness) run(r *Results) error {
 		}
 		r.Sides = append(r.Sides, h.sides[i].String())
 		r.Memory[h.sides[i].String()] = round4(float64(peak) / 1e6)
+	}
+	return nil
+}
+
+// timeBilled measures the time of a work that Lambda would bill, after a turn that warms up.
+func (h *harness) timeBilled(one *Run, w work, processes map[string]*process) error {
+	n := max(1, h.operations(w)/2)
+	for _, i := range mathrand.Perm(len(h.sides)) {
+		p := processes[h.sides[i].String()]
+		if p == nil || !h.sides[i].takes(w) {
+			continue
+		}
+		var got turn
+		for range 2 {
+			if err := p.ask(w.of(n), &got); err != nil {
+				return err
+			}
+		}
+		cost := one.Costs[w.name][p.name]
+		cost.Billed = round4(got.Wall / float64(n) / 1e3)
+		one.Costs[w.name][p.name] = cost
 	}
 	return nil
 }

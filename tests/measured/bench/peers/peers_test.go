@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/once-lambda/once/internal/kit"
@@ -66,6 +69,11 @@ func TestShortRun(t *testing.T) {
 				t.Errorf("%s, %s: cost %+v", side, w.name, c)
 			}
 		}
+		for work, calls := range map[string]float64{"first": 2, "replay": 1, "steps-20": 22} {
+			if at := r.Runs[0].Costs[work][side].Billed; at < calls*5000 {
+				t.Errorf("%s, %s: %g calls of 5 ms took %g µs", side, work, calls, at)
+			}
+		}
 		for work, want := range map[string]float64{"first": 2, "replay": 1, "in-progress": 1, "steps-1": 3, "steps-20": 22, "batch-10": 20} {
 			if calls := r.Traffic[work][side].Calls; calls != want {
 				t.Errorf("%s, %s: %g calls, want %g", side, work, calls, want)
@@ -88,6 +96,68 @@ func TestRatios(t *testing.T) {
 	}
 	if len(run.Ratios) != 1 || run.Ratios[0].Wall != (Spread{2.5, 2.25, 2.75}) || run.Ratios[0].CPU != (Spread{1, 1, 1.5}) {
 		t.Errorf("ratios %+v", run.Ratios)
+	}
+}
+
+// A price has the request, the time with half a GB, and both kinds of units.
+func TestPrice(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		micros float64
+		units  Traffic
+		want   float64
+	}{
+		{0, Traffic{}, 0.20},
+		{12_000, Traffic{Writes: 2}, 1.5300004},             // 0.20 + 12,000 s × 0.5 GB × 0.0000133334 + 2 × 0.625
+		{30_000, Traffic{Writes: 1, Reads: 18.5}, 3.337501}, // 0.20 + 0.200001 + 0.625 + 18.5 × 0.125
+	} {
+		if got := price(row.micros, row.units); math.Abs(got-row.want) > 1e-9 {
+			t.Errorf("%g µs and %+v cost %.9f, want %.9f", row.micros, row.units, got, row.want)
+		}
+	}
+}
+
+// A goal is missed if the median of the runs misses it, and the missed goals come first.
+func TestGoals(t *testing.T) {
+	t.Parallel()
+	r := Results{Traffic: map[string]map[string]Traffic{}}
+	contestants := []string{bare, rerun, python, typescript}
+	for _, w := range works {
+		r.Traffic[w.name] = map[string]Traffic{}
+		for _, c := range contestants {
+			r.Traffic[w.name][c+"/"+plain] = Traffic{Writes: 2}
+		}
+	}
+	r.Traffic["replay"][typescript+"/"+plain] = Traffic{Writes: 1} // $0.891667 instead of $1.516667
+	for i, time := range []float64{1.2, 1.11, 1.0, 1.3, 1.05} {
+		run := Run{Costs: map[string]map[string]Cost{}}
+		for _, w := range works {
+			run.Costs[w.name] = map[string]Cost{}
+			for _, c := range contestants {
+				run.Costs[w.name][c+"/"+plain] = Cost{Billed: 10_000}
+			}
+			ratio := Ratio{Work: w.name, Of: rerun + "/" + plain, To: bare + "/" + plain, Wall: Spread{Median: 1}}
+			switch {
+			case w.name == "first":
+				ratio.Wall.Median = time
+			case w.name == "batch-10" && i > 2: // the last two of five
+				ratio.Wall.Median = 9
+			}
+			run.Ratios = append(run.Ratios, ratio)
+		}
+		r.Runs = append(r.Runs, run)
+	}
+	var got []string
+	for row := range strings.Lines(r.goals()) {
+		got = append(got, strings.TrimSpace(row))
+	}
+	want := []string{
+		"| price at most that of Powertools TypeScript | replay | 1.701 1.701 1.701 1.701 1.701 | **missed** |",
+		"| up to 1 KB: time at most 1.10 × that of the bare SDK | first request | 1.200 1.110 1.000 1.300 1.050 | **missed** |",
+		"| price at most that of Powertools Python | works: 17 | at most 1.000 | met |",
+	}
+	if len(got) < 5 || !slices.Equal(got[2:5], want) {
+		t.Errorf("goals:\n%s\nwant first:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

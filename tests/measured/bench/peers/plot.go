@@ -60,5 +60,5 @@ func (r *Results) median(work, contestant string) Cost {
 		c := run.Costs[work][contestant+"/"+plain]
 		wall, cpu = append(wall, c.Wall), append(cpu, c.CPU)
 	}
-	return Cost{wall.median(), cpu.median()}
+	return Cost{Wall: wall.median(), CPU: cpu.median()}
 }

@@ -13,9 +13,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Traffic is what operations sent and received, and what DynamoDB charges for
@@ -219,4 +222,29 @@ func (c meteredConn) Read(b []byte) (int, error) {
 func (c meteredConn) Write(b []byte) (int, error) {
 	c.m.received.Add(int64(len(b))) // first, because the client goes on as soon as it has them
 	return c.Conn.Write(b)
+}
+
+// storeCall is the time of a call of the store that the prices assume. DynamoDB takes
+// several milliseconds, and DynamoDB Local less than one.
+const storeCall = 5 * time.Millisecond
+
+// newSlowProxy returns a proxy for the engine at that address whose answers come storeCall
+// after their requests.
+func newSlowProxy(engine string) (*httptest.Server, error) {
+	to, err := url.Parse(engine)
+	if err != nil {
+		return nil, err
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	pass.Transport = slowTransport{&http.Transport{MaxIdleConnsPerHost: 64}} // as many as callers
+	return httptest.NewServer(pass), nil
+}
+
+type slowTransport struct{ http.RoundTripper }
+
+func (t slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	end := time.Now().Add(storeCall)
+	answer, err := t.RoundTripper.RoundTrip(r)
+	time.Sleep(time.Until(end))
+	return answer, err
 }

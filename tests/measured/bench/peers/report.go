@@ -9,45 +9,48 @@ import (
 	"strings"
 )
 
-// goal is a limit that was set before the measurement. The median of all runs has to
-// meet it, as it is printed.
+// goal is a limit for a cost of once, under Rerun, relative to another contestant. The
+// median of all runs has to meet it, at each of its works.
 type goal struct {
-	work    string
-	against string  // the contestant by whom once is measured, or who is measured by once
-	wall    float64 // the limit of the ratio of times; zero: none
-	cpu     float64 // of processor times
+	text  string
+	limit float64
+	isFor func(work) bool
+	ratio func(*Results, string) series // at the work of that name
 }
 
-// goals are ratios of once to the bare SDK, at most; or of a peer to once, at least 1.
-var goals = func() (all []goal) {
-	all = []goal{
-		{"first", bare, 1.05, 1.07},
-		{"replay", bare, 1.02, 1.00},
-		{"first-16", bare, 0, 1.07},
-		{"replay-16", bare, 0, 1.07},
-		{"first-result-20KB", bare, 0, 1.25},
-		{"first-result-300KB", bare, 1.5, 2.5},
-	}
-	for _, w := range works {
-		for _, peer := range []string{python, typescript} {
-			if (side{Contestant: peer, Table: plain}).takes(w) {
-				all = append(all, goal{w.name, peer, 1, 1})
-			}
-		}
-	}
-	return all
-}()
+var goals = []goal{
+	{"price at most that of Powertools Python", 1, side{Contestant: python}.takes, priceBy(python)},
+	{"price at most that of Powertools TypeScript", 1, side{Contestant: typescript}.takes, priceBy(typescript)},
+	{"compressed: price at most that of the bare SDK, which does not compress", 1, work.isCompressed, priceBy(bare)},
+	{"up to 1 KB: time at most 1.10 × that of the bare SDK", 1.10, func(w work) bool { return w.isSmall() && w.task.Steps == 0 }, timeBy(bare)},
+	{"twenty steps: time at most 1.40 × that of the bare SDK", 1.40, func(w work) bool { return w.task.Steps == 20 }, timeBy(bare)},
+}
 
-const (
-	readyGoal = 5.0  // milliseconds
-	unitsGoal = 73.0 // write units of a first request with a result of 300 KB, when these goals were set
-)
+func priceBy(to string) func(*Results, string) series {
+	return func(r *Results, work string) (v series) {
+		theirs := r.bill(work, to)
+		for i, ours := range r.bill(work, rerun) {
+			v = append(v, ours/theirs[i])
+		}
+		return v
+	}
+}
+
+func timeBy(to string) func(*Results, string) series {
+	return func(r *Results, work string) series {
+		wall, _ := r.ratio(work, rerun, to, plain)
+		return wall
+	}
+}
 
 // Page returns the generated parts of docs/reports/benchmarks.md, by name.
 func (r *Results) Page() map[string]string {
 	return map[string]string{
 		"run":       r.run(),
+		"list":      r.list(),
 		"goals":     r.goals(),
+		"prices":    r.prices(),
+		"packed":    r.packed(),
 		"peers":     r.besidePeers(),
 		"plain":     r.besideBare(plain),
 		"indexed":   r.besideBare(indexed),
@@ -84,7 +87,7 @@ func (v series) String() string {
 func (v series) all() string {
 	var texts []string
 	for _, x := range v {
-		texts = append(texts, fmt.Sprintf("%.2f", x))
+		texts = append(texts, fmt.Sprintf("%.3f", x))
 	}
 	return strings.Join(texts, " ")
 }
@@ -101,69 +104,28 @@ func (r *Results) ratio(work, of, to, table string) (wall, cpu series) {
 	return wall, cpu
 }
 
-// goals returns the goals that were missed, and then the others.
+// goals returns the goals that were missed, each with its work, and then at how many works
+// they were met, with the largest median there.
 func (r *Results) goals() string {
-	var missed, met []string
-	row := func(isMet bool, goal, measured string) {
-		if isMet {
-			met = append(met, fmt.Sprintf("| %s | %s | met |\n", goal, measured))
-		} else {
-			missed = append(missed, fmt.Sprintf("| %s | %s | **missed** |\n", goal, measured))
-		}
-	}
-	for _, w := range works[:2] {
-		limit, own := r.Traffic[w.name][bare+"/"+plain].Calls, r.Traffic[w.name][rerun+"/"+plain].Calls
-		row(own == limit, w.title+": as many calls as the bare SDK", fmt.Sprintf("%g and %g", own, limit))
-	}
-	least, rows := map[string]float64{}, map[string]int{} // of the goals that are met, by peer
-	for _, w := range works {
-		for _, g := range goals {
-			if g.work != w.name {
+	var missed, met string
+	for _, g := range goals {
+		rows, largest := 0, 0.0
+		for _, w := range works {
+			if !g.isFor(w) {
 				continue
 			}
-			of, to, word, sign := rerun, bare, "at most", 1.0
-			if g.against != bare {
-				of, to, word, sign = g.against, rerun, "at least", -1.0
+			v := g.ratio(r, w.name)
+			if m := v.median(); m <= g.limit {
+				rows, largest = rows+1, max(largest, m)
+				continue
 			}
-			wall, cpu := r.ratio(w.name, of, to, plain)
-			for _, kind := range []struct {
-				name  string
-				limit float64
-				v     series
-			}{{"time", g.wall, wall}, {"processor time", g.cpu, cpu}} {
-				if kind.limit == 0 {
-					continue
-				}
-				v := math.Round(kind.v.median()*100) / 100
-				isMet := sign*(v-kind.limit) <= 0
-				if isMet && g.against != bare {
-					if rows[of]++; rows[of] == 1 || v < least[of] {
-						least[of] = v
-					}
-					continue
-				}
-				row(isMet,
-					fmt.Sprintf("%s: %s %s %.2f × that of %s", w.title, kind.name, word, kind.limit, shortName(of, to)), kind.v.all())
-			}
+			missed += fmt.Sprintf("| %s | %s | %s | **missed** |\n", g.text, w.title, v.all())
+		}
+		if rows > 0 {
+			met += fmt.Sprintf("| %s | works: %d | at most %.3f | met |\n", g.text, rows, largest)
 		}
 	}
-	for _, peer := range []string{python, typescript} {
-		row(true, fmt.Sprintf("time and processor time of %s at least 1.00 × that of once: the other %d comparisons", peer, rows[peer]), fmt.Sprintf("at least %.2f", least[peer]))
-	}
-	units := r.Traffic["first-result-300KB"][rerun+"/"+plain].Writes
-	row(units <= unitsGoal, fmt.Sprintf("first request, result of 300 KB: at most %g write units", unitsGoal), number(units))
-	ready, alone := r.Ready[rerun], r.Ready["SDK for Go"]
-	row(ready.Median-alone.Median <= readyGoal, fmt.Sprintf("ready at most %g ms after the bare SDK", readyGoal),
-		fmt.Sprintf("%+.1f ms; the quartiles are %.1f to %.1f ms, and %.1f to %.1f ms", ready.Median-alone.Median, ready.Low, ready.High, alone.Low, alone.High))
-	return "| goal | measured, run by run | |\n| --- | --- | --- |\n" + strings.Join(missed, "") + strings.Join(met, "")
-}
-
-// shortName says what a ratio is measured by.
-func shortName(of, to string) string {
-	if of == rerun {
-		return "the " + to + " SDK"
-	}
-	return "once, for " + of
+	return "| goal | work | measured ratio, run by run | |\n| --- | --- | --- | --- |\n" + missed + met
 }
 
 // cost returns the median cost of a side in microseconds.
@@ -215,6 +177,48 @@ func (r *Results) besidePeers() string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", w.title, r.cost(w.name, rerun, plain), pythonWall, pythonCPU, typeWall, typeCPU)
 	}
 	return b.String()
+}
+
+// prices returns the dollars for a million operations, and the milliseconds of one.
+func (r *Results) prices() string {
+	var b strings.Builder
+	b.WriteString("| $ for a million (ms of one) | bare SDK | `Rerun` | `Reconcile` | Python | TypeScript |\n| --- | --: | --: | --: | --: | --: |\n")
+	for _, w := range works {
+		fmt.Fprintf(&b, "| %s |", w.title)
+		for _, c := range []string{bare, rerun, reconcile, python, typescript} {
+			if !(side{Contestant: c}).takes(w) {
+				b.WriteString(" – |")
+				continue
+			}
+			fmt.Fprintf(&b, " %.3f (%.1f) |", r.bill(w.name, c).median(), r.billed(w.name, c))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// packed returns what compression costs and saves, beside a client that does not compress.
+func (r *Results) packed() string {
+	var b strings.Builder
+	b.WriteString("| | write units saved | read units added | milliseconds added | $ saved, for a million |\n| --- | --: | --: | --: | --: |\n")
+	for _, w := range works {
+		if !w.isCompressed() {
+			continue
+		}
+		added := r.Traffic[w.name][rerun+"/"+plain].minus(r.Traffic[w.name][bare+"/"+plain])
+		fmt.Fprintf(&b, "| %s | %s | %s | %.1f | %.2f |\n", w.title, number(-added.Writes), number(added.Reads),
+			r.billed(w.name, rerun)-r.billed(w.name, bare), r.bill(w.name, bare).median()-r.bill(w.name, rerun).median())
+	}
+	return b.String()
+}
+
+// billed returns the milliseconds of an operation that Lambda would bill.
+func (r *Results) billed(work, contestant string) float64 {
+	var all series
+	for _, run := range r.Runs {
+		all = append(all, run.Costs[work][contestant+"/"+plain].Billed/1e3)
+	}
+	return all.median()
 }
 
 func (r *Results) traffic() string {

@@ -34,10 +34,12 @@ type Run struct {
 	Ratios []Ratio                    `json:"ratios"` // of two sides in the same round
 }
 
-// Cost is the median cost of one operation, in microseconds.
+// Cost is the cost of one operation, in microseconds: the medians of the rounds, and the
+// time that Lambda would bill.
 type Cost struct {
-	Wall float64 `json:"wall"`
-	CPU  float64 `json:"cpu"` // of the client's process
+	Wall   float64 `json:"wall"`
+	CPU    float64 `json:"cpu"`              // of the client's process
+	Billed float64 `json:"billed,omitempty"` // the time while each call takes storeCall; only on the plain table
 }
 
 // Ratio is the cost of one side relative to another one.
@@ -112,7 +114,7 @@ func (r *Run) add(w work, sides []side, turns [][]turn) {
 			continue
 		}
 		r.Costs[w.name][s.String()] = Cost{
-			round4(spreadOf(each(turns[i], wall)).Median / 1e3), round4(spreadOf(each(turns[i], cpu)).Median / 1e3)}
+			Wall: round4(spreadOf(each(turns[i], wall)).Median / 1e3), CPU: round4(spreadOf(each(turns[i], cpu)).Median / 1e3)}
 	}
 	for i, of := range sides {
 		for j, to := range sides {

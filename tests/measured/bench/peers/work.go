@@ -88,5 +88,13 @@ func (s side) takes(w work) bool {
 	return true
 }
 
+// isSmall reports whether request and result have at most 1 KB.
+func (w work) isSmall() bool {
+	return w.task.Body <= 1000 && (w.task.Result == "" || w.task.Result == "1KB")
+}
+
+// isCompressed reports whether once compresses the result.
+func (w work) isCompressed() bool { return w.task.Result != "" }
+
 // turn is the cost of one turn of a side, in nanoseconds per operation.
 type turn struct{ Wall, CPU float64 }
