@@ -173,11 +173,11 @@ func newVersion() (v driver.Version) {
 	return v
 }
 
-// keepUntilLeaseEnd extends the expiry of r to the end of its lease. A writer
-// calls it if the handler may still be running: a short retention must not let a
-// second request run at the same time.
+// keepUntilLeaseEnd extends the expiry of the completed record r to the end of its
+// lease. A writer calls it if the handler may still be running: a short retention
+// must not let a second request run at the same time.
 func keepUntilLeaseEnd(r *driver.Record) {
-	if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
+	if r.Expires.Before(r.LeaseEnd) {
 		r.Expires = r.LeaseEnd
 	}
 }

@@ -67,6 +67,8 @@ func (e *Execution) withDoubts(err error) error {
 // this transaction was not applied.
 func (e *Execution) commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
+	e.beginWrite()
+	defer e.endWrite()
 	if e.over() {
 		return ErrExecutionEnded
 	}
@@ -83,13 +85,11 @@ func (e *Execution) commit(ctx context.Context, result any, write Transaction) e
 	}
 	ctx, cancel := a.window.TransactionContext(ctx)
 	defer cancel()
-	e.beginWrite()
-	defer e.endWrite()
 	if r, own := e.standing(); r != nil {
 		return e.agrees(ctx, r, own, out)
 	}
-	if err := e.mayCommit(); err != nil {
-		return err
+	if e.stepDoubted() {
+		return fmt.Errorf("%w: the result of a step's transaction is not known: call CommitStep again first", ErrNotApplied)
 	}
 	by := &commitWriter{e: e, out: out, kind: event.Completed}
 	r := a.guard.apply(ctx, e.current(), &change{
@@ -160,24 +160,18 @@ func (a *attempt) survives(out outcome) error {
 	return nil
 }
 
-// over reports whether no later call of this run can change its record.
+// over reports whether no later call of this run can change its record
 func (e *Execution) over() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ended || e.work.committed != nil && !e.work.standing
 }
 
-// mayCommit returns an error if this run must not commit now.
-func (e *Execution) mayCommit() error {
+// stepDoubted reports whether the transaction of a step may have been applied.
+func (e *Execution) stepDoubted() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended || e.work.committed != nil {
-		return ErrExecutionEnded
-	}
-	if e.work.doubtedStep() != nil {
-		return fmt.Errorf("%w: the result of a step's transaction is not known: call CommitStep again first", ErrNotApplied)
-	}
-	return nil
+	return e.work.doubtedStep() != nil
 }
 
 // commitWriter writes the outcome of a handler that is still running.
@@ -222,7 +216,7 @@ func (c *commitWriter) judge(ctx context.Context, current *driver.Record, now ti
 func (e *Execution) standing() (r *driver.Record, own bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.work.standing || e.ended {
+	if !e.work.standing {
 		return nil, false
 	}
 	return e.work.committed, e.work.wrote(e.work.committed.Version)

@@ -92,9 +92,7 @@ func (l *dueList) work() (err error) {
 // read reads entries until enough of them were read, or the time has passed. A list that
 // has not begun by then is incomplete too, although it may be empty.
 func (l *dueList) read(entries iter.Seq2[driver.Listed, error]) error {
-	if l.late() {
-		return nil
-	}
+	l.late()
 	for e, err := range entries {
 		switch {
 		case l.late():
@@ -169,8 +167,12 @@ func (l *dueList) sees(e driver.Listed, err error) {
 	if !selected {
 		resolve = nil
 	}
-	if e.Due.After(l.began) || l.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
-		if l.opts.SweepOnly && !e.Due.After(l.began) {
+	switch {
+	case e.Due.After(l.began):
+		l.passes(e)
+		return
+	case l.broken[operation] || resolve == nil && e.State != driver.StateInProgress:
+		if l.opts.SweepOnly {
 			count()
 		}
 		l.passes(e)
