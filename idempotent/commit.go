@@ -160,7 +160,7 @@ func (a *attempt) survives(out outcome) error {
 	return nil
 }
 
-// over reports whether no later call of this run can change its record
+// over reports whether no later call of this run can change its record.
 func (e *Execution) over() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

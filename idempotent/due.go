@@ -92,7 +92,9 @@ func (l *dueList) work() (err error) {
 // read reads entries until enough of them were read, or the time has passed. A list that
 // has not begun by then is incomplete too, although it may be empty.
 func (l *dueList) read(entries iter.Seq2[driver.Listed, error]) error {
-	l.late()
+	if l.late() {
+		return nil
+	}
 	for e, err := range entries {
 		switch {
 		case l.late():

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -416,6 +417,9 @@ func TestReconcileWithoutTime(t *testing.T) {
 		if !report.Incomplete || err == nil || !strings.Contains(err.Error(), "the time ended before the first record") {
 			t.Errorf("%s: %s, %v", name, report, err)
 		}
+	}
+	if slices.Contains(f.calls, string(driver.OpListDue)) {
+		t.Errorf("the store got the calls %q, want no list", f.calls)
 	}
 }
 

@@ -24,7 +24,7 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"lookup.go", "do.go", "predecessor.go", "claim.go", "release.go", "wait.go", "settle.go", // a request
+		"lookup.go", "do.go", "predecessor.go", "shadow.go", "claim.go", "release.go", "wait.go", "settle.go", // a request
 		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
 		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
