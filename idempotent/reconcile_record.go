@@ -230,9 +230,7 @@ func (r *reconciler) reschedule(next *driver.Record, now time.Time) {
 func (r *reconciler) pause(calls int) time.Duration {
 	pause := r.opts.Backoff
 	for range calls - 1 {
-		if pause *= 2; pause >= r.opts.MaxBackoff {
-			return r.opts.MaxBackoff
-		}
+		pause = min(2*pause, r.opts.MaxBackoff)
 	}
 	return pause
 }

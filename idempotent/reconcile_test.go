@@ -508,10 +508,10 @@ func TestReconcileOptions(t *testing.T) {
 		"Backoff: at least":      func(o *idempotent.ReconcileOptions) { o.Backoff = time.Microsecond },
 		"Timeout: want at least": func(o *idempotent.ReconcileOptions) { o.Timeout = time.Microsecond },
 	} {
-		says, _, _ := strings.Cut(name, ":")
-		refused[says] = func() { idempotent.Reconciler(f.guard, later, option) }
+		refused[name] = func() { idempotent.Reconciler(f.guard, later, option) }
 	}
-	for says, construct := range refused {
+	for name, construct := range refused {
+		says, _, _ := strings.Cut(name, ":")
 		if text := fmt.Sprint(panics(construct)); !strings.Contains(text, says) {
 			t.Errorf("panic %q, want %q", text, says)
 		}

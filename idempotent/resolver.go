@@ -153,7 +153,7 @@ func (o *ReconcileOptions) validate() error {
 	if min(o.GiveUpAfter, o.ReleasedFor) < 0 {
 		return errors.New("idempotent: ReconcileOptions.GiveUpAfter and ReleasedFor must be positive (or zero for the default)")
 	}
-	if o.Backoff < time.Millisecond || o.Timeout < time.Millisecond || o.MaxBackoff < o.Backoff {
+	if min(o.Backoff, o.Timeout) < time.Millisecond || o.MaxBackoff < o.Backoff {
 		return errors.New("idempotent: ReconcileOptions.Backoff and Timeout must be at least 1ms (or zero for the default), and MaxBackoff not below Backoff")
 	}
 	return nil
