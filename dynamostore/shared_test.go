@@ -232,8 +232,13 @@ func TestNew_Options(t *testing.T) {
 		{dynamostore.Options{PartitionKey: "wid"}, `invalid Options.PartitionKey "wid": each record has an attribute of that name`},
 		{dynamostore.Options{SortKey: "rat", Prefix: "ONCE#"}, `invalid Options.SortKey "rat"`},
 		{dynamostore.Options{TTLAttribute: "exp"}, `invalid Options.TTLAttribute "exp"`},
-		{dynamostore.Options{TTLAttribute: "until"}, `invalid Options.TTLAttribute "until"`}, // of the bookmark
-		{dynamostore.Options{TTLAttribute: "part"}, `invalid Options.TTLAttribute "part"`},   // of a chunk
+		{dynamostore.Options{TTLAttribute: "until"}, `invalid Options.TTLAttribute "until"`}, // of the bookmark, with the next five
+		{dynamostore.Options{TTLAttribute: "began"}, `invalid Options.TTLAttribute "began"`},
+		{dynamostore.Options{TTLAttribute: "ended"}, `invalid Options.TTLAttribute "ended"`},
+		{dynamostore.Options{TTLAttribute: "pause"}, `invalid Options.TTLAttribute "pause"`},
+		{dynamostore.Options{TTLAttribute: "found"}, `invalid Options.TTLAttribute "found"`},
+		{dynamostore.Options{TTLAttribute: "next"}, `invalid Options.TTLAttribute "next"`},
+		{dynamostore.Options{TTLAttribute: "part"}, `invalid Options.TTLAttribute "part"`}, // of a chunk
 		{dynamostore.Options{SortKey: "pk", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{TTLAttribute: "pk"}, "must differ"},
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},
