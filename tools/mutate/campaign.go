@@ -35,10 +35,8 @@ func (c *campaign) list() error {
 		return err
 	}
 	for _, s := range sources {
-		for _, m := range s.mutants {
-			if c.only.MatchString(m.name()) {
-				fmt.Fprintf(c.out, "%s (%s:%d)\n", m.name(), m.file, m.line)
-			}
+		for _, m := range c.chosen(s) {
+			fmt.Fprintf(c.out, "%s (%s:%d)\n", m.name(), m.file, m.line)
 		}
 	}
 	return nil
@@ -59,7 +57,7 @@ func (c *campaign) run() (ok bool, err error) {
 	defer os.RemoveAll(work)
 	var sum summary
 	for i, s := range sources {
-		if !slices.ContainsFunc(s.mutants, func(m mutant) bool { return c.only.MatchString(m.name()) }) {
+		if len(c.chosen(s)) == 0 {
 			continue
 		}
 		start, before := time.Now(), sum
@@ -91,6 +89,16 @@ func (c *campaign) sources() (sources []*source, err error) {
 	return sources, nil
 }
 
+// chosen returns the mutants of a package that the run is about.
+func (c *campaign) chosen(s *source) (out []mutant) {
+	for _, m := range s.mutants {
+		if c.only.MatchString(m.name()) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // controlEvery is the number of mutants per run of the intact code.
 const controlEvery = 100
 
@@ -112,7 +120,8 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 			fmt.Fprintln(c.out, v)
 		}
 	}
-	controls := make([]fate, 1+len(b.mutants)/controlEvery)
+	chosen := c.chosen(b.source)
+	controls := make([]fate, 1+len(chosen)/controlEvery)
 	slots := make(chan struct{}, 2*runtime.NumCPU()) // tests also wait
 	var wg sync.WaitGroup
 	start := func(work func()) {
@@ -122,21 +131,19 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 			work()
 		})
 	}
-	for i, m := range b.mutants {
+	for i, m := range chosen {
 		if i%controlEvery == 0 {
 			start(func() { controls[i/controlEvery] = b.run(mutant{}, tests) })
 		}
-		switch {
-		case !c.only.MatchString(m.name()):
-		case b.refused[m.id]:
+		if b.refused[m.id] {
 			note(verdict{mutant: m, outcome: refused})
-		default:
-			var without []string
-			if m.condition {
-				without = b.quoting
-			}
-			start(func() { note(c.verdict(m, c.try(b, m, tests, without))) })
+			continue
 		}
+		var without []string
+		if m.condition {
+			without = b.quoting
+		}
+		start(func() { note(c.verdict(m, c.try(b, m, tests, without))) })
 	}
 	wg.Wait()
 	for _, f := range controls {

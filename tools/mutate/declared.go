@@ -23,7 +23,6 @@ var equivalents = map[string]string{
 	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time": "the pause is random to the nanosecond",
 
 	"idempotent.Execution.dropStep: !e.ended is always true":                                    "only reachable in a race: ended between the step's write and this check",
-	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the result is MaxBackoff either way",
 	"idempotent.reconciler.plan: half < r.share has <=":                                         "sets the values that the fields already have",
 	"idempotent.earlier: other.Before(t) includes the equal time":                               "the two times are equal",
 	"idempotent.ReconcileOptions.validate: min(o.GiveUpAfter, o.ReleasedFor) < 0 has <=":        "zero was replaced by the default before",
@@ -44,6 +43,7 @@ var equivalents = map[string]string{
 	"dynamostore.pace.wait: p.next.Before(now) includes the equal time":                                       "sets the value that the field already has",
 	"dynamostore.Store.merged: e.err != nil && e.listed.ID == \"\" loses e.err != nil &&":                     "an entry without an id has an error",
 	"dynamostore.pass.read: defer p.stop() is gone":                                                           "only frees a context, whose parent ends after it",
+	"dynamostore.reaper.deleteAll: defer stop() is gone":                                                      "only frees a context, whose parent ends after it",
 	"internal/timing.Half: end(nil) is not called":                                                            "the context has ended",
 	"lambdabatch.engine.hide: defer stop() is gone":                                                           "only frees a context, whose parent ends with it",
 	"idempotent.doBare: defer claimed() is gone":                                                              "only frees a context, which ends with its time",
