@@ -238,7 +238,7 @@ func TestNew_Options(t *testing.T) {
 		{dynamostore.Options{TTLAttribute: "pause"}, `invalid Options.TTLAttribute "pause"`},
 		{dynamostore.Options{TTLAttribute: "found"}, `invalid Options.TTLAttribute "found"`},
 		{dynamostore.Options{TTLAttribute: "next"}, `invalid Options.TTLAttribute "next"`},
-		{dynamostore.Options{TTLAttribute: "part"}, `invalid Options.TTLAttribute "part"`},   // of a chunk
+		{dynamostore.Options{TTLAttribute: "part"}, `invalid Options.TTLAttribute "part"`}, // of a chunk
 		{dynamostore.Options{SortKey: "pk", Prefix: "ONCE#"}, "must differ"},
 		{dynamostore.Options{TTLAttribute: "pk"}, "must differ"},
 		{dynamostore.Options{SortKey: "ttl", Prefix: "ONCE#"}, "must differ"},

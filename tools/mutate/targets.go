@@ -39,7 +39,7 @@ var targets = []target{
 		"store.go", "item.go", "layout.go", "size.go", // records
 		"chunk.go",                  // large results
 		"transact.go", "refusal.go", // transactions
-		"attributes.go", "warm.go",
+		"attributes.go",
 		"abandoned.go", "expire.go", "bookmark.go", "pace.go", "list.go", "delete.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "dynamostore/powertools", breaks: []string{"powertools.go", "hash.go"}, conditions: true},
