@@ -64,7 +64,7 @@ func foundFailure(err error) finding { return finding{kind: event.ShadowFailed, 
 func (g *Guard) watch(ctx context.Context, o *Options, key Key, keyErr error, result reflect.Type) *shadow {
 	own := *o
 	own.Observer = event.Observers() // a request has one event, that of its finding
-	own.Recovery, own.Steps, own.Predecessor, own.WaitFor = Rerun, nil, nil, 0
+	own.Recovery, own.Steps = Rerun, nil
 	found := make(chan finding, 1)
 	s := &shadow{id: RecordID(key.Operation + "#"), declared: o, found: found, stop: func() {}}
 	if problem := notUsable(o, key, keyErr, result); problem.kind != "" {
@@ -109,33 +109,29 @@ func (s *shadow) shielded(ctx context.Context, f func(context.Context) finding) 
 // the next one. It changes no other record.
 func (s *shadow) find(ctx context.Context) finding {
 	a := &s.attempt
-	var existing *driver.Record
 	for range maxClaimRounds {
-		now, err := a.opts.now(), error(nil)
-		if existing == nil {
-			a.mine = a.fresh(ctx, now)
-			a.mine.Reason = driver.ReasonShadow
-			if existing, err = a.insert(ctx, a.mine, now); err != nil {
-				return foundFailure(err)
-			}
-			if existing == nil {
-				return finding{kind: event.ShadowRun, record: &a.mine, held: true}
-			}
+		now := a.opts.now()
+		a.mine = a.fresh(ctx, now)
+		a.mine.Reason = driver.ReasonShadow
+		existing, err := a.insert(ctx, a.mine, now)
+		switch {
+		case err != nil:
+			return foundFailure(err)
+		case existing == nil:
+			return finding{kind: event.ShadowRun, record: &a.mine, held: true}
 		}
 		switch v := decide(existing, a.fp, now); {
 		case v == verdictReinsert:
-			existing = nil
 		case v == verdictTakeOver && existing.Reason == driver.ReasonShadow:
 			a.mine = a.takeover(ctx, existing, now)
 			a.mine.Reason = driver.ReasonShadow
-			kind := takeoverOf(existing)
-			existing, err = a.replace(ctx, a.mine, existing.Version)
+			current, err := a.replace(ctx, a.mine, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord): // the store deleted the expired record first
 			case err != nil:
 				return foundFailure(err)
-			case existing == nil:
-				return finding{kind: kind, record: &a.mine, held: true}
+			case current == nil:
+				return finding{kind: takeoverOf(existing), record: &a.mine, held: true}
 			}
 		default:
 			return a.opts.findingOf(v, existing, a.fp, now)
@@ -186,9 +182,7 @@ func (s *shadow) outcomeOf(ctx context.Context, value any, err error) outcome {
 		return shadowFailure(err)
 	}
 	out := s.attempt.succeeded(ctx, nil, value)
-	if out.reason == driver.ReasonResult {
-		out.reason = driver.ReasonShadow
-	}
+	out.reason = driver.ReasonShadow
 	return out
 }
 

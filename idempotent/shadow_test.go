@@ -77,6 +77,34 @@ func TestShadow_Findings(t *testing.T) {
 			handler: gives("one", nil), want: event.ShadowTakenOver, leaves: driver.StateCompleted},
 		{name: "killed", before: func(s, _ *fixture) { s.dies(nil); s.clock.Advance(time.Minute) },
 			handler: gives("one", nil), want: event.ShadowKilled, leaves: driver.StateCompleted},
+		{name: "killed after a takeover", before: func(s, _ *fixture) {
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, func(c *call) {
+				if c.n > 1 { // the process is dead
+					c.Err = errDown
+					return
+				}
+				c.do()
+			})
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, nil)
+			s.clock.Advance(time.Minute)
+		}, handler: gives("one", nil), want: event.ShadowKilled, leaves: driver.StateCompleted},
+		{name: "expired while it was read", before: func(s, _ *fixture) {
+			s.on(driver.OpInsert, first(meets(driver.Record{State: driver.StateCompleted, Expires: time.Unix(1, 0)})))
+		}, handler: gives("one", nil), want: event.ShadowRun, leaves: driver.StateCompleted},
+		{name: "deleted before the takeover", before: func(s, _ *fixture) {
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, first(fail(idempotent.ErrNoRecord)))
+		}, handler: gives("one", nil), want: event.ShadowTakenOver, leaves: driver.StateCompleted},
+		{name: "the takeover fails", before: func(s, _ *fixture) {
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, fail(errDown))
+		}, handler: gives("one", nil), want: event.ShadowFailed},
+		{name: "another request takes over first", before: func(s, _ *fixture) {
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, first(after(func(r *driver.Record) { r.State, r.Expires = driver.StateUnknown, time.Time{} })))
+		}, handler: gives("one", nil), want: event.ShadowUnresolved, leaves: driver.StateUnknown},
 		{name: "killed, and the lease has not ended", before: func(s, _ *fixture) { s.dies(nil) },
 			handler: gives("one", nil), want: event.ShadowInProgress},
 		{name: "failed under a guard that enforces Rerun", before: func(_, e *fixture) {
@@ -115,7 +143,7 @@ func TestShadow_Findings(t *testing.T) {
 				f = f2
 			}
 			var before *driver.Record
-			if row.before != nil {
+			if row.leaves == 0 {
 				before = f.record()
 			}
 			*f.events = idempotenttest.Recorder{}
@@ -123,6 +151,10 @@ func TestShadow_Findings(t *testing.T) {
 			wantValue, wantErr := row.handler(t.Context())
 			if value != wantValue || !sameError(err, wantErr) {
 				t.Errorf("got %q, %v; want what the handler returns: %q, %v", value, err, wantValue, wantErr)
+			}
+			_, final := idempotent.AsFinal(wantErr)
+			if e := f.events.Events()[0]; wantErr != nil && !final && e.Err != wantErr {
+				t.Errorf("the event has the error %v, want the handler's", e.Err)
 			}
 			if got := f.kinds(); got != string(row.want) {
 				t.Errorf("got the events %s, want %s", got, row.want)
@@ -133,6 +165,7 @@ func TestShadow_Findings(t *testing.T) {
 				if !reflect.DeepEqual(r, before) {
 					t.Errorf("the record became %+v, was %+v", r, before)
 				}
+			case row.leaves == driver.StateUnknown: // written by another guard
 			case r.State != row.leaves || r.Reason != driver.ReasonShadow || r.Recovery != idempotent.Rerun || !r.Due.IsZero() || r.Expires.IsZero():
 				t.Errorf("got the record %+v, want it %s in shadow mode, and that nothing waits for evidence", r, row.leaves)
 			}
@@ -150,7 +183,9 @@ func sameError(got, want error) bool {
 func TestShadow_Event(t *testing.T) {
 	t.Parallel()
 	var all idempotenttest.Recorder
+	var log bytes.Buffer
 	f := newFixture(t, inShadow, func(o *idempotent.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Observer, o.Recovery, o.Steps = &all, idempotent.Resume, []string{"ship"}
 		o.RequestID = func(context.Context) string { return "r-1" }
 	})
@@ -167,9 +202,31 @@ func TestShadow_Event(t *testing.T) {
 	if e != want {
 		t.Errorf("got %+v, want %+v", e, want)
 	}
+	if r := f.record(); r.StepNames != nil {
+		t.Errorf("the record declares the steps %q", r.StepNames)
+	}
+	if strings.Contains(log.String(), "shadow_") {
+		t.Errorf("an event for the observer is also logged: %s", log.String())
+	}
 	if all.Events()[0].Err != errDown {
 		t.Errorf("the first event has the error %v, want the handler's", all.Events()[0].Err)
 	}
+}
+
+// Results that are sealed are compared. If they cannot be opened now, the finding is not
+// known.
+func TestShadow_Seal(t *testing.T) {
+	t.Parallel()
+	f := newSealed(t, inShadow)
+	f.do(gives(private, nil))
+	f.do(gives(private, nil))
+	f.do(gives("another", nil))
+	f.opening(&idempotent.StoreError{Op: driver.OpGet, Err: errDown})
+	f.do(gives(private, nil))
+	if got := f.kinds(); got != "shadow_run shadow_replayed shadow_differs shadow_failed" {
+		t.Errorf("got the events %s", got)
+	}
+	f.wantPrivate("shadow mode")
 }
 
 // Requests without a usable key run.
@@ -196,14 +253,19 @@ func TestShadow_NoKey(t *testing.T) {
 	if len(f.calls) != 0 {
 		t.Errorf("the store got the calls %q", f.calls)
 	}
-	run := func(name string, key idempotent.KeyFunc[string]) {
+	run := func(name string, key idempotent.KeyFunc[string], why string) {
 		h := idempotent.Wrap(f.guard, key, func(_ context.Context, in string) (string, error) { return in, nil })
-		if got, err := h(t.Context(), "in"); got != "in" || err != nil || f.kinds() != string(event.ShadowNoKey) {
+		got, err := h(t.Context(), "in")
+		if e := f.events.Events()[0]; e.Err == nil || !strings.Contains(e.Err.Error(), why) {
+			t.Errorf("%s: the event has the error %v", name, e.Err)
+		}
+		if got != "in" || err != nil || f.kinds() != string(event.ShadowNoKey) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
-	run("an error", func(context.Context, string) (idempotent.Key, error) { return idempotent.Key{}, errDown })
-	run("a panic", func(context.Context, string) (idempotent.Key, error) { panic("no key") })
+	run("an error", func(context.Context, string) (idempotent.Key, error) { return idempotent.Key{}, errDown }, "down")
+	run("a key and an error", func(context.Context, string) (idempotent.Key, error) { return newKey(), errDown }, "down")
+	run("a panic", func(context.Context, string) (idempotent.Key, error) { panic("no key") }, "panicked")
 	h := idempotent.Wrap(f.guard, func(_ context.Context, in string) (idempotent.Key, error) {
 		return idempotent.Key{Operation: "charge", Scope: "acme", ID: in}, nil
 	}, func(_ context.Context, in string) (string, error) { return in, nil })

@@ -167,7 +167,7 @@ func (e *engine) serveShadow(ctx context.Context, r *Request, w work) (answer, e
 			return stored{}, failure
 		}
 		return declared.outcome(w.response())
-	}, func(o *idempotent.Operation) { o.Codec = codec{declared} })
+	})
 	return e.unchanged(w, failure)
 }
 
@@ -181,13 +181,11 @@ func (e *engine) passes(r *Request) bool {
 // shadowKey returns the key of r. It is not valid if a guard would refuse r. Rules of the
 // user find it, so a panic of them must not become the answer.
 func (e *engine) shadowKey(ctx context.Context, r *Request) (key idempotent.Key) {
-	valid := false
 	logs.Shield(ctx, e.log(), "lambdahttp: the search for the key", func() {
-		found, refused := false, refusal(nil)
-		key, found, refused = e.identify(ctx, r)
-		valid = found && refused == nil && slices.Contains(e.opts.Profile.Methods, r.Method) && e.bind(ctx, r, &key) == nil
+		key, _, _ = e.identify(ctx, r)
+		_ = e.bind(ctx, r, &key) // a key that is refused has no id, scope or fingerprint
 	})
-	if !valid {
+	if !slices.Contains(e.opts.Profile.Methods, r.Method) {
 		key.ID = ""
 	}
 	return key

@@ -169,11 +169,11 @@ func (x *httpWork) enter(ctx context.Context) error {
 	if own != outer {
 		return x.enterGuarded(ctx)
 	}
-	if _, judged := ctx.Value(declarationKey{}).(*declaration); x.engine.shadow && judged {
-		x.rec.copies, x.rec.limit = true, x.engine.opts.MaxResponseBody
+	if _, watched := ctx.Value(declarationKey{}).(*declaration); watched {
+		x.rec.copied = &copied{limit: x.engine.opts.MaxResponseBody}
 	}
 	x.serve(ctx)
-	if x.rec.copies && x.rec.bypassed() {
+	if x.rec.bypassed() { // seen in shadow mode only
 		x.rec.unstored = errBypassed
 	}
 	return x.failure.get()

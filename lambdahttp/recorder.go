@@ -24,8 +24,8 @@ import (
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
-	copies bool  // a copy of what is written through is made, up to limit
-	before shown // what w showed when the handler was called
+	copied *copied // in shadow mode: a copy of what is written through
+	before shown   // what w showed when the handler was called
 
 	header   http.Header // the handler's: a copy of w's while the response is buffered
 	status   int         // 0: the handler has written nothing
@@ -99,7 +99,7 @@ func (r *recorder) WriteHeader(status int) {
 		if r.status == 0 && !informational {
 			r.status = status
 			r.setMarks(r.w.Header())
-			r.copyHeader()
+			r.copied.begin(r.w.Header())
 		}
 		r.w.WriteHeader(status)
 	case r.status != 0: // superfluous, as for net/http
@@ -120,7 +120,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
 	switch {
 	case r.direct:
-		r.copyBody(p)
+		r.copied.add(p)
 		return r.w.Write(p)
 	case !allowsBody(r.status):
 		return 0, http.ErrBodyNotAllowed
@@ -141,7 +141,9 @@ func (r *recorder) WriteString(part string) (int, error) {
 		return r.Write([]byte(part))
 	}
 	r.begin()
-	r.copyBody([]byte(part))
+	if r.copied != nil {
+		r.copied.add([]byte(part))
+	}
 	return io.WriteString(r.w, part)
 }
 
@@ -151,36 +153,10 @@ func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 		return io.Copy(struct{ io.Writer }{r}, src)
 	}
 	r.begin()
-	if r.copies {
-		src = io.TeeReader(src, copier{r})
+	if r.copied != nil {
+		src = io.TeeReader(src, r.copied)
 	}
 	return io.Copy(r.w, src)
-}
-
-// copier copies a part of the body that is written through.
-type copier struct{ r *recorder }
-
-func (c copier) Write(p []byte) (int, error) {
-	c.r.copyBody(p)
-	return len(p), nil
-}
-
-// copyBody copies a part of the body that is written through.
-func (r *recorder) copyBody(p []byte) {
-	switch {
-	case !r.copies || r.unstored != nil:
-	case len(p) > r.limit-len(r.body):
-		r.body, r.unstored = nil, errTooLong
-	default:
-		r.body = append(r.body, p...)
-	}
-}
-
-// copyHeader copies the headers that are written through.
-func (r *recorder) copyHeader() {
-	if r.copies {
-		r.sent = r.w.Header().Clone()
-	}
 }
 
 // Flush is FlushError without the error.
@@ -313,7 +289,7 @@ func (r *recorder) begin() {
 	r.status, r.implicit = http.StatusOK, true
 	if r.direct {
 		r.setMarks(r.w.Header())
-		r.copyHeader()
+		r.copied.begin(r.w.Header())
 	} else {
 		r.sent = r.header.Clone()
 	}
@@ -346,11 +322,17 @@ func (r *recorder) response() Response {
 	if r.hijacked {
 		return Response{Status: http.StatusOK, unstored: r.unstored} // the status on the connection is not known
 	}
-	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
+	body, header := r.body, r.sent
+	if r.copied != nil {
+		body, header = r.copied.body, r.copied.header
+		if r.copied.tooLong {
+			r.unstored = errTooLong
+		}
+	}
+	a := Response{Status: r.status, Header: http.Header{}, Body: body, Base64: !utf8.Valid(body), unstored: r.unstored}
 	if a.Status == 0 {
 		a.Status = http.StatusOK // the default of net/http
 	}
-	header := r.sent
 	if header == nil {
 		header = r.Header()
 	}
@@ -361,6 +343,37 @@ func (r *recorder) response() Response {
 		}
 	}
 	return a
+}
+
+// copied is what a handler has written through. It is used in shadow mode only, and nil
+// otherwise.
+type copied struct {
+	header  http.Header
+	body    []byte
+	limit   int  // of the body, in bytes
+	tooLong bool // the body is longer
+}
+
+func (c *copied) begin(header http.Header) {
+	if c != nil {
+		c.header = header.Clone()
+	}
+}
+
+func (c *copied) add(part []byte) {
+	switch {
+	case c == nil:
+	case len(part) > c.limit-len(c.body):
+		c.tooLong = true
+	default:
+		c.body = append(c.body, part...)
+	}
+}
+
+// Write adds a part.
+func (c *copied) Write(part []byte) (int, error) {
+	c.add(part)
+	return len(part), nil
 }
 
 // allowsBody reports whether a response of that status can have a body (RFC

@@ -151,6 +151,18 @@ func playShadow(t *testing.T, on wire, p *exchange.Profile, row exchange.Row, ha
 // only about the record.
 func TestShadow_Errors(t *testing.T) {
 	t.Parallel()
+	for method, err := range map[string]error{
+		"GET": errDown, "OPTIONS": idempotent.Final("sold_out", "Sold out."),
+	} {
+		onEachWire(t, func(t *testing.T, on wire) {
+			want, wantErr := on.bare(answers(500, err))(t.Context(), charge(withMethod(method)))
+			w := newFixtureWith(t, on, inShadow)
+			w.becomes(answers(500, err))
+			if got, gotErr := w.send(t.Context(), charge(withMethod(method))); !reflect.DeepEqual(got, want) || gotErr != wantErr {
+				t.Errorf("%s: got %+v, %v; want %+v, %v", method, got, gotErr, want, wantErr)
+			}
+		})
+	}
 	for _, err := range []error{
 		errors.New("broken"), idempotent.Final("sold_out", "Sold out."), idempotent.NotExecuted(errDown), idempotent.Unknown(errDown),
 	} {
@@ -197,9 +209,17 @@ func TestShadow_Compares(t *testing.T) {
 		"another header": {func(w http.ResponseWriter, _ *http.Request, run int) {
 			w.Header().Set("X-Charge", fmt.Sprint(run))
 			plain(w, "one")
-			w.Header().Set("X-Late", "is not sent")
+			w.Header().Set("X-Late", fmt.Sprint("is not sent ", run))
 		}, nil, event.ShadowReplayed},
-		"an implicit status": {func(w http.ResponseWriter, _ *http.Request, _ int) { io.WriteString(w, "one") }, nil, event.ShadowReplayed},
+		"an implicit status": {func(w http.ResponseWriter, _ *http.Request, run int) {
+			io.WriteString(w, "one")
+			w.Header().Set("X-Late", fmt.Sprint("is not sent ", run))
+		}, nil, event.ShadowReplayed},
+		"bytes": {func(w http.ResponseWriter, _ *http.Request, run int) { w.Write([]byte(fmt.Sprint(run))) }, nil, event.ShadowDiffers},
+		"too long in two parts": {func(w http.ResponseWriter, _ *http.Request, _ int) {
+			plain(w, "on")
+			io.WriteString(w, "e.")
+		}, func(o *lambdahttp.Options) { o.MaxResponseBody = 3 }, event.ShadowUncompared},
 		"copied from a reader": {func(w http.ResponseWriter, _ *http.Request, run int) {
 			io.Copy(w, struct{ io.Reader }{strings.NewReader(fmt.Sprint(run))})
 		}, nil, event.ShadowDiffers},
@@ -282,9 +302,41 @@ func TestShadow_JSON(t *testing.T) {
 			delete(a.header, "Idempotency-Status")
 			return fmt.Sprintf("%+v, %v", a, err)
 		}
-		if got, want := answer(inShadow), answer(func(o *idempotent.Options) { o.Disabled = true }); got != want {
+		served := func(change func(*idempotent.Options)) string {
+			w := newFixtureWith(t, wires[5], change)
+			a, err := sendHTTP(j.Handler(w.guard, append(w.options, reportError)...))(t.Context(), charge(withBody(body)))
+			delete(a.header, "Idempotency-Status")
+			return fmt.Sprintf("%+v, %v", a, err)
+		}
+		disabled := func(o *idempotent.Options) { o.Disabled = true }
+		if got, want := answer(inShadow), answer(disabled); got != want {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
+		if got, want := served(inShadow), served(disabled); got != want {
+			t.Errorf("net/http, %s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
+// The time of a gateway limits what shadow mode adds, and a request that passes has its mark
+// behind a guard that enforces, although it writes a string.
+func TestShadow_GatewayTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixtureWith(t, wires[0], inShadow, func(o *lambdahttp.Options) { o.GatewayTimeout = time.Second })
+		w.harm = harms["hanging"]
+		began := time.Now()
+		w.post(charge())
+		if took := time.Since(began); took == 0 || took > 100*time.Millisecond {
+			t.Errorf("the answer took %s, want a tenth of a second at most", took)
+		}
+	})
+	w := newFixture(t, wires[5], func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
+	r := keyed(t.Context())
+	r.Method = "OPTIONS"
+	a, _ := w.through(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "one") }, r, w.options[1:]...)
+	if got := a.sent.Get("Idempotency-Status"); got != "ignored" {
+		t.Errorf("got the status %q, want ignored", got)
 	}
 }
 
@@ -330,6 +382,16 @@ func TestShadow_Socket(t *testing.T) {
 		"two statuses": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(202) },
 		"a panic":      func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "part"); panic(http.ErrAbortHandler) },
 		"a taken connection": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhijacked")
+			conn.Close()
+		},
+		"a status, and a taken connection": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			io.WriteString(w, "part")
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
