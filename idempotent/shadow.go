@@ -156,7 +156,7 @@ func (o *Options) findingOf(v verdict, r *driver.Record, fp Fingerprint, now tim
 		f.kind = event.ShadowUncompared
 	case verdictUnresolved:
 		f.kind = event.ShadowUnresolved
-	default:
+	case verdictReinsert, verdictUnreadable:
 		_, err := o.refusal(v, r, fp, now)
 		return foundFailure(err)
 	}

@@ -101,6 +101,10 @@ func TestShadow_Findings(t *testing.T) {
 			s.do(gives("", errDown))
 			s.on(driver.OpReplace, fail(errDown))
 		}, handler: gives("one", nil), want: event.ShadowFailed},
+		{name: "the reply to the takeover is lost", before: func(s, _ *fixture) {
+			s.do(gives("", errDown))
+			s.on(driver.OpReplace, first(lose(errDown)))
+		}, handler: gives("one", nil), want: event.ShadowFailed, leaves: driver.StateInProgress},
 		{name: "another request takes over first", before: func(s, _ *fixture) {
 			s.do(gives("", errDown))
 			s.on(driver.OpReplace, first(after(func(r *driver.Record) { r.State, r.Expires = driver.StateUnknown, time.Time{} })))

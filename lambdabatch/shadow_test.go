@@ -42,6 +42,9 @@ func TestShadow(t *testing.T) {
 		"it cannot be unwrapped": {options: func(o *lambdabatch.Options) {
 			o.Unwrap = func(context.Context, *lambdabatch.Message) error { return broken }
 		}, fails: true, want: "[]"},
+		"it is unwrapped": {options: func(o *lambdabatch.Options) {
+			o.Unwrap = func(context.Context, *lambdabatch.Message) error { return nil }
+		}, runs: 2, want: "[shadow_run shadow_replayed]"},
 		"the function panics": {options: func(o *lambdabatch.Options) {
 			o.Unwrap = func(context.Context, *lambdabatch.Message) error { panic("broken") }
 		}, fails: true, want: "[]"},

@@ -43,7 +43,7 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	defer cancel()
 	ctx, stop := context.WithTimeout(half, hideTime)
 	defer stop()
-	if e.opts.Visibility.Change == nil || e.shadow || ctx.Err() != nil {
+	if e.opts.Visibility.Change == nil || ctx.Err() != nil {
 		return
 	}
 	refused := make(chan []message, len(batch)) // each with those behind it

@@ -120,7 +120,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
 	switch {
 	case r.direct:
-		r.copied.add(p)
+		add(r.copied, p)
 		return r.w.Write(p)
 	case !allowsBody(r.status):
 		return 0, http.ErrBodyNotAllowed
@@ -141,9 +141,7 @@ func (r *recorder) WriteString(part string) (int, error) {
 		return r.Write([]byte(part))
 	}
 	r.begin()
-	if r.copied != nil {
-		r.copied.add([]byte(part))
-	}
+	add(r.copied, part)
 	return io.WriteString(r.w, part)
 }
 
@@ -354,13 +352,15 @@ type copied struct {
 	tooLong bool // the body is longer
 }
 
+// begin sets the headers of the response. c can be nil.
 func (c *copied) begin(header http.Header) {
 	if c != nil {
 		c.header = header.Clone()
 	}
 }
 
-func (c *copied) add(part []byte) {
+// add adds a part of the body to c, which can be nil.
+func add[P string | []byte](c *copied, part P) {
 	switch {
 	case c == nil:
 	case len(part) > c.limit-len(c.body):
@@ -372,7 +372,7 @@ func (c *copied) add(part []byte) {
 
 // Write adds a part.
 func (c *copied) Write(part []byte) (int, error) {
-	c.add(part)
+	add(c, part)
 	return len(part), nil
 }
 

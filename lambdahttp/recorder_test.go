@@ -269,6 +269,25 @@ func TestServed(t *testing.T) {
 
 var notStored = map[string]string{"Idempotency-Status": "not-stored"}
 
+// An informational response leaves the headers around the handler as they are, also for the
+// response to an error.
+func TestMiddleware_ErrorAfterInformational(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		lambdahttp.SetError(r.Context(), errDown)
+	}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Around", "1")
+			next.ServeHTTP(w, r)
+		})
+	})
+	if a, _ := s.do("{}"); a.StatusCode != http.StatusInternalServerError || a.Header.Get("X-Around") != "1" || a.Header.Get("Link") != "" {
+		t.Errorf("got %d %v", a.StatusCode, a.Header)
+	}
+}
+
 // optionally returns options that may be nil.
 func optionally(f func(*lambdahttp.Options)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) {

@@ -139,6 +139,7 @@ var equivalents = map[string]string{
 	"lambdahttp.tooLarge: len(r.Body) < x.t.limit/8 is never true":                                 "only saves encoding the response once more",
 	"lambdahttp.tooLarge: len(r.Body) < x.t.limit/8 has <=":                                        "only saves encoding the response once more",
 	"lambdahttp.declaration.hasPassed: d.passed is always true":                                    "only saves encoding the response twice more",
+	"lambdahttp.httpWork.enter: watched is always true":                                            "only saves a copy of a response that nothing compares",
 
 	"telemetry/otelonce.Observer.Observe: span.IsRecording() is always true": "another span ignores events and links; this check only saves making them",
 	"telemetry/otelonce.Observer.Observe: ran.IsValid() is always true":      "the SDK ignores a link to no span",
