@@ -62,7 +62,9 @@ func outcomeOf(kind event.Kind) string {
 		return "exhausted"
 	case event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed, event.InProgress,
 		event.Mismatch, event.Unresolved, event.CompletionFailed, event.KeyMissing, event.StoreError, event.StepDone,
-		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp, event.NoOutcome, event.RequestEnded:
+		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp, event.NoOutcome, event.RequestEnded,
+		event.ShadowRun, event.ShadowTakenOver, event.ShadowKilled, event.ShadowReplayed, event.ShadowDiffers, event.ShadowUncompared,
+		event.ShadowInProgress, event.ShadowMismatch, event.ShadowUnresolved, event.ShadowNoKey, event.ShadowFailed:
 	}
 	return ""
 }
