@@ -38,7 +38,7 @@ func TestShadow(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { shadowStory(t, s, seed, seen) })
 			}
 			t.Log(seen)
-			seen.Least(t, *stories/20, "failed", "succeeded", "no key", "event shadow_run", "event shadow_failed", "event shadow_no_key", "event shadow_replayed")
+			seen.Least(t, *stories/100, "failed", "succeeded", "no key", "event shadow_run", "event shadow_failed", "event shadow_no_key", "event shadow_replayed")
 		})
 	}
 }
