@@ -203,19 +203,25 @@ func (e *engine) unchanged(w work, failure error) (answer, error) {
 type refusal func() (answer, error)
 
 // identify returns the key of r, without what binds it to this request, or a refusal. The
-// key always has an operation.
+// key has an operation, unless it is refused outside shadow mode.
 func (e *engine) identify(ctx context.Context, r *Request) (key idempotent.Key, found bool, refused refusal) {
 	p := &e.opts.Profile
 	id, found, err := e.opts.KeyFrom.read(r, p)
-	r.complete(found || e.opts.ownOperation)
-	key = idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
 	if err != nil {
-		return key, false, func() (answer, error) {
+		refused = func() (answer, error) {
 			if isUnread(err) {
 				return e.invalidBody(err)
 			}
 			return e.respond(InvalidKey, facts{reason: err.Error()}), nil
 		}
+		if !e.shadow {
+			return key, false, refused // cheaply
+		}
+	}
+	r.complete(found || e.opts.ownOperation)
+	key = idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
+	if refused != nil {
+		return key, false, refused
 	}
 	unnamed := e.opts.endpointUnknown(r)
 	if unnamed {

@@ -262,6 +262,7 @@ func TestShadow_Refusals(t *testing.T) {
 		want    string
 	}{
 		"a rule that panics":        {broken, charge(), "[shadow_no_key]"},
+		"an invalid key":            {nil, charge(withKey("no key")), "[shadow_no_key]"},
 		"no method":                 {nil, charge(withMethod("")), "[shadow_no_key]"},
 		"a method in small letters": {nil, charge(withMethod("post")), "[]"},
 		"a forbidden method":        {forbidden, charge(withMethod("DELETE")), "[shadow_no_key]"},
@@ -275,6 +276,9 @@ func TestShadow_Refusals(t *testing.T) {
 			}
 			if got := fmt.Sprint(w.seen.Kinds()); got != row.want || w.runs != 1 {
 				t.Errorf("%s: got the events %s after %d runs", name, got, w.runs)
+			}
+			if events := w.seen.Events(); name == "an invalid key" && events[0].Operation == "" {
+				t.Errorf("%s: the event has no operation", name)
 			}
 		})
 	}
