@@ -65,17 +65,18 @@ func (g *Guard) watch(ctx context.Context, o *Options, key Key, keyErr error, re
 	own := *o
 	own.Observer = event.Observers() // a request has one event, that of its finding
 	own.Recovery, own.Steps = Rerun, nil
-	found := make(chan finding, 1)
-	s := &shadow{id: RecordID(key.Operation + "#"), declared: o, found: found, stop: func() {}}
+	s := &shadow{id: RecordID(key.Operation + "#"), declared: o, stop: func() {}}
 	if problem := notUsable(o, key, keyErr, result); problem.kind != "" {
+		found := make(chan finding, 1)
 		found <- problem
+		s.found = found
 		return s
 	}
 	s.attempt = g.begin(ctx, &own, key, result, own.now())
 	s.id = s.attempt.id
 	calls, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	go func() { found <- s.shielded(calls, s.find) }()
+	s.found = s.beside(calls, s.find)
 	return s
 }
 
@@ -97,12 +98,15 @@ func notUsable(o *Options, key Key, keyErr error, result reflect.Type) finding {
 	return finding{}
 }
 
-// shielded returns what f finds. It runs in a goroutine, where a panic of a store would end
-// the process.
-func (s *shadow) shielded(ctx context.Context, f func(context.Context) finding) finding {
-	result := foundFailure(logs.Error("idempotent: the store, the Codec or the Sealer panicked"))
-	logs.Shield(ctx, s.declared.logger(), "idempotent: the store, the Codec or the Sealer", func() { result = f(ctx) })
-	return result
+// beside runs f, which calls the store, in a goroutine, where a panic would end the process.
+func (s *shadow) beside(ctx context.Context, f func(context.Context) finding) <-chan finding {
+	found := make(chan finding, 1)
+	go func() {
+		result := foundFailure(logs.Error("idempotent: the store, the Codec or the Sealer panicked"))
+		logs.Shield(ctx, s.declared.logger(), "idempotent: the store, the Codec or the Sealer", func() { result = f(ctx) })
+		found <- result
+	}()
+	return found
 }
 
 // find claims the key if it is new, or if an earlier request in shadow mode has left it to
@@ -209,11 +213,8 @@ func (s *shadow) end(ctx context.Context, outcome func() outcome) {
 	f := arrives(limited, s.found)
 	if f.held || f.kind == event.ShadowReplayed {
 		out := outcome() // before the caller gets the value and can change it
-		ended := make(chan finding, 1)
-		go func(f finding) {
-			ended <- s.shielded(limited, func(ctx context.Context) finding { return s.settle(ctx, f, out) })
-		}(f)
-		f = arrives(limited, ended)
+		claimed := f
+		f = arrives(limited, s.beside(limited, func(ctx context.Context) finding { return s.settle(ctx, claimed, out) }))
 	}
 	s.observe(ctx, f)
 }

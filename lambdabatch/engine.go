@@ -257,7 +257,7 @@ func (e *engine) attempt(ctx context.Context, m *message) (refused bool, err err
 	if m.keyErr != nil {
 		return lasts(m.keyErr), m.keyErr
 	}
-	m.key.Fingerprint, err = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) { return e.opts.Fingerprint(ctx, &m.record) })
+	m.key.Fingerprint, err = e.fingerprint(ctx, m)
 	if err != nil {
 		return lasts(err), err
 	}
@@ -289,12 +289,17 @@ func (e *engine) watched(ctx context.Context, m *message) error {
 		key.ID = ""
 	}
 	logs.Shield(ctx, e.log, "lambdabatch: Options.Fingerprint", func() {
-		key.Fingerprint, _ = timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) { return e.opts.Fingerprint(ctx, &m.record) })
+		key.Fingerprint, _ = e.fingerprint(ctx, m)
 	}, e.named(m)...)
 	_, err = idempotent.Do(context.WithValue(ctx, messageKey{}, &m.record), e.guard, key, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, work(ctx)
 	})
 	return err
+}
+
+// fingerprint returns the fingerprint of a message.
+func (e *engine) fingerprint(ctx context.Context, m *message) (idempotent.Fingerprint, error) {
+	return timing.Call(ctx, e.now, func(ctx context.Context) (idempotent.Fingerprint, error) { return e.opts.Fingerprint(ctx, &m.record) })
 }
 
 // lasts reports whether err, of a function that reads a message, is about its content, and

@@ -17,10 +17,10 @@ import (
 )
 
 // recorder is the http.ResponseWriter of a handler behind [Middleware]. It
-// either writes through at once (direct), in shadow mode with a copy, or buffers the response until its
-// outcome is stored. Buffering ends early if the handler flushes a response that
-// is not stored (see [NoStore]), hijacks the connection, or writes more than the
-// limit.
+// either writes through at once (direct), in shadow mode with a copy, or buffers
+// the response until its outcome is stored. Buffering ends early if the handler
+// flushes a response that is not stored (see [NoStore]), hijacks the connection, or
+// writes more than the limit.
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
@@ -320,14 +320,14 @@ func (r *recorder) response() Response {
 	if r.hijacked {
 		return Response{Status: http.StatusOK, unstored: r.unstored} // the status on the connection is not known
 	}
-	body, header := r.body, r.sent
+	body, header, unstored := r.body, r.sent, r.unstored
 	if r.copied != nil {
 		body, header = r.copied.body, r.copied.header
 		if r.copied.tooLong {
-			r.unstored = errTooLong
+			unstored = errTooLong
 		}
 	}
-	a := Response{Status: r.status, Header: http.Header{}, Body: body, Base64: !utf8.Valid(body), unstored: r.unstored}
+	a := Response{Status: r.status, Header: http.Header{}, Body: body, Base64: !utf8.Valid(body), unstored: unstored}
 	if a.Status == 0 {
 		a.Status = http.StatusOK // the default of net/http
 	}

@@ -11,6 +11,16 @@ import (
 	"testing"
 )
 
+var aQuery = regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$")
+
+// Queries returns the queries of CloudWatch Logs Insights on a page.
+func Queries(page string) (queries []string) {
+	for _, q := range aQuery.FindAllStringSubmatch(page, -1) {
+		queries = append(queries, q[1])
+	}
+	return queries
+}
+
 // Insights evaluates a query of CloudWatch Logs Insights, which LocalStack does not
 // have, as far as the pages use its language: fields, a filter of comparisons that are
 // joined by or, a pattern for a field, counts with the last value of a field, and an order,

@@ -20,10 +20,7 @@ type procedure struct {
 	text string
 }
 
-var (
-	aSection = regexp.MustCompile(`(?m)^## (\w+)$`)
-	aQuery   = regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$")
-)
+var aSection = regexp.MustCompile(`(?m)^## (\w+)$`)
 
 // sections returns the sections of the page, by alarm.
 func sections(t *testing.T) map[string]string {
@@ -125,11 +122,11 @@ func calls(lines []string) (n int) {
 
 func (p *procedure) rows(lines []string) []string {
 	p.t.Helper()
-	q := aQuery.FindStringSubmatch(p.text)
-	if q == nil {
+	queries := kit.Queries(p.text)
+	if len(queries) == 0 {
 		p.t.Fatal("the section has no query")
 	}
-	return kit.Insights(p.t, q[1], lines)
+	return kit.Insights(p.t, queries[0], lines)
 }
 
 func (p *procedure) line(lines []string, want string) {

@@ -202,10 +202,10 @@ func repeatedQuery(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
-	i := slices.IndexFunc(all, func(q []string) bool { return strings.Contains(q[1], "key_hash") })
+	all := kit.Queries(string(page))
+	i := slices.IndexFunc(all, func(q string) bool { return strings.Contains(q, "key_hash") })
 	if i < 0 {
 		t.Fatal("the page has no query that names keys")
 	}
-	return all[i][1]
+	return all[i]
 }

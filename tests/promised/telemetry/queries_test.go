@@ -24,6 +24,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/telemetry"
@@ -32,7 +33,6 @@ import (
 )
 
 var (
-	query  = regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$")
 	quoted = regexp.MustCompile(`"[^"]*"`)
 	parsed = regexp.MustCompile(`(?m)/(.*)/$`)
 	word   = regexp.MustCompile(`@?[A-Za-z_]+\(?`)
@@ -201,27 +201,27 @@ func TestQueriesFindSomething(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		queries := query.FindAllStringSubmatch(string(page), -1)
+		queries := kit.Queries(string(page))
 		if len(queries) < least {
 			t.Errorf("%s: %d queries were found", name, len(queries))
 		}
 		for _, q := range queries {
 			made := map[string]bool{}
-			for _, m := range named.FindAllStringSubmatch(q[1], -1) {
+			for _, m := range named.FindAllStringSubmatch(q, -1) {
 				made[m[1]] = true
 			}
-			for _, m := range parsed.FindAllStringSubmatch(q[1], -1) {
+			for _, m := range parsed.FindAllStringSubmatch(q, -1) {
 				made[regexp.MustCompile(m[1]).SubexpNames()[1]] = true
 			}
-			for _, w := range word.FindAllString(parsed.ReplaceAllString(quoted.ReplaceAllString(q[1], ""), ""), -1) {
+			for _, w := range word.FindAllString(parsed.ReplaceAllString(quoted.ReplaceAllString(q, ""), ""), -1) {
 				if !vocabulary[w] && !made[w] && !fields[w] {
-					t.Errorf("no line has the field %q of the query\n%s", w, q[1])
+					t.Errorf("no line has the field %q of the query\n%s", w, q)
 				}
 			}
-			for _, value := range quoted.FindAllString(q[1], -1) {
+			for _, value := range quoted.FindAllString(q, -1) {
 				value = strings.Trim(value, `"`)
 				if len(value) != 12 && value != "ERROR" && !isEvent(value) && !slices.Contains(platform, value) && !strings.Contains(text, value) { // 12: a key's hash
-					t.Errorf("no line has %q of the query\n%s", value, q[1])
+					t.Errorf("no line has %q of the query\n%s", value, q)
 				}
 			}
 		}

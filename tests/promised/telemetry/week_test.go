@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -92,12 +91,12 @@ func TestShadowWeek(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries := regexp.MustCompile("(?ms)^```logs-insights\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	queries := kit.Queries(string(page))
 	if len(queries) != 2 {
 		t.Fatalf("the page has %d queries", len(queries))
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	rows := strings.Join(kit.Insights(t, queries[0][1], lines), "\n")
+	rows := strings.Join(kit.Insights(t, queries[0], lines), "\n")
 	t.Logf("%d sent again, %d changed, %d killed:\n%s", again, changed, dead, rows)
 	for kind, n := range map[string]int{"shadow_run": payments - dead, "shadow_differs": again, "shadow_mismatch": changed, "shadow_killed": dead} {
 		if want := fmt.Sprintf("%d operation=pay event=%s", n, kind); n == 0 || !strings.Contains("\n"+rows+"\n", "\n"+want+"\n") {
@@ -107,7 +106,7 @@ func TestShadowWeek(t *testing.T) {
 	if n := strings.Count(rows, "\n") + 1; n != 4 {
 		t.Errorf("the report has %d rows, want 4", n)
 	}
-	if named := kit.Insights(t, queries[1][1], lines); len(named) != again {
+	if named := kit.Insights(t, queries[1], lines); len(named) != again {
 		t.Errorf("%d keys are named, want %d", len(named), again)
 	}
 }
