@@ -25,6 +25,7 @@ type campaign struct {
 
 	only      *regexp.Regexp // of the mutants' names
 	survivors bool           // print only the mutants that a person has to look at
+	matrix    bool           // find every test that notices a mutant, and the tests that none needs
 	out       io.Writer
 }
 
@@ -112,10 +113,12 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 		return err
 	}
 	var mu sync.Mutex
+	noticed := matrix{}
 	note := func(v verdict) {
 		mu.Lock()
 		defer mu.Unlock()
 		sum[v.outcome]++
+		noticed.add(v)
 		if !c.survivors || !v.fine() {
 			fmt.Fprintln(c.out, v)
 		}
@@ -151,6 +154,9 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 			err = b.unsound(f)
 		}
 	}
+	if c.matrix && err == nil {
+		err = noticed.report(c.out, b, tests)
+	}
 	return err
 }
 
@@ -158,6 +164,9 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 // decides nothing: others may fail. So it is left out and the others run again, a
 // few times, unless m is declared endless.
 func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate {
+	if c.matrix {
+		return b.runAll(m, tests, without)
+	}
 	first := b.run(m, tests, without...)
 	if _, loops := c.endless[m.name()]; loops {
 		return first

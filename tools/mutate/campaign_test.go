@@ -109,6 +109,58 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
+// A matrix names every test that notices a mutant, also beside one that crashes, and the
+// tests that no mutant needs.
+func TestCampaign_Matrix(t *testing.T) {
+	t.Parallel()
+	c, out := campaignOver(t, map[string]string{"go.mod": module["go.mod"], "m/f.go": module["m/f.go"], "m/f_test.go": `package m
+
+import "testing"
+
+func TestCrash(t *testing.T) {
+	if f(true, true, 1) != 1 {
+		panic("f is broken")
+	}
+}
+
+func TestTwin(t *testing.T) {
+	if f(true, true, 1) != 1 {
+		t.Error("f is broken")
+		t.Log("and longer than what follows")
+	}
+	if f(false, false, 1) != 0 {
+		t.Error("f is broken")
+	}
+}
+
+func TestWide(t *testing.T) {
+	if f(true, true, 1) != 1 || f(false, true, 1) != 0 {
+		t.Error("f is broken")
+	}
+}
+
+func TestOther(t *testing.T) { f(true, false, 0) }
+`})
+	c.only, c.matrix, c.targets[0].quoting = regexp.MustCompile(`a && b is never|loses a`), true, nil
+	if ok, err := c.run(); err != nil || !ok {
+		t.Errorf("ok %v, error %v", ok, err)
+	}
+	for _, want := range []string{
+		"m.f: a && b is never true (f.go:6): killed by TestCrash TestTwin TestWide\n",
+		"m.f: a && b loses a && (f.go:6): killed by TestWide\n",
+		"m.TestTwin could go: 9 lines, ",
+		" s, notices 1 mutants, 0 of them alone\n",
+		"m.TestCrash could go: 5 lines, ",
+		"m.TestOther could go: 1 lines, ",
+		"m.TestWide stays: 5 lines, ",
+		" s, notices 2 mutants, 1 of them alone\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s\nwant %q in it", out, want)
+		}
+	}
+}
+
 // A test that does not end leaves the decision to the others.
 func TestCampaignOverTestsThatDoNotEnd(t *testing.T) {
 	shortestLimit = 2 * time.Second

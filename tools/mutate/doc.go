@@ -8,6 +8,7 @@
 //	make mutate ARGS='-run decide'    # those whose name matches
 //	make mutate ARGS='-survivors'     # print only those that a person has to look at
 //	make mutate ARGS='-list'          # list the mutants without running them
+//	make mutate ARGS='-matrix'        # find every test that notices a mutant; takes much longer
 //
 // targets.go lists the files to break, operators.go and conditions.go define
 // the changes, declared.go lists the changes that are not observable, with the
@@ -15,6 +16,11 @@
 // mutants: every function to be broken begins with a switch to its broken
 // copies, and an environment variable selects one. The broken sources exist
 // only in a temporary folder (go build -overlay); the tree is never changed.
+//
+// With -matrix it also prints, for each test, how many mutants it notices and how many of
+// them no other test does, and the tests that could go together: every mutant that one of
+// them notices is noticed by a test that stays. Such a test may still show a requirement,
+// a line of a log or a race.
 //
 // The tool prints one line with the result of each mutant, and a summary of each
 // package and of all, with the time that it took. The

@@ -40,7 +40,7 @@ type test struct {
 // rehearse runs each test by itself, without a mutant, and records which
 // functions it enters: only those tests can notice a mutant of a function.
 func (b *binary) rehearse() ([]test, error) {
-	list, f := b.exec(0, time.Minute, "-test.list=.")
+	list, f := b.exec(0, time.Minute, "", "-test.list=.")
 	if f.noticed {
 		return nil, b.unsound(f)
 	}
@@ -80,7 +80,7 @@ const longestTest = 5 * time.Minute
 func (b *binary) watch(t *test) error {
 	path := filepath.Join(filepath.Dir(b.path), t.name+".entered")
 	begun := time.Now()
-	if _, f := b.exec(noteEntries, longestTest, "-test.run="+pattern([]test{*t}), path); f.noticed {
+	if _, f := b.exec(noteEntries, longestTest, path, failFast, "-test.run="+pattern([]test{*t})); f.noticed {
 		return b.unsound(f)
 	}
 	t.took, t.enters = time.Since(begun), map[int]bool{}
@@ -144,20 +144,23 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 	favourite, _ := b.favourites.Load(m.entry)
 	name, _ := favourite.(string)
 	for _, run := range runs(tests, m, name, without) {
-		together := time.Duration(0)
-		for _, t := range run {
-			together += t.took
-		}
-		// A run that takes ten times as long as without a mutant counts as
-		// endless.
-		limit := max(shortestLimit, 10*together).Round(time.Second)
-		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
+		if _, f := b.exec(m.id, limitOf(run), "", failFast, "-test.run="+pattern(run)); f.noticed {
 			by, _, _ := strings.Cut(f.by, "/")
 			b.favourites.Store(m.entry, by)
 			return f
 		}
 	}
 	return fate{}
+}
+
+// limitOf returns the time after which a run of these tests counts as endless: ten times
+// what they take without a mutant.
+func limitOf(tests []test) time.Duration {
+	together := time.Duration(0)
+	for _, t := range tests {
+		together += t.took
+	}
+	return max(shortestLimit, 10*together).Round(time.Second)
 }
 
 // pattern returns a regular expression that matches exactly these tests.
@@ -169,10 +172,13 @@ func pattern(tests []test) string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
+// failFast ends a run with the first test that fails: others may wait for something that the
+// mutant prevents.
+const failFast = "-test.failfast"
+
 // exec runs the test binary once with the mutant id, or with id 0 without a
-// mutant. It ends with the first test that fails: others may wait for
-// something that the mutant prevents.
-func (b *binary) exec(id int, limit time.Duration, flag string, entries ...string) (output string, f fate) {
+// mutant. The functions that it enters are noted in the file entries, unless that is "".
+func (b *binary) exec(id int, limit time.Duration, entries string, flags ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)
 	defer stop()
 	// What the tests leave in the temporary folder goes with it.
@@ -183,15 +189,15 @@ func (b *binary) exec(id int, limit time.Duration, flag string, entries ...strin
 	defer os.RemoveAll(temp)
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
-	cmd := exec.CommandContext(ctx, b.path, "-test.v=test2json", "-test.failfast", "-test.timeout="+limit.String(), flag)
+	cmd := exec.CommandContext(ctx, b.path, append([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags...)...)
 	cmd.Dir = filepath.Join(b.dir, b.tests)
 	// One processor each, because several runs are active at once.
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp)
-	for _, path := range entries {
-		cmd.Env = append(cmd.Env, entered+"="+path)
-	}
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp, entered+"="+entries)
 	cmd.WaitDelay = time.Second
-	out := &transcript{failed: stop}
+	out := &transcript{failed: func() {}}
+	if slices.Contains(flags, failFast) {
+		out.failed = stop
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	// Processes that the tests started end with them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

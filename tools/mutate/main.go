@@ -15,8 +15,9 @@ func main() {
 	pattern := flag.String("run", "", "run only the mutants whose name matches this regular expression")
 	list := flag.Bool("list", false, "list the mutants without running them")
 	survivors := flag.Bool("survivors", false, "print only the mutants that a person has to look at")
+	matrix := flag.Bool("matrix", false, "find every test that notices a mutant, and print the tests that no mutant needs")
 	flag.Parse()
-	ok, err := start(*root, *pattern, *list, *survivors)
+	ok, err := start(*root, *pattern, *list, *survivors, *matrix)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -26,7 +27,7 @@ func main() {
 	}
 }
 
-func start(root, pattern string, list, survivors bool) (ok bool, err error) {
+func start(root, pattern string, list, survivors, matrix bool) (ok bool, err error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
 		return false, err
@@ -36,7 +37,7 @@ func start(root, pattern string, list, survivors bool) (ok bool, err error) {
 	}
 	c := campaign{
 		root: root, targets: targets, equivalents: equivalents, endless: endless, left: leftOver,
-		only: only, survivors: survivors, out: os.Stdout,
+		only: only, survivors: survivors, matrix: matrix, out: os.Stdout,
 	}
 	if list {
 		return true, c.list()

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// runAll runs every test that can notice the mutant m, except those named in without, and
+// names all that do. Tests that a crash or a time-out kept from their end run again, one by one.
+func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
+	tests = slices.Concat(runs(tests, m, "", without)...)
+	all.timedOut = true
+	var by []string
+	note := func(name string, f fate) {
+		by = append(by, name)
+		all.noticed, all.timedOut = true, all.timedOut && f.timedOut
+	}
+	if len(tests) == 0 {
+		return fate{}
+	}
+	output, f := b.exec(m.id, limitOf(tests), "", "-test.run="+pattern(tests))
+	for _, t := range tests {
+		switch resultOf(output, t.name) {
+		case "FAIL":
+			note(t.name, fate{})
+		case "":
+			if _, alone := b.exec(m.id, limitOf([]test{t}), "", "-test.run="+pattern([]test{t})); alone.noticed {
+				note(t.name, alone)
+			}
+		}
+	}
+	if f.noticed && by == nil { // only together
+		return f
+	}
+	slices.Sort(by)
+	all.by = strings.Join(by, " ")
+	all.timedOut = all.timedOut && all.noticed
+	return all
+}
+
+// resultOf returns the result of a test that ended: PASS, FAIL or SKIP.
+func resultOf(output, name string) string {
+	m := regexp.MustCompile(`(?m)^\x16?--- (\w+): ` + name + ` \(`).FindStringSubmatch(output)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// matrix has the tests that notice each mutant, by its name.
+type matrix map[string][]string
+
+func (x matrix) add(v verdict) {
+	if v.noticed {
+		x[v.name()] = strings.Fields(v.by)
+	}
+}
+
+// report prints the tests of a package, those that could go first.
+func (x matrix) report(out io.Writer, b *binary, tests []test) error {
+	lengths, err := lengthsIn(filepath.Join(b.dir, b.tests))
+	if err != nil {
+		return err
+	}
+	// Long tests go before short ones.
+	slices.SortFunc(tests, func(x, y test) int {
+		return cmp.Or(cmp.Compare(lengths[y.name], lengths[x.name]), cmp.Compare(x.name, y.name))
+	})
+	gone := map[string]bool{}
+	for _, t := range tests {
+		gone[t.name] = true
+		for _, by := range x {
+			if slices.Contains(by, t.name) && !slices.ContainsFunc(by, func(name string) bool { return !gone[name] }) {
+				gone[t.name] = false
+			}
+		}
+	}
+	for _, could := range []bool{true, false} {
+		for _, t := range tests {
+			if gone[t.name] != could {
+				continue
+			}
+			notices, alone := 0, 0
+			for _, by := range x {
+				if slices.Contains(by, t.name) {
+					notices++
+					if len(by) == 1 {
+						alone++
+					}
+				}
+			}
+			fate := "stays"
+			if could {
+				fate = "could go"
+			}
+			fmt.Fprintf(out, "%s.%s %s: %d lines, %.2f s, notices %d mutants, %d of them alone\n", b.folder(), t.name, fate, lengths[t.name], t.took.Seconds(), notices, alone)
+		}
+	}
+	return nil
+}
+
+// lengthsIn returns how many lines each function of the tests in a folder has.
+func lengthsIn(dir string) (map[string]int, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	lengths, fset := map[string]int{}, token.NewFileSet()
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range f.Decls {
+			if d, ok := decl.(*ast.FuncDecl); ok && d.Recv == nil {
+				lengths[d.Name.Name] = fset.Position(d.End()).Line - fset.Position(d.Pos()).Line + 1
+			}
+		}
+	}
+	return lengths, nil
+}
