@@ -101,7 +101,19 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		it[attrChunkLength] = v.number(int64(c.Length))
 		it[attrChunkSum] = v.copied(c.Sum[:])
 	}
+	if r.ReconcileAttempts != 0 {
+		it[attrReconcileAttempts] = v.number(int64(r.ReconcileAttempts))
+	}
+	if !r.Due.IsZero() {
+		it[tabledef.IndexSortKey] = v.number(r.Due.UnixMilli())
+		// An item without the other key of the index is not in it, so a record in progress
+		// costs no write there unless it is announced.
+		if r.State != driver.StateInProgress || r.Exhausted || r.Announced {
+			it[tabledef.IndexPartitionKey] = v.text(indexKey(string(r.ID), r.Exhausted))
+		}
+	}
 	if len(r.StepNames) > 0 {
+		v.reserve(len(r.StepNames), 0, 0)
 		names := make([]types.AttributeValue, len(r.StepNames))
 		for i, name := range r.StepNames {
 			names[i] = v.text(name)
@@ -115,17 +127,6 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 		}
 		it[attrSteps] = steps
 	}
-	if r.ReconcileAttempts != 0 {
-		it[attrReconcileAttempts] = v.number(int64(r.ReconcileAttempts))
-	}
-	if !r.Due.IsZero() {
-		it[tabledef.IndexSortKey] = v.number(r.Due.UnixMilli())
-		// An item without the other key of the index is not in it, so a record in progress
-		// costs no write there unless it is announced.
-		if r.State != driver.StateInProgress || r.Exhausted || r.Announced {
-			it[tabledef.IndexPartitionKey] = v.text(indexKey(string(r.ID), r.Exhausted))
-		}
-	}
 	v.write()
 	return it, nil
 }
@@ -133,40 +134,54 @@ func (l *layout) encode(r *driver.Record) (item, error) {
 // values are the values of a record's attributes. They are allocated together: a record
 // has some sixteen, and one by one they would take more time than all else here.
 type values struct {
-	texts   [8]types.AttributeValueMemberS
-	blobs   [4]types.AttributeValueMemberB
-	numbers [10]types.AttributeValueMemberN
-	ends    [10]uint8 // of the digits of each number
+	texts   []types.AttributeValueMemberS // that are free
+	blobs   []types.AttributeValueMemberB // that are free
+	numbers []types.AttributeValueMemberN
+	ends    []uint32 // of the digits of each number that is taken
 	digits  []byte
-	room    [128]byte // for them
 	arrays  []byte
-	place   [96]byte // for them
 
-	countTexts, countBlobs, countNumbers int
+	first struct { // what a record without steps needs
+		texts   [8]types.AttributeValueMemberS
+		blobs   [4]types.AttributeValueMemberB
+		numbers [10]types.AttributeValueMemberN
+		ends    [10]uint32
+		digits  [128]byte
+		arrays  [96]byte
+	}
 }
 
 func newValues() *values {
 	v := &values{}
-	v.digits, v.arrays = v.room[:0], v.place[:0]
+	f := &v.first
+	v.texts, v.blobs, v.numbers, v.ends, v.digits, v.arrays = f.texts[:], f.blobs[:], f.numbers[:], f.ends[:0], f.digits[:0], f.arrays[:0]
 	return v
 }
 
+// reserve allocates so many values for what follows.
+func (v *values) reserve(texts, blobs, numbers int) {
+	v.write()
+	const usual = 15 // digits: of a time and an attempt
+	v.texts, v.blobs = make([]types.AttributeValueMemberS, texts), make([]types.AttributeValueMemberB, blobs)
+	v.numbers, v.ends, v.digits = make([]types.AttributeValueMemberN, numbers), make([]uint32, 0, numbers), make([]byte, 0, usual*numbers/2)
+}
+
 func (v *values) text(s string) *types.AttributeValueMemberS {
-	if v.countTexts == len(v.texts) {
+	if len(v.texts) == 0 {
 		return text(s)
 	}
-	t := &v.texts[v.countTexts]
-	v.countTexts++
+	t := &v.texts[0]
+	v.texts = v.texts[1:]
 	t.Value = s
 	return t
 }
 
 func (v *values) bytes(b []byte) *types.AttributeValueMemberB {
-	if v.countBlobs == len(v.blobs) {
+	if len(v.blobs) == 0 {
 		return &types.AttributeValueMemberB{Value: b}
 	}
-	t := &v.blobs[v.countBlobs]
-	v.countBlobs++
+	t := &v.blobs[0]
+	v.blobs = v.blobs[1:]
 	t.Value = b
 	return t
 }
@@ -180,22 +195,21 @@ func (v *values) copied(b []byte) *types.AttributeValueMemberB {
 
 // number returns a value that has n after write.
 func (v *values) number(n int64) *types.AttributeValueMemberN {
-	if v.countNumbers == len(v.numbers) {
+	if len(v.ends) == len(v.numbers) {
 		return number(n)
 	}
-	t := &v.numbers[v.countNumbers]
+	t := &v.numbers[len(v.ends)]
 	v.digits = strconv.AppendInt(v.digits, n, 10)
-	v.ends[v.countNumbers] = uint8(len(v.digits)) // ten numbers of 20 digits at most
-	v.countNumbers++
+	v.ends = append(v.ends, uint32(len(v.digits)))
 	return t
 }
 
 // write writes the numbers, as parts of one string.
 func (v *values) write() {
-	all, begin := string(v.digits), uint8(0)
-	for i := range v.countNumbers {
-		v.numbers[i].Value = all[begin:v.ends[i]]
-		begin = v.ends[i]
+	all, begin := string(v.digits), uint32(0)
+	for i, end := range v.ends {
+		v.numbers[i].Value = all[begin:end]
+		begin = end
 	}
 }
 
@@ -576,7 +590,9 @@ func knownInStep(name string) bool {
 // steps returns the steps, each with the attributes that a later version had
 // written into the step of the same name.
 func (v *values) steps(r *driver.Record) (*types.AttributeValueMemberM, error) {
-	m := make(item, len(r.Steps))
+	n := len(r.Steps)
+	v.reserve(4*n, n, 2*n) // for each mode, shape, source, encoding; result; attempt, time
+	m, whole := make(item, n), make([]types.AttributeValueMemberM, n)
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		mode := s.Mode.Code()
@@ -599,10 +615,14 @@ func (v *values) steps(r *driver.Record) (*types.AttributeValueMemberM, error) {
 			it[stepBy] = v.text(by)
 		}
 		if s.Finished {
-			it[stepEncoding] = v.text(s.Encoding)
-			it[stepResult] = v.bytes(append([]byte{}, s.Result...)) // nil would be sent as null
+			result := s.Result
+			if result == nil { // which would be sent as null
+				result = []byte{}
+			}
+			it[stepEncoding], it[stepResult] = v.text(s.Encoding), v.bytes(result)
 		}
-		m[s.Name] = &types.AttributeValueMemberM{Value: it}
+		whole[i].Value = it
+		m[s.Name] = &whole[i]
 	}
 	return &types.AttributeValueMemberM{Value: m}, nil
 }

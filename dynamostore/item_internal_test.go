@@ -4,6 +4,7 @@ package dynamostore
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -276,6 +277,18 @@ func TestLayout_Allocations(t *testing.T) {
 	r.Reason, r.RequestID, r.Ref, r.Due, r.Created, r.Since = "claimed", "request", "ch_1", r.LeaseEnd, r.LeaseEnd, r.LeaseEnd
 	if n := testing.AllocsPerRun(100, func() { _, _ = plain.encode(&r) }); n > 8 {
 		t.Errorf("the item of a record takes %v allocations", n)
+	}
+	// A step takes two, its map; their values are allocated together too.
+	encoded := func(steps int) float64 {
+		for len(r.Steps) < steps {
+			name := fmt.Sprint("step/", len(r.Steps))
+			r.StepNames = append(r.StepNames, name)
+			r.Steps = append(r.Steps, driver.StepRecord{Name: name, Attempt: 1, At: r.Created, Finished: true, Encoding: "json", Result: []byte("1"), Shape: "int"})
+		}
+		return testing.AllocsPerRun(100, func() { _, _ = plain.encode(&r) })
+	}
+	if few, many := encoded(10), encoded(50); many > few+40*2+15 {
+		t.Errorf("ten steps take %v allocations, and fifty %v", few, many)
 	}
 }
 
