@@ -109,16 +109,11 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	case e.disabled:
 		a, err := e.serveUnguarded(ctx, r, idempotent.Key{}, w)
 		return e.ignored(a, r), err
-	case r.Method == "":
-		// Without this check a POST of another event format would run unguarded.
-		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
-	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
-		return e.respond(KeyNotAllowed, facts{}), nil
-	case slices.Contains(p.Methods, r.Method):
-	case slices.Contains(p.Methods, strings.ToUpper(r.Method)):
-		// The handler may read the method in any letter case, and would run unguarded.
-		return e.unprepared(ctx, &Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
-	default:
+	}
+	switch guarded, refused := e.admit(ctx, r); {
+	case refused != nil:
+		return refused()
+	case !guarded:
 		if safe := []string{"GET", "HEAD", "OPTIONS", "TRACE"}; len(r.Header(p.Header)) > 0 && !slices.Contains(safe, r.Method) {
 			e.warn(ctx, &e.warned.method, "a request with a key ran unguarded, because Profile.Methods does not name its method. "+
 				"Append the method if a retry must not repeat the request.", slog.String("method", r.Method))
@@ -156,13 +151,14 @@ func (e *engine) serveShadow(ctx context.Context, r *Request, w work) (answer, e
 		return e.unprepared(ctx, err) // a JSON handler without a guard would refuse it too
 	}
 	var failure error
-	if e.passes(r) {
+	guarded, refused := e.admit(ctx, r)
+	if !guarded && refused == nil {
 		failure = w.enter(prepared)
 		return e.unchanged(w, failure)
 	}
 	prepared = timing.Within(prepared, e.now, e.reserve, e.opts.gateway)
 	declared := &declaration{opts: e.opts, translate: e.translate, tooLarge: w.tooLarge}
-	_, _ = idempotent.DoOutcome(prepared, e.guard, e.shadowKey(prepared, r), func(ctx context.Context) (stored, error) {
+	_, _ = idempotent.DoOutcome(prepared, e.guard, e.shadowKey(prepared, r, guarded), func(ctx context.Context) (stored, error) {
 		if failure = w.enter(withDeclaration(ctx, declared)); failure != nil {
 			return stored{}, failure
 		}
@@ -171,21 +167,14 @@ func (e *engine) serveShadow(ctx context.Context, r *Request, w work) (answer, e
 	return e.unchanged(w, failure)
 }
 
-// passes reports whether a guard lets the handler process r without looking for a key.
-func (e *engine) passes(r *Request) bool {
-	p := &e.opts.Profile
-	refused := r.Method == "" || slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0
-	return !refused && !slices.Contains(p.Methods, r.Method)
-}
-
 // shadowKey returns the key of r. It is not valid if a guard would refuse r. Rules of the
 // user find it, so a panic of them must not become the answer.
-func (e *engine) shadowKey(ctx context.Context, r *Request) (key idempotent.Key) {
+func (e *engine) shadowKey(ctx context.Context, r *Request, guarded bool) (key idempotent.Key) {
 	logs.Shield(ctx, e.log(), "lambdahttp: the search for the key", func() {
 		key, _, _ = e.identify(ctx, r)
 		_ = e.bind(ctx, r, &key) // a key that is refused has no id, scope or fingerprint
 	})
-	if !slices.Contains(e.opts.Profile.Methods, r.Method) {
+	if !guarded {
 		key.ID = ""
 	}
 	return key
@@ -201,6 +190,29 @@ func (e *engine) unchanged(w work, failure error) (answer, error) {
 
 // refusal makes the answer for a request that is refused before its key is claimed.
 type refusal func() (answer, error)
+
+// admit reports whether the method of r is guarded, or returns a refusal. Without both, the
+// handler runs unguarded.
+func (e *engine) admit(ctx context.Context, r *Request) (guarded bool, refused refusal) {
+	p := &e.opts.Profile
+	switch upper := strings.ToUpper(r.Method); {
+	case r.Method == "":
+		// Without this check a POST of another event format would run unguarded.
+		return false, func() (answer, error) {
+			return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
+		}
+	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
+		return false, func() (answer, error) { return e.respond(KeyNotAllowed, facts{}), nil }
+	case slices.Contains(p.Methods, r.Method):
+		return true, nil
+	case slices.Contains(p.Methods, upper):
+		// The handler may read the method in any letter case, and would run unguarded.
+		return false, func() (answer, error) {
+			return e.unprepared(ctx, &Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + upper + "."})
+		}
+	}
+	return false, nil
+}
 
 // identify returns the key of r, without what binds it to this request, or a refusal. The
 // key has an operation, unless it is refused outside shadow mode.

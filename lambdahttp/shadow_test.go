@@ -264,7 +264,7 @@ func TestShadow_Refusals(t *testing.T) {
 		"a rule that panics":        {broken, charge(), "[shadow_no_key]"},
 		"an invalid key":            {nil, charge(withKey("no key")), "[shadow_no_key]"},
 		"no method":                 {nil, charge(withMethod("")), "[shadow_no_key]"},
-		"a method in small letters": {nil, charge(withMethod("post")), "[]"},
+		"a method in small letters": {nil, charge(withMethod("post")), "[shadow_no_key]"},
 		"a forbidden method":        {forbidden, charge(withMethod("DELETE")), "[shadow_no_key]"},
 		"a method without a guard":  {nil, charge(withMethod("GET")), "[]"},
 	} {
