@@ -5,6 +5,9 @@ package pairs
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -50,9 +53,12 @@ func offer[Req, Resp any](p *world, event func(order) Req, handler func(*idempot
 
 func (p *world) direct(front string) {
 	key := idempotent.KeyFrom(operation, func(o order) (scope, id string) { return "acme", o.ID })
+	if p.row["ref"] == "set" {
+		key = key.WithRef(reference)
+	}
 	offer(p, func(o order) order { return o }, func(g *idempotent.Guard) func(context.Context, order) (receipt, error) {
 		if front == "Wrap" {
-			return idempotent.Wrap(g, key, p.take, p.options)
+			return idempotent.Wrap(g, key, p.take, p.own)
 		}
 		return func(ctx context.Context, o order) (receipt, error) {
 			k, err := key(ctx, o)
@@ -62,7 +68,7 @@ func (p *world) direct(front string) {
 			if k.Fingerprint, err = idempotent.FingerprintOf(o); err != nil {
 				return receipt{}, err
 			}
-			return idempotent.Do(ctx, g, k, func(ctx context.Context) (receipt, error) { return p.take(ctx, o) }, p.options)
+			return idempotent.Do(ctx, g, k, func(ctx context.Context) (receipt, error) { return p.take(ctx, o) }, p.own)
 		}
 	}, func(r receipt) answer { return answer{true, encode(r)} })
 }
@@ -86,11 +92,14 @@ func (p *world) overHTTP(front string) {
 	}
 	options := func(o *lambdahttp.Options) {
 		o.Profile = map[string]lambdahttp.Profile{"IETF": lambdahttp.IETF, "Stripe": lambdahttp.Stripe, "UUID": lambdahttp.UUID}[p.row["profile"]]
-		o.Scope, o.Guard = lambdahttp.SingleTenant, p.options
+		o.Scope, o.Guard = lambdahttp.SingleTenant, p.own
 		o.Operation = func(*lambdahttp.Request) string { return operation }
+		if p.row["ref"] == "set" {
+			o.Ref = func(*lambdahttp.Request) string { return "orders/17" }
+		}
 		switch p.row["option"] {
 		case "key in the body":
-			o.KeyFrom = lambdahttp.BodyField("/id")
+			o.KeyFrom = lambdahttp.BodyField("/numbers/1")
 		case "fields":
 			o.Fingerprint = lambdahttp.Fields("/amount")
 		case "accepted":
@@ -132,7 +141,7 @@ func (p *world) overHTTP(front string) {
 		}, func(g *idempotent.Guard) func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
 			return charge.FunctionURL(g, options)
 		}, func(r events.LambdaFunctionURLResponse) answer { return read(r.StatusCode, r.Body) })
-	case "net/http":
+	case "net/http", "net/http, flushed":
 		type response struct {
 			StatusCode int
 			Header     http.Header
@@ -140,6 +149,9 @@ func (p *world) overHTTP(front string) {
 		}
 		offer(p, func(o order) order { return o }, func(g *idempotent.Guard) func(context.Context, order) (response, error) {
 			h := charge.Handler(g, options)
+			if front == "net/http, flushed" {
+				h = lambdahttp.Middleware(g, options)(http.HandlerFunc(p.flushes))
+			}
 			return func(ctx context.Context, o order) (response, error) {
 				r, w := httptest.NewRequestWithContext(ctx, http.MethodPost, "/charges", strings.NewReader(encode(o))), httptest.NewRecorder()
 				for name, value := range headers(o) {
@@ -152,6 +164,30 @@ func (p *world) overHTTP(front string) {
 	}
 }
 
+// flushes is the handler with its own hands: it sends its answer in two parts.
+func (p *world) flushes(w http.ResponseWriter, r *http.Request) {
+	var o order
+	err := json.NewDecoder(r.Body).Decode(&o)
+	var done receipt
+	if err == nil {
+		done, err = p.take(r.Context(), o)
+	}
+	if err != nil {
+		lambdahttp.SetError(r.Context(), err)
+		return
+	}
+	answer := p.result(done).(lambdahttp.Response)
+	maps.Copy(w.Header(), answer.Header)
+	w.WriteHeader(answer.Status)
+	for part := range slices.Chunk(answer.Body, 1+len(answer.Body)/2) {
+		w.Write(part)
+		w.(http.Flusher).Flush()
+	}
+}
+
+// reference says what an order is about.
+func reference(o order) string { return fmt.Sprint("orders/", o.Numbers[0]) }
+
 func (p *world) inBatches(front string) {
 	take := func(ctx context.Context, o order) error {
 		_, err := p.take(ctx, o)
@@ -162,7 +198,10 @@ func (p *world) inBatches(front string) {
 		copies = 2
 	}
 	options := func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Guard = operation, lambdabatch.Field("/id"), p.options
+		o.Operation, o.ID, o.Guard = operation, lambdabatch.Field("/id"), p.own
+		if p.row["ref"] == "set" {
+			o.Ref = lambdabatch.Field("/numbers/1")
+		}
 		if p.row["option"] == "fail any" {
 			o.Fail = lambdabatch.FailIfAny
 		}
@@ -211,12 +250,20 @@ func (p *world) inBatches(front string) {
 					EventID: n, EventName: "INSERT", EventSourceArn: "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/1",
 					Change: events.DynamoDBStreamRecord{SequenceNumber: n, NewImage: map[string]events.DynamoDBAttributeValue{
 						"id": events.NewStringAttribute(o.ID), "amount": events.NewNumberAttribute(encode(o.Amount)),
+						"numbers": events.NewListAttribute([]events.DynamoDBAttributeValue{
+							events.NewNumberAttribute(encode(o.Numbers[0])), events.NewNumberAttribute(encode(o.Numbers[1])),
+						}),
 					}},
 				})
 			}
 			return e
 		}, func(g *idempotent.Guard) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
-			return lambdabatch.DynamoDB(g, changed, options, func(o *lambdabatch.Options) { o.ID = lambdabatch.Field("/newImage/id") })
+			return lambdabatch.DynamoDB(g, changed, options, func(o *lambdabatch.Options) {
+				o.ID = lambdabatch.Field("/newImage/id")
+				if o.Ref != nil {
+					o.Ref = lambdabatch.Field("/newImage/numbers/1")
+				}
+			})
 		}, func(r events.DynamoDBEventResponse) answer { return acknowledged(len(r.BatchItemFailures)) })
 	case "Kafka":
 		offer(p, func(o order) events.KafkaEvent {

@@ -27,8 +27,9 @@ import (
 
 // order is a request. Another order has another amount.
 type order struct {
-	ID     string `json:"id"`
-	Amount int    `json:"amount"`
+	ID      string   `json:"id"`
+	Amount  int      `json:"amount"`
+	Numbers []uint64 `json:"numbers"`
 }
 
 // receipt is a result.
@@ -47,6 +48,7 @@ type world struct {
 	db     dynamostore.Client // nil: the store is in memory
 	book   string             // the table of the orders
 	runs   atomic.Int32       // of the handler
+	record atomic.Value       // an idempotent.RecordID, once a run of the handler was guarded
 
 	// point makes a call at which the process can end. The name stands in the story.
 	point func(ctx context.Context, name string, call func() error) error
@@ -66,8 +68,9 @@ const operation = "charge"
 
 func (r row) world() *world {
 	const id = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	numbers := []uint64{17, 9007199254740993123} // which no float64 holds
 	return &world{
-		row: r, orders: [2]order{{id, 10}, {id, 99}}, book: "orders",
+		row: r, orders: [2]order{{id, 10, numbers}, {id, 99, numbers}}, book: "orders",
 		lines: strings.Repeat("0123456789abcdef", map[string]int{"small": 1, "5 KB": 320, "500 KB": 32_000}[r["result"]]),
 	}
 }
@@ -125,6 +128,13 @@ func (p *world) effects() int {
 	return len(out.Items)
 }
 
+// own sets what the row says of the operation, unless the guard says it.
+func (p *world) own(o *idempotent.Operation) {
+	if p.row["level"] == "operation" {
+		p.options(o)
+	}
+}
+
 // options sets what the row says of the operation.
 func (p *world) options(o *idempotent.Operation) {
 	r := p.row
@@ -171,11 +181,17 @@ func (p *world) guard(o *idempotent.Options) {
 	if p.row["cache"] == "entries" {
 		o.CacheEntries = 10
 	}
+	if p.row["level"] == "guard" {
+		p.options(&o.Operation)
+	}
 }
 
 // take is the handler.
 func (p *world) take(ctx context.Context, o order) (receipt, error) {
 	p.runs.Add(1)
+	if e, ok := idempotent.FromContext(ctx); ok {
+		p.record.Store(e.RecordID())
+	}
 	done := receipt{"ch_1", p.lines}
 	switch p.row["effect"] {
 	case "step", "once":
@@ -253,6 +269,11 @@ func (p *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 	case p.row["resolver"] == "asks about the step":
 		return idempotent.ResolvedStep("charge", done), nil
 	}
+	return p.evidence(done)
+}
+
+// evidence says that the work was done.
+func (p *world) evidence(done receipt) (idempotent.Resolution, error) {
 	if p.row.overHTTP() {
 		return lambdahttp.JSON[order, receipt]{}.Resolved(done)
 	}

@@ -62,6 +62,7 @@ func TestLives(t *testing.T) {
 	for _, l := range all {
 		play(t, l, nil)
 	}
+	met.Least(t, len(all)/20, factCorrected, factMarked, factShadow)
 }
 
 // The same on DynamoDB Local, for a sample.
@@ -94,7 +95,7 @@ func allLives(t *testing.T) (all []oneLife) {
 	for _, r := range rowsOf() {
 		calls := play(t, oneLife{row: r}, nil)
 		for n := range calls {
-			for _, h := range []harm{killedBefore, killedAfter, late} {
+			for _, h := range []harm{killedBefore, killedAfter, late, refused, lost} {
 				all = append(all, oneLife{r, mark{h, n + 1}})
 			}
 		}

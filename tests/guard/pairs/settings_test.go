@@ -25,11 +25,16 @@ var settings = []setting{
 	{"unresolved", []string{"no limit", "48 h"}},
 	{"downstream", []string{"24 h", "1 h"}},
 	{"version", []string{"none", "v2"}},
+	{"ref", []string{"none", "set"}},
+	{"level", []string{"operation", "guard"}},                  // of the operation's options
+	{"mode", []string{"enforcing", "shadow first"}},            // lives only
+	{"correction", []string{"none", "made"}},                   // lives only: of a stored outcome
+	{"attributes", []string{"ours", "a later version's, too"}}, // lives only: in the record
 }
 
 // fronts are the values of "front" that are HTTP, and those that are batches.
 var fronts = map[string][]string{
-	"HTTP":  {"HTTP API", "REST API", "load balancer", "function URL", "net/http"},
+	"HTTP":  {"HTTP API", "REST API", "load balancer", "function URL", "net/http", "net/http, flushed"},
 	"batch": {"SQS", "FIFO", "Kinesis", "DynamoDB stream", "Kafka"},
 }
 
@@ -46,6 +51,7 @@ func together(p pair) bool {
 		{"effect", "call", "resolver", "asks about the step"}, {"effect", "Commit", "resolver", "asks about the step"}, // there is no step
 		{"effect", "CommitStep", "resolver", "asks about the step"},
 		{"profile", "UUID", "option", "key in the body"}, // the profile wants a header
+		{"store", "memory", "attributes", "a later version's, too"},
 	} {
 		if p == not {
 			return false
