@@ -26,11 +26,17 @@
 //   - CommitStep: as Commit, in the transaction of a step under Resume.
 //   - HTTP and SQS: as Reconcile, behind lambdahttp.Middleware, and as a message that
 //     lambdabatch gets twice in one batch.
+//   - in shadow: as Reconcile, with a guard that the storm switches between shadow mode and
+//     enforcing. Each request in shadow mode can have an effect, and all others together
+//     have one at most.
 //   - expiring: as Reconcile, with a retention of seconds. A reaper deletes expired items
 //     as DynamoDB does by their time to live. At most one line per key.
 //
-// An operator settles, requeues, reconciles and forgets with the command line and the
-// console. A key has another effect for each outcome that was forgotten.
+// An operator settles, requeues, reconciles, corrects and forgets with the command line and
+// the console. A key has another effect for each outcome that was forgotten, and every
+// retry gets what replaced a wrong outcome.
+//
+// Some functions that a guard calls before the handler never return.
 //
 // # Which promise needs the process to die
 //
@@ -48,6 +54,11 @@
 //     platform ends the process at the deadline, before the lease ends. The
 //     harness does the same: it kills a client with a Reconcile request that
 //     runs past its deadline, and never continues such a client.
+//
+// # A process that lives long
+//
+// Nobody kills or stops one client, the elder. At the end of a storm it holds as much memory, as
+// many goroutines and files as after ten minutes, and the table as many items for each key.
 //
 // # Answers in time
 //
@@ -125,7 +136,7 @@ func TestMain(m *testing.M) {
 // The minimum counts for ten minutes.
 var wanted = map[string]int{
 	factHangs: 400, factAnnounced: 60, factListed: 30, factRequests: 30_000, factKills: 300, factStops: 300, factRestarts: 10, factPauses: 10,
-	factExpired: 200, factCommands: 80, factConsoles: 5, factForgotten: 5, factSettledByHand: 5, factSettledOnPage: 2,
+	factMute: 400, factShadow: 1000, factEnforced: 1000, factCorrected: 5, factExpired: 200, factCommands: 80, factConsoles: 5, factForgotten: 5, factSettledByHand: 5, factSettledOnPage: 2,
 }
 
 // wantedOfEach is the minimum for each fault on the wire, for ten minutes.
@@ -264,11 +275,11 @@ func survive(t *testing.T, length time.Duration, lawless bool, enough func(*stor
 	}
 	judged, unkept, err := v.verdict(ctx, works, s.provider)
 	must(t, err)
-	violations := slices.Concat(unlisted, announced.violations, judged, left)
+	violations := slices.Concat(unlisted, announced.violations, judged, left, grown(s.samples, settling(length)))
 	t.Logf("what the storm did, with the faults of %d requests on the wire%s%s\nafter the storm %d records were due and %d exhausted\n"+
-		"recovery took %s; %d records, %d chunks, %d results not kept\n%d violations",
+		"recovery took %s; %d records, %d chunks, %d results not kept\nthe elder, %s; %s\n%d violations",
 		s.proxy.calls, &s.seen, s.book.table(), due, exhausted,
-		time.Since(began).Round(time.Millisecond), records, chunks, unkept, len(violations))
+		time.Since(began).Round(time.Millisecond), records, chunks, unkept, s.samples[:min(1, len(s.samples))], s.samples[max(0, len(s.samples)-1):], len(violations))
 	return s, violations
 }
 
@@ -301,6 +312,7 @@ const (
 	sweepEvery = 3 * time.Second
 	scanEvery  = 5 * time.Second // not more often: a scan reads the whole table
 	reapEvery  = 15 * time.Second
+	switchMode = 4 * time.Second  // between shadow mode and enforcing, at most
 	calm       = 24 * time.Second // between two faults of the engine, at most
 
 	// skew is how far the clock of a client is from the real one, at most: the
@@ -314,6 +326,9 @@ const (
 	factKills     = "client processes killed at random"
 	factOverdue   = "client processes killed past their deadline"
 	factHangs     = "requests whose handler hangs"
+	factMute      = "requests with a function of the user that never returns"
+	factShadow    = "requests in shadow mode"
+	factEnforced  = "requests of the same keys outside shadow mode"
 	factAnnounced = "records of runs that announced themselves"
 	factListed    = "of these, found in the list of due records after their lease"
 	factStops     = "client processes stopped and continued"
@@ -325,6 +340,7 @@ const (
 	factCommands      = "command lines of the operator"
 	factConsoles      = "consoles opened"
 	factForgotten     = "outcomes forgotten"
+	factCorrected     = "outcomes corrected"
 	factSettledByHand = "records settled by a command line"
 	factSettledOnPage = "records settled by the console"
 )
@@ -343,7 +359,9 @@ type storm struct {
 	book     *book
 	seen     kit.Tally
 	sweepDue atomic.Bool
+	shadow   atomic.Bool // the mode of the requests of shadowed
 	started  atomic.Int64
+	samples  []sample // by the elder
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox // alive
@@ -370,6 +388,7 @@ func (s *storm) rage(ctx context.Context) {
 	for i := range clients {
 		actors.Go(func() { s.load(ctx, s.random(uint64(100+i))) })
 	}
+	actors.Go(func() { s.elder(ctx, s.random(9)) })
 	actors.Go(func() { s.killClients(ctx, s.random(2)) })
 	actors.Go(func() { s.stopClients(ctx, s.random(3)) })
 	actors.Go(func() { s.shakeEngine(ctx, s.random(4)) })
@@ -380,6 +399,11 @@ func (s *storm) rage(ctx context.Context) {
 	actors.Go(func() {
 		for pause(ctx, sweepEvery) == nil {
 			s.sweepDue.Store(true)
+		}
+	})
+	actors.Go(func() {
+		for r := s.random(8); pause(ctx, between(r, switchMode/8, switchMode)) == nil; {
+			s.shadow.Store(!s.shadow.Load())
 		}
 	})
 	actors.Wait()
@@ -442,22 +466,37 @@ func (s *storm) use(ctx context.Context, c *sandbox, r *randv2.Rand) {
 	}
 }
 
-// next draws a request.
+// next draws a request for a process that may have to be killed.
 func (s *storm) next(r *randv2.Rand) request {
-	q := request{Deadline: time.Now().Add(between(r, time.Second, 3*time.Second))}
+	if s.sweepDue.CompareAndSwap(true, false) {
+		return request{Promise: sweep, Deadline: time.Now().Add(between(r, time.Second, 3*time.Second))}
+	}
+	q := s.draw(r, promises)
+	if r.IntN(40) == 0 {
+		q.Hangs = 1 + r.IntN(2)
+		s.seen.Add(factHangs, 1)
+	}
+	if r.IntN(40) == 0 {
+		q.Mute = true
+		s.seen.Add(factMute, 1)
+	}
+	if q.Promise == shadowed {
+		mode := factEnforced
+		if q.Shadow = s.shadow.Load(); q.Shadow {
+			mode = factShadow
+		}
+		s.seen.Add(mode, 1)
+	}
+	return q
+}
+
+// draw draws a request of one of these promises.
+func (s *storm) draw(r *randv2.Rand, among []promise) request {
+	q := request{Promise: among[r.IntN(len(among))], Deadline: time.Now().Add(between(r, time.Second, 3*time.Second))}
 	for i := range q.Pauses {
 		if r.IntN(4) == 0 {
 			q.Pauses[i] = between(r, 0, 150*time.Millisecond)
 		}
-	}
-	if s.sweepDue.CompareAndSwap(true, false) {
-		q.Promise = sweep
-		return q
-	}
-	q.Promise = promises[r.IntN(len(promises))]
-	if r.IntN(40) == 0 {
-		q.Hangs = 1 + r.IntN(2)
-		s.seen.Add(factHangs, 1)
 	}
 	q.Key = s.book.pick(q.Promise, r).key
 	return q

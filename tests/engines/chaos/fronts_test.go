@@ -21,6 +21,9 @@ import (
 func serveHTTP(ctx context.Context, guard *idempotent.Guard, q request, handle func(context.Context) (result, error)) answer {
 	guarded := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
 		o.Scope, o.Operation = lambdahttp.SingleTenant, func(*lambdahttp.Request) string { return operations[overHTTP] }
+		if q.Mute {
+			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { select {} }
+		}
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		res, err := handle(r.Context())
 		if err != nil {

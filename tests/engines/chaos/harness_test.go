@@ -88,6 +88,7 @@ func TestProxy_Faults(t *testing.T) {
 		{fault: faults.LostRequest, arrives: 0},
 		{fault: faults.LostReply, arrives: 1},
 		{fault: cutReply, arrives: 1},
+		{fault: silentRequest, arrives: 0},
 		{fault: silentReply, arrives: 1},
 		{fault: faults.SlowRequest, arrives: 1, answered: "1", slow: true},
 		{fault: faults.SlowReply, arrives: 1, answered: "1", slow: true},
@@ -104,9 +105,10 @@ func TestProxy_Faults(t *testing.T) {
 			p := newProxy(u.URL, faults.On("PutItem", row.fault), func() time.Duration { return hold })
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			if row.fault == silentReply {
+			silent := row.fault == silentReply || row.fault == silentRequest
+			if silent {
 				go func() {
-					for len(u.arrived()) == 0 && pause(ctx, time.Millisecond) == nil {
+					for (p.struck(row.fault) == 0 || len(u.arrived()) < row.arrives) && pause(ctx, time.Millisecond) == nil {
 					}
 					_ = pause(ctx, 300*time.Millisecond) // a reply would arrive now
 					leave()
@@ -122,7 +124,7 @@ func TestProxy_Faults(t *testing.T) {
 				t.Errorf("the client got %q, %v; want the reply %s", got, err, row.answered)
 			case row.slow && took < hold:
 				t.Errorf("it took %s, want at least %s", took, hold)
-			case row.fault == silentReply && !errors.Is(err, context.Canceled):
+			case silent && !errors.Is(err, context.Canceled):
 				t.Errorf("the client got error %v, want that it has left", err)
 			}
 			p.drain()
@@ -226,6 +228,14 @@ func TestJudge(t *testing.T) {
 		w.forgotten = 1
 		return w
 	}
+	corrected := func(w *work, kept bool) *work {
+		w.corrected, w.final.Corrected = true, kept
+		return w
+	}
+	inShadow := func(w *work) *work {
+		w.promise, w.inShadow = shadowed, 1
+		return w
+	}
 	expiring := func(a ...answer) *work {
 		return &work{promise: brief, key: "k", record: brief.key("k").RecordID(), answers: a}
 	}
@@ -251,11 +261,42 @@ func TestJudge(t *testing.T) {
 		"acknowledged, lost":    {expiring(answer{Class: classDone, Acknowledged: true}), []effect{{name: "charge"}}, "is lost"},
 		"expired, no answer":    {expiring(answer{Class: classSilent}), []effect{{name: "charge"}}, ""},
 		"expired, twice":        {expiring(), twice, "happened 2 times"},
+		"a corrected outcome":   {corrected(answers(), true), one, ""},
+		"a correction, undone":  {corrected(answers(), false), one, "got the one before"},
+		"shadow, then a run":    {inShadow(answers(answer{Class: classUnkept, Proof: "q"})), twice, ""},
+		"shadow, a third":       {inShadow(answers()), []effect{{name: "charge", proofs: []string{"q", "p", "r"}}}, "happened 3 times"},
 		"a result not kept":     {ended(answers(answer{Class: classUnkept, Proof: "p"}), answer{Class: classUnavailable}), one, ""},
 	} {
 		got := strings.Join(judge(row.work, row.effects, "p"), "\n")
 		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
 			t.Errorf("%s: the judge reports %q, want %q", name, got, row.want)
+		}
+	}
+}
+
+// What only a storm leaves behind does not grow with its length.
+func TestGrown(t *testing.T) {
+	t.Parallel()
+	at := func(minute int, heap, goroutines, files, items, keys int) sample {
+		return sample{time.Duration(minute) * time.Minute, vitals{heap, goroutines, files}, items, keys}
+	}
+	first, settled := at(1, 1<<20, 10, 9, 100, 100), at(10, 20<<20, 20, 20, 1500, 1000)
+	for name, row := range map[string]struct {
+		samples []sample
+		want    string
+	}{
+		"as before":          {[]sample{first, settled, at(60, 22<<20, 25, 21, 9000, 6000)}, ""},
+		"grown at first":     {[]sample{first, settled, settled}, ""},
+		"more heap":          {[]sample{first, settled, at(60, 31<<20, 20, 20, 9000, 6000)}, "heap"},
+		"more goroutines":    {[]sample{first, settled, at(60, 20<<20, 31, 20, 9000, 6000)}, "goroutines"},
+		"more files":         {[]sample{first, settled, at(60, 20<<20, 20, 31, 9000, 6000)}, "files"},
+		"more items":         {[]sample{first, settled, at(60, 20<<20, 20, 20, 18000, 6000)}, "items"},
+		"nothing to compare": {[]sample{first, settled}, "nothing"},
+		"no sample":          {nil, "nothing"},
+	} {
+		got := strings.Join(grown(row.samples, 10*time.Minute), "\n")
+		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
 		}
 	}
 }

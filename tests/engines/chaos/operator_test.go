@@ -53,7 +53,7 @@ func newOperator(t *testing.T, s *storm) (*operator, error) {
 
 // work gives one command after the other until ctx ends.
 func (o *operator) work(ctx context.Context, r *randv2.Rand) {
-	verbs := []func(context.Context, *randv2.Rand){o.resolve, o.requeue, o.resolve, o.reconcile, o.resolve, o.forget, o.console, o.count}
+	verbs := []func(context.Context, *randv2.Rand){o.resolve, o.requeue, o.resolve, o.reconcile, o.resolve, o.forget, o.correct, o.console, o.count}
 	for n := 0; soon(ctx, r, operateEvery); n++ {
 		verbs[n%len(verbs)](ctx, r)
 	}
@@ -192,6 +192,33 @@ func (o *operator) forget(ctx context.Context, r *randv2.Rand) {
 	o.storm.book.forget(w) // before the write, whose reply can be lost
 	if _, code := o.once(ctx, nil, "forget", string(w.record), "--token", p.Token, "--reason", "the storm", "--yes"); code == 0 {
 		o.storm.seen.Add(factForgotten, 1)
+	}
+}
+
+// correct replaces the stored outcome of a key.
+func (o *operator) correct(ctx context.Context, r *randv2.Rand) {
+	w := o.storm.book.any(resume, r)
+	if w == nil {
+		return
+	}
+	out, code := o.once(ctx, nil, "show", string(w.record), "--result", "--json")
+	var p struct {
+		pending
+		Result json.RawMessage
+	}
+	var right result
+	if code != 0 || json.Unmarshal(out, &p) != nil || p.State != driver.StateCompleted.String() || json.Unmarshal(p.Result, &right) != nil {
+		return // a large result is not always kept
+	}
+	right.Corrected = true
+	value, err := json.Marshal(right)
+	if err != nil {
+		o.storm.t.Error(err)
+		return
+	}
+	if _, code := o.once(ctx, value, "resolve", string(w.record), "--completed", "@-", "--instead-of", p.Token, "--reason", "the storm", "--yes"); code == 0 {
+		o.storm.book.correct(w)
+		o.storm.seen.Add(factCorrected, 1)
 	}
 }
 

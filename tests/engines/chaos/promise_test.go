@@ -43,16 +43,19 @@ const (
 	overHTTP   promise = "HTTP"
 	inBatches  promise = "SQS"
 	brief      promise = "expiring"
+	shadowed   promise = "in shadow"
 	// sweep is a request that runs the reconciler instead of a guarded handler.
 	sweep promise = "reconciler"
+	// vital is a request for what the process holds.
+	vital promise = "vitals"
 )
 
-var promises = []promise{reconcile, commit, resume, rerun, atMostOnce, commitStep, overHTTP, inBatches, brief}
+var promises = []promise{reconcile, commit, resume, rerun, atMostOnce, commitStep, overHTTP, inBatches, brief, shadowed}
 
 // operations are the names of the promises in keys.
 var operations = map[promise]string{
 	reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume", rerun: "chaos-rerun", atMostOnce: "chaos-at-most-once",
-	commitStep: "chaos-commit-step", overHTTP: "chaos-http", inBatches: "chaos-sqs", brief: "chaos-brief",
+	commitStep: "chaos-commit-step", overHTTP: "chaos-http", inBatches: "chaos-sqs", brief: "chaos-brief", shadowed: "chaos-shadow",
 }
 
 // steps are the steps of an operation under Resume.
@@ -95,7 +98,7 @@ func (p promise) key(id string) idempotent.Key {
 // unfenced reports whether the effect of p happens outside the store and its provider
 // does not know keys: then only the death of a process proves that no effect follows.
 func (p promise) unfenced() bool {
-	return p == reconcile || p == overHTTP || p == inBatches || p == brief
+	return p == reconcile || p == overHTTP || p == inBatches || p == brief || p == shadowed
 }
 
 // request is a request to a client process.
@@ -106,6 +109,8 @@ type request struct {
 	Deadline time.Time
 	Pauses   [3]time.Duration // of the handler: before, between and after its effects
 	Hangs    int              // the handler does not look at its context, and never returns: 1 before its effects, 2 after them
+	Mute     bool             // a function that the guard calls before the handler never returns
+	Shadow   bool             // the guard is in shadow mode
 }
 
 type requestKey struct{}
@@ -130,18 +135,21 @@ type fixture struct {
 }
 
 // guard returns a guard for p.
-func (w *fixture) guard(p promise) (*idempotent.Guard, error) {
-	return idempotent.New(watched(w.guarded), p.options, func(o *idempotent.Options) {
-		o.Now = func() time.Time { return time.Now().Add(w.skew) }
-	})
+func (w *fixture) guard(p promise, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
+	return idempotent.New(watched(w.guarded), append([]func(*idempotent.Options){p.options, w.clock}, optFns...)...)
+}
+
+func (w *fixture) clock(o *idempotent.Options) {
+	o.Now = func() time.Time { return time.Now().Add(w.skew) }
 }
 
 // result is the result of a handler. Two different runs of one key return
 // different results, unless the effect decides the result.
 type result struct {
-	Record string
-	Proof  string
-	Blob   []byte
+	Record    string
+	Proof     string
+	Blob      []byte
+	Corrected bool // an operator has replaced the outcome
 }
 
 // resultOf returns the result of the record with that id whose effect left
@@ -179,6 +187,7 @@ func (r result) intact(id idempotent.RecordID) bool {
 func (w *fixture) do(ctx context.Context, q request) answer {
 	var claim watch
 	claim.deadline, claim.limited = ctx.Deadline()
+	claim.limited = claim.limited && !q.Shadow // then the handler runs beside the claim
 	a := w.send(context.WithValue(ctx, watchKey{}, &claim), q)
 	if claim.outlasts.Load() {
 		a.Class, a.Detail = classOutlasts, "no time would be left for an answer"
@@ -213,14 +222,22 @@ func (w *watch) sees(ctx context.Context) {
 	}
 }
 
+// options sets what the request says of its guard.
+func (q request) options(o *idempotent.Options) {
+	o.Shadow = q.Shadow
+	if q.Mute && q.Promise != overHTTP { // which has another such function
+		o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { select {} }
+	}
+}
+
 // send sends one request through a guard, in front of which there may be HTTP or a batch.
 func (w *fixture) send(ctx context.Context, q request) answer {
-	guard, err := w.guard(q.Promise)
+	guard, err := w.guard(q.Promise, q.options)
 	if err != nil {
 		return answerOf(q, idempotent.Outcome[result]{}, err)
 	}
 	handler := map[promise]func(context.Context, request) (result, error){
-		reconcile: w.write, overHTTP: w.write, inBatches: w.write, brief: w.write, atMostOnce: w.writeInStep,
+		reconcile: w.write, overHTTP: w.write, inBatches: w.write, brief: w.write, shadowed: w.write, atMostOnce: w.writeInStep,
 		commit: w.update, commitStep: w.update, resume: w.call, rerun: w.call,
 	}[q.Promise]
 	handle := func(ctx context.Context) (result, error) {
@@ -246,20 +263,19 @@ func (w *fixture) send(ctx context.Context, q request) answer {
 
 // write is the handler of the operations whose effect is a line in the ledger.
 func (w *fixture) write(ctx context.Context, q request) (result, error) {
-	e, _ := idempotent.FromContext(ctx)
-	proof := rand.Text()
+	id, proof := q.Promise.key(q.Key).RecordID(), rand.Text()
 	if err := pause(ctx, q.Pauses[0]); err != nil {
 		return result{}, idempotent.NotExecuted(err)
 	}
 	if err := w.effect(func() error {
-		return w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name})
+		return w.ledger.append(entry{Record: string(id), Proof: proof, Request: q.Name})
 	}); err != nil {
 		return result{}, err
 	}
 	// The effect has happened, so the time-out of the next pause is not an
 	// error.
 	_ = pause(ctx, q.Pauses[1])
-	return resultOf(e.RecordID(), proof), nil
+	return resultOf(id, proof), nil
 }
 
 // writeInStep is write as a step that runs at most once.
@@ -420,6 +436,7 @@ type answer struct {
 	Stored       bool   // the toolkit promised that a retry gets this result
 	LeftOut      bool   // at its barrier, the process had no time to write a large result
 	Acknowledged bool   // a message was acknowledged: its effect has happened
+	Corrected    bool   // the result is an operator's
 	Detail       string // of an error
 }
 
@@ -456,7 +473,7 @@ func answerOf(q request, out idempotent.Outcome[result], err error) answer {
 		a.Class, a.Detail = classOf(err), err.Error()
 		return a
 	}
-	a.Proof, a.Stored = out.Value.Proof, out.Stored
+	a.Proof, a.Stored, a.Corrected = out.Value.Proof, out.Stored, out.Value.Corrected
 	switch {
 	case !out.Value.intact(q.Promise.key(q.Key).RecordID()):
 		a.Class = classDamaged

@@ -22,6 +22,9 @@ import (
 
 // The faults of the wire besides those of package faults.
 const (
+	// silentRequest: the connection takes the request, which never arrives, and no reply
+	// ever comes.
+	silentRequest faults.Fault = "silent request"
 	// silentReply: the request has its effect, but no reply ever comes.
 	silentReply faults.Fault = "silent reply"
 	// cutReply: half of the reply comes, and then the connection is reset.
@@ -42,6 +45,7 @@ var weather = []faults.Odds{
 	{Fault: faults.LostRequest, P: 0.010},
 	{Fault: faults.LostReply, P: 0.020},
 	{Fault: cutReply, P: 0.007},
+	{Fault: silentRequest, P: 0.003},
 	{Fault: silentReply, P: 0.003},
 	{Fault: faults.SlowRequest, P: 0.012},
 	{Fault: faults.SlowReply, P: 0.010},
@@ -108,6 +112,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case faults.LostRequest:
 		reset(w)
+		return
+	case silentRequest:
+		<-r.Context().Done()
 		return
 	case faults.ThroughputExceeded, faults.Throttled, faults.InternalError, faults.TransactionConflict, faults.ReplicatedWriteConflict:
 		refusal(r, body, fault).write(w)

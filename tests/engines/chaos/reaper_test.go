@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,6 +21,7 @@ import (
 type reaper struct {
 	storm  *storm
 	client *dynamodb.Client
+	items  atomic.Int64 // of the table, by the last pass
 }
 
 func (p *reaper) work(ctx context.Context) {
@@ -36,11 +38,13 @@ func (p *reaper) reap(ctx context.Context) error {
 		ExpressionAttributeNames:  map[string]string{"#ttl": tabledef.TTLAttribute},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":now": &types.AttributeValueMemberN{Value: now}},
 	})
+	items := int64(0)
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return err
 		}
+		items += int64(page.ScannedCount)
 		for _, it := range page.Items {
 			_, err := p.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 				TableName:           aws.String(p.storm.settings.Table),
@@ -54,5 +58,6 @@ func (p *reaper) reap(ctx context.Context) error {
 			p.storm.seen.Add(factExpired, 1)
 		}
 	}
+	p.items.Store(items)
 	return nil
 }

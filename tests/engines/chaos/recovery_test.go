@@ -353,7 +353,7 @@ func secondsOf(v types.AttributeValue) time.Time {
 func (v *recovery) effectsOf(w *work, b *provider, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {
-	case reconcile, atMostOnce, overHTTP, inBatches, brief:
+	case reconcile, atMostOnce, overHTTP, inBatches, brief, shadowed:
 		entries, err := v.ledger.of(id)
 		if err != nil {
 			return nil, "", err
@@ -409,6 +409,8 @@ type work struct {
 	record    idempotent.RecordID
 	born      time.Time
 	forgotten int  // how often its outcome was forgotten, at most
+	corrected bool // an operator has replaced its outcome
+	inShadow  int  // how many requests came in shadow mode
 	hurried   bool // its process had too little time for a large result, perhaps
 	answers   []answer
 	final     answer // of the recovery phase
@@ -480,6 +482,13 @@ func (b *book) forget(w *work) {
 	w.forgotten++
 }
 
+// correct records that the outcome of w was replaced.
+func (b *book) correct(w *work) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.corrected = true
+}
+
 // write records the answer to a request.
 func (b *book) write(q request, a answer) {
 	b.mu.Lock()
@@ -487,6 +496,9 @@ func (b *book) write(q request, a answer) {
 	b.count[q.Promise][a.Class]++
 	if w := b.byKey[q.Key]; w != nil {
 		w.answers = append(w.answers, a)
+		if q.Shadow {
+			w.inShadow++
+		}
 		if !a.settled() {
 			b.silent[q.Promise] = append(b.silent[q.Promise], w)
 		}
@@ -561,7 +573,7 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 		if a.Proof == "" {
 			continue
 		}
-		if a.Proof != proof && (w.forgotten == 0 || !slices.Contains(effects[0].proofs, a.Proof)) {
+		if again := w.forgotten + w.inShadow; a.Proof != proof && (again == 0 || !slices.Contains(effects[0].proofs, a.Proof)) {
 			report("request %s got the result %q, but the effect left %q", a.Name, a.Proof, proof)
 		}
 		if a.Stored && w.final.Class == classUnavailable {
@@ -570,13 +582,16 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 	}
 	for _, e := range effects {
 		switch n := len(e.proofs); {
-		case n > 1+w.forgotten:
+		case n > 1+w.forgotten+w.inShadow:
 			report("the effect %s happened %d times", e.name, n)
 		case n == 0 && answered:
 			report("a client got a result, but the effect %s is lost", e.name)
 		case n == 0 && w.promise != brief:
 			report("the effect %s did not happen after recovery", e.name)
 		}
+	}
+	if w.corrected && w.final.Proof != "" && !w.final.Corrected {
+		report("an operator has corrected the outcome, and the last request got the one before")
 	}
 	if w.promise != brief && !w.final.settled() {
 		report("the last request of the recovery got %q: %s", w.final.Class, w.final.Detail)

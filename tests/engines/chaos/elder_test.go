@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	randv2 "math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// vitals is what a client process holds.
+type vitals struct {
+	Heap       int // bytes, after a collection
+	Goroutines int
+	Files      int
+}
+
+// readVitals measures this process.
+func readVitals() (v vitals, err error) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	files, err := os.ReadDir("/proc/self/fd")
+	return vitals{int(m.HeapAlloc), runtime.NumGoroutine(), len(files)}, err
+}
+
+// sample is what there was at one time of a storm.
+type sample struct {
+	at time.Duration // since the beginning
+	vitals
+	items, keys int // in the table, and that were used
+}
+
+func (s sample) String() string {
+	return fmt.Sprintf("after %s: %d KB of heap, %d goroutines, %d files; %d items of %d keys", s.at.Round(time.Second), s.Heap>>10, s.Goroutines, s.Files, s.items, s.keys)
+}
+
+// settling is how long a storm may change what the elder and the table hold: ten minutes, or a
+// third of a shorter one.
+func settling(length time.Duration) time.Duration { return min(10*time.Minute, length/3) }
+
+// grown says what the last sample has more of than the first one after the storm has settled.
+func grown(samples []sample, settled time.Duration) (violations []string) {
+	first := slices.IndexFunc(samples, func(s sample) bool { return s.at >= settled && s.items > 0 })
+	if first < 0 || first == len(samples)-1 {
+		return []string{fmt.Sprintf("the elder was asked %d times, so nothing can be compared", len(samples))}
+	}
+	a, b := samples[first], samples[len(samples)-1]
+	for _, c := range []struct {
+		what         string
+		before, now  float64
+		least, times float64 // what b may have anyway, and how many times as much as a
+	}{
+		{"bytes of heap", float64(a.Heap), float64(b.Heap), 8 << 20, 1.5},
+		{"goroutines", float64(a.Goroutines), float64(b.Goroutines), 30, 1.5},
+		{"files", float64(a.Files), float64(b.Files), 30, 1.5},
+		{"items for each key", float64(a.items) / float64(max(1, a.keys)), float64(b.items) / float64(max(1, b.keys)), 2, 1.3},
+	} {
+		if c.now > max(c.least, c.times*c.before) {
+			violations = append(violations, fmt.Sprintf("%s grew from %.1f to %.1f: %s; %s", c.what, c.before, c.now, a, b))
+		}
+	}
+	return violations
+}
+
+// elder runs one client process that nobody kills or stops, and asks it now and then what it
+// holds. It gets no request whose process may have to be killed.
+func (s *storm) elder(ctx context.Context, r *randv2.Rand) {
+	c, err := start("elder", s.settings, s.provider.died)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer c.kill()
+	fenced := slices.DeleteFunc(slices.Clone(promises), promise.unfenced)
+	began := time.Now()
+	for n, asked := 0, began; ctx.Err() == nil; n++ {
+		q := s.draw(r, fenced)
+		if time.Since(asked) > time.Second {
+			q, asked = request{Promise: vital, Deadline: time.Now().Add(patience)}, time.Now()
+		}
+		q.Name = fmt.Sprint("elder/", n)
+		a, answered, _ := c.send(q)
+		switch {
+		case !answered:
+			s.t.Errorf("the elder died: %s", c.Log())
+			return
+		case q.Promise == vital:
+			held := sample{at: time.Since(began), items: int(s.reaper.items.Load()), keys: len(s.book.all())}
+			if err := json.Unmarshal([]byte(a.Detail), &held.vitals); err != nil {
+				s.t.Errorf("the elder reports %q: %v", a.Detail, err)
+			}
+			s.samples = append(s.samples, held)
+		default:
+			s.book.write(q, a)
+		}
+	}
+}
