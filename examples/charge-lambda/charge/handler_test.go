@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -156,41 +154,6 @@ func TestBase64Bodies(t *testing.T) {
 		}
 	}
 	w.wantCharges(1)
-}
-
-// 64 simultaneous requests with one key, with a slow provider, make one charge.
-// Requests that come too early get a Retry-After, and later the same bytes.
-func TestConcurrentRequests(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	const requests = 64
-	replies := make(chan reply, requests)
-	var wg sync.WaitGroup
-	for range requests {
-		wg.Go(func() { replies <- w.post(key, slow) })
-	}
-	<-w.booked
-	early := 0
-	for range requests - 1 { // all but the one that waits for the provider
-		r := <-replies
-		w.wantProblem(r, http.StatusConflict, "in-progress")
-		if s, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || s < 1 || s > 65 {
-			t.Errorf("got Retry-After %q", r.header.Get("Retry-After"))
-		}
-		early++
-	}
-	w.wantProblem(w.post(key, strings.Replace(slow, "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
-	close(w.release)
-	first := <-replies
-	wg.Wait()
-	w.want(first, http.StatusCreated)
-	if first.header.Get("Idempotent-Replayed") != "" {
-		t.Error("the first answer is marked as a replay")
-	}
-	w.wantReplay(w.post(key, slow), first)
-	w.wantProblem(w.post(key, strings.Replace(slow, "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
-	w.wantCharges(1)
-	t.Logf("%d requests got a Retry-After", early)
 }
 
 // If nothing was sent to the provider, the key may run again.

@@ -15,61 +15,32 @@ import (
 // newCustomer returns a customer that no other test uses.
 func newCustomer() string { return "cus_" + strings.ToLower(rand.Text()) }
 
-func onDoors(t *testing.T, f func(t *testing.T, d door)) {
-	t.Parallel()
-	for _, d := range []door{byFunctionURL(), byREST(0)} {
-		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, d)
-		})
-	}
-}
-
-// Invalid requests charge no customer and leave no record.
-func TestBadRequests(t *testing.T) {
-	onDoors(t, func(t *testing.T, d door) {
-		customer, key := newCustomer(), rand.Text()
-		wantProblem(t, d.post(t, "", aCharge(customer)), http.StatusBadRequest, "missing-key")
-		wantProblem(t, d.post(t, "short", aCharge(customer)), http.StatusBadRequest, "invalid-key")
-		for _, body := range []string{`{"amount":`, `{"amount":0,"currency":"usd","customer":"` + customer + `"}`, `{"amount":1}`} {
-			if r := d.post(t, key, body); r.status != http.StatusBadRequest {
-				t.Errorf("got %v for %s, want 400", r, body)
-			}
-		}
-		wantCharges(t, customer, 0)
-		if r := d.post(t, key, aCharge(customer)); r.status != http.StatusCreated {
-			t.Errorf("got %v, want a charge: the refused requests had no outcome", r)
-		}
-		wantCharges(t, customer, 1)
-	})
-}
-
 // FM05: while the first request runs, the same request gets a conflict, and another
 // request gets the answer that its key is used.
 func TestRequestsAtTheSameTime(t *testing.T) {
-	onDoors(t, func(t *testing.T, d door) {
-		customer, key := newCustomer(), rand.Text()
-		release := pay.hold(t, customer)
-		running := make(chan reply, 1)
-		go func() { running <- d.post(t, key, aCharge(customer)) }()
-		kit.Eventually(t, "the charge is booked", func() bool { return pay.times(customer) == 1 })
-		again := d.post(t, key, aCharge(customer))
-		wantProblem(t, again, http.StatusConflict, "in-progress")
-		if s, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || s < 1 {
-			t.Errorf("409 with Retry-After %q", again.header.Get("Retry-After"))
-		}
-		wantProblem(t, d.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
-		release()
-		first := <-running
-		if first.status != http.StatusCreated {
-			t.Fatalf("got %v, want a charge", first)
-		}
-		wantReplay(t, d.post(t, key, aCharge(customer)), first)
-		wantCharges(t, customer, 1)
-		if asked := pay.times(customer); asked != 1 {
-			t.Errorf("the provider got %d requests, want one", asked)
-		}
-	})
+	t.Parallel()
+	d := byREST(0)
+	customer, key := newCustomer(), rand.Text()
+	release := pay.hold(t, customer)
+	running := make(chan reply, 1)
+	go func() { running <- d.post(t, key, aCharge(customer)) }()
+	kit.Eventually(t, "the charge is booked", func() bool { return pay.times(customer) == 1 })
+	again := d.post(t, key, aCharge(customer))
+	wantProblem(t, again, http.StatusConflict, "in-progress")
+	if s, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || s < 1 {
+		t.Errorf("409 with Retry-After %q", again.header.Get("Retry-After"))
+	}
+	wantProblem(t, d.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+	release()
+	first := <-running
+	if first.status != http.StatusCreated {
+		t.Fatalf("got %v, want a charge", first)
+	}
+	wantReplay(t, d.post(t, key, aCharge(customer)), first)
+	wantCharges(t, customer, 1)
+	if asked := pay.times(customer); asked != 1 {
+		t.Errorf("the provider got %d requests, want one", asked)
+	}
 }
 
 // INV-7: two tenants with the same key and the same request: two charges, and each gets

@@ -113,32 +113,6 @@ func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bo
 	return s.post(t, key, body)
 }
 
-// FM10: the worker is killed at the time-out, or dies, after its effect and before the
-// record of it. Under Rerun, which declares that a repetition is harmless, the charge is
-// made again, after the lease. tests/deployed/first does the same under Reconcile.
-func TestKilledAfterTheEffectRerun(t *testing.T) {
-	onEndings(t, func(t *testing.T, ending string) {
-		s := newStubborn(t, ending, map[string]string{"RECOVERY": "rerun", "OPERATION": "stubborn-rerun", "KEYLESS": "yes"})
-		customer, key := newCustomer(), rand.Text()
-		s.wantKilled(t, key, aCharge(customer))
-		wantCharges(t, customer, 1)
-		if r, killed := s.afterLease(t, key, aCharge(customer)); !killed {
-			t.Fatalf("got %v, want a second run", r)
-		}
-		wantCharges(t, customer, 2)
-	})
-}
-
-func onEndings(t *testing.T, f func(t *testing.T, ending string)) {
-	t.Parallel()
-	for _, ending := range []string{sleep, kill} {
-		t.Run(ending, func(t *testing.T) {
-			t.Parallel()
-			f(t, ending)
-		})
-	}
-}
-
 // aKilledCharge returns the key of a charge of the stack's own operation, whose
 // worker has just been killed.
 func aKilledCharge(t *testing.T, ending, customer string) (key string) {
@@ -149,26 +123,26 @@ func aKilledCharge(t *testing.T, ending, customer string) (key string) {
 	return key
 }
 
-// FM10: the same with a provider that honours keys, and the stack's reconciler, which
-// queries it on its schedule: the client that retries gets its charge.
+// FM10: the worker dies after its effect and before the record of it. The stack's
+// reconciler queries the provider on its schedule, and the client that retries gets its
+// charge. tests/deployed/first has a worker that is killed at its time-out.
 func TestTheReconcilerFindsTheEffect(t *testing.T) {
-	onEndings(t, func(t *testing.T, ending string) {
-		customer := newCustomer()
-		key := aKilledCharge(t, ending, customer)
-		var last reply
-		kit.Eventually(t, "the charge is settled", func() bool {
-			last = byFunctionURL().post(t, key, aCharge(customer))
-			return !last.is(http.StatusConflict, "in-progress") && !last.is(http.StatusConflict, "outcome-unknown")
-		})
-		booked := pay.charges(t, customer)
-		if len(booked) != 1 || pay.times(customer) != 1 {
-			t.Fatalf("%d charges, requested %d times, want one charge", len(booked), pay.times(customer))
-		}
-		if last.status != http.StatusCreated || !last.replayed() || !strings.Contains(last.body, booked[0].ID) {
-			t.Errorf("got %v, want the replay of charge %s", last, booked[0].ID)
-		}
-		wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
+	t.Parallel()
+	customer := newCustomer()
+	key := aKilledCharge(t, kill, customer)
+	var last reply
+	kit.Eventually(t, "the charge is settled", func() bool {
+		last = byFunctionURL().post(t, key, aCharge(customer))
+		return !last.is(http.StatusConflict, "in-progress") && !last.is(http.StatusConflict, "outcome-unknown")
 	})
+	booked := pay.charges(t, customer)
+	if len(booked) != 1 || pay.times(customer) != 1 {
+		t.Fatalf("%d charges, requested %d times, want one charge", len(booked), pay.times(customer))
+	}
+	if last.status != http.StatusCreated || !last.replayed() || !strings.Contains(last.body, booked[0].ID) {
+		t.Errorf("got %v, want the replay of charge %s", last, booked[0].ID)
+	}
+	wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
 }
 
 // FM11: the worker dies before the effect. The reconciler finds no charge, and the

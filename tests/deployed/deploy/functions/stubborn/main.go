@@ -8,13 +8,10 @@
 // provider has answered: sleep, until Lambda ends the process at the time-out, or
 // kill; or before, which is a kill before the request to the provider. OPERATION
 // is the operation of the records, RECOVERY their promise, reconcile or rerun.
-// With KEYLESS the provider gets a new key every time, so that its ledger counts
-// the runs.
 package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
@@ -75,9 +72,6 @@ type stubborn struct{ http.RoundTripper }
 
 func (s stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(context.WithoutCancel(r.Context()))
-	if os.Getenv("KEYLESS") != "" {
-		r.Header.Set("Idempotency-Key", rand.Text())
-	}
 	ending := os.Getenv("ENDING")
 	if ending == "before" {
 		kill()
