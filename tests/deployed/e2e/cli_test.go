@@ -264,22 +264,6 @@ func (o *operator) wants(code int, words []string, args ...string) (stdout strin
 	return stdout
 }
 
-// types runs a command line at a terminal, answers its questions, and checks
-// that its lines fit.
-func (o *operator) types(args ...string) (shown string) {
-	o.t.Helper()
-	shown, err := atTerminal(o.t, o.command(o.bin, args...))
-	if err != nil {
-		o.t.Fatalf("once %q: %v\n%s", args, err, shown)
-	}
-	for line := range strings.Lines(shown) {
-		if n := len([]rune(strings.TrimSpace(line))); n > 80 && line[0] != '{' {
-			o.t.Errorf("once %q: a line of %d columns: %s", args, n, line)
-		}
-	}
-	return shown
-}
-
 // openTerminal returns the two ends of a new terminal.
 func openTerminal(t *testing.T, columns uint16) (master, slave *os.File) {
 	t.Helper()

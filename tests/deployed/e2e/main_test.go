@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/internal/kit/engine"
 )
@@ -77,26 +79,14 @@ var database = sync.OnceValues(func() (endpoint string, err error) {
 var stopDatabase, stopCloud func()
 
 const (
-	aCharge   = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
-	slow      = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
-	otherSlow = `{"amount":9000,"currency":"usd","customer":"cus_slow"}`
-	declined  = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
-	key       = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	aCharge = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
+	slow    = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
+	key     = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 )
 
-// onStores runs f with the environment for the embedded store and, as two more
-// subtests, for DynamoDB.
-func onStores(t *testing.T, f func(t *testing.T, env []string)) {
-	t.Helper()
-	t.Run("bolt", func(t *testing.T) {
-		t.Parallel()
-		f(t, nil)
-	})
-	t.Run("DynamoDB", func(t *testing.T) {
-		t.Parallel()
-		f(t, append(dynamoEnv(t, tableName()), "ONCE_CREATE_TABLE=1"))
-	})
-}
+// The environment of an example that is killed during a charge, however busy the machine:
+// the request has no time-out that matters, and the provider does not answer.
+var long, stuck = "TIMEOUT=" + kit.Patience.String(), "SLOW=" + kit.Patience.String()
 
 func tableName() string { return "once-" + strings.ToLower(rand.Text()) }
 
@@ -207,18 +197,6 @@ func (p *process) wantProblem(r reply, status int, suffix string) {
 	}
 }
 
-// wantSame checks that an answer is the replay of another.
-func (p *process) wantSame(replayed, first reply) {
-	p.t.Helper()
-	p.want(replayed, first.status)
-	if replayed.body != first.body || replayed.header.Get("Location") != first.header.Get("Location") || replayed.header.Get("Content-Type") != first.header.Get("Content-Type") {
-		p.t.Fatalf("got %v\n%s\nwant %v\n%s", replayed.header, replayed.body, first.header, first.body)
-	}
-	if replayed.header.Get("Idempotent-Replayed") != "true" || first.header.Get("Idempotent-Replayed") != "" {
-		p.t.Fatalf("the replay is marked %q, the first answer %q", replayed.header.Get("Idempotent-Replayed"), first.header.Get("Idempotent-Replayed"))
-	}
-}
-
 // charges returns how many charges the provider's ledger holds.
 func (p *process) charges() int {
 	p.t.Helper()
@@ -253,5 +231,19 @@ func (p *process) wantCharges(want int) {
 	p.t.Helper()
 	if got := p.charges(); got != want {
 		p.t.Fatalf("the ledger holds %d charges, want %d", got, want)
+	}
+}
+
+// openFile opens the store of an example that does not run.
+func openFile(t *testing.T, dir string) (s driver.Store, closed func()) {
+	t.Helper()
+	file, err := boltstore.Open(filepath.Join(dir, "once.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -57,7 +57,7 @@
 //
 // # A process that lives long
 //
-// Nobody kills or stops one client, the elder. At the end of a storm it holds as much memory, as
+// The storm never kills or stops one client, the elder. At the end of a storm it holds as much memory, as
 // many goroutines and files as after ten minutes, and the table as many items for each key.
 //
 // # Answers in time

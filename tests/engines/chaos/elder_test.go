@@ -68,7 +68,7 @@ func grown(samples []sample, settled time.Duration) (violations []string) {
 	return violations
 }
 
-// elder runs one client process that nobody kills or stops, and asks it now and then what it
+// elder runs one client process that the storm never kills or stops, and asks it now and then what it
 // holds. It gets no request whose process may have to be killed.
 func (s *storm) elder(ctx context.Context, r *randv2.Rand) {
 	c, err := start("elder", s.settings, s.provider.died)
