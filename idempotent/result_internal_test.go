@@ -90,6 +90,22 @@ func TestCompressorsAreReused(t *testing.T) {
 	}
 }
 
+// A result of up to 8 KB gets a compressor with a small table, and a larger one that of level
+// 4, which needs fewer bytes.
+func TestCompressorForTheSize(t *testing.T) {
+	for size, small := range map[int]bool{8 << 10: true, 8<<10 + 1: false} {
+		runtime.GC() // a pool keeps what it has for one collection
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		compress(make([]byte, size))
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took < 1<<20 != small {
+			t.Errorf("the compressor for %d bytes takes %d bytes; want a small one: %t", size, took, small)
+		}
+	}
+}
+
 // A compressed result that was cut off or damaged is not read as another result,
 // whatever the codec makes of it, and one that would fill the memory is not unpacked.
 func TestDamagedCompression(t *testing.T) {

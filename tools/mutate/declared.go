@@ -120,6 +120,7 @@ var equivalents = map[string]string{
 	"internal/canonical.parser.number: p.doc[whole] != '0' || start == whole loses p.doc[whole] != '0' ||":                                       "only saves parsing: a short integer is its own canonical form",
 	"internal/canonical.parser.number: p.pos-whole becomes p.pos":                                                                                "only saves parsing: a short integer is its own canonical form",
 
+	"lambdahttp.engine.identify: !e.shadow is never true":                                          "only saves computing the operation of a request that is refused",
 	"lambdahttp.Options.validate: o.MaxRequestBody < 0 has <=":                                     "zero was replaced by the default before",
 	"lambdahttp.Options.validate: o.MaxResponseBody < 0 has <=":                                    "zero was replaced by the default before",
 	"lambdahttp.Options.validate: o.GatewayTimeout < 0 has <=":                                     "zero was replaced by the default before",
