@@ -431,10 +431,15 @@ func TestShadow_Socket(t *testing.T) {
 // dates is what differs between two equal responses of a server.
 var dates = regexp.MustCompile(`Date: [^\r]*\r\n`)
 
-// onSocket returns the bytes that a server of h sends for a request with a key.
+// onSocket returns the bytes that a server of h sends for a request with a key, once h has
+// returned. The server does not wait for a handler that takes the connection.
 func onSocket(t *testing.T, h http.Handler, body string) string {
 	t.Helper()
-	server := httptest.NewUnstartedServer(h)
+	ended := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		h.ServeHTTP(w, r)
+	}))
 	server.Config.ErrorLog = discard
 	server.Start()
 	defer server.Close()
@@ -445,5 +450,6 @@ func onSocket(t *testing.T, h http.Handler, body string) string {
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /charges HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nIdempotency-Key: \"%s\"\r\nContent-Length: %d\r\n\r\n%s", keyA, len(body), body)
 	got, _ := io.ReadAll(bufio.NewReader(conn)) // an error: the connection was reset
+	<-ended
 	return dates.ReplaceAllString(string(got), "")
 }
