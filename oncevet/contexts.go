@@ -5,6 +5,7 @@ package oncevet
 import (
 	"go/token"
 	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -50,7 +51,7 @@ func (v *vet) contexts(handlers []*ssa.Function) {
 // itself, if it gets one from a field or a variable of the package.
 func (v *vet) lostIn(call ssa.CallInstruction) (list []ssa.CallInstruction) {
 	if !isNewContext(call) {
-		if c, ok := call.(*ssa.Call); ok && outside(c) && slices.ContainsFunc(c.Call.Args, v.isKept) {
+		if c, ok := call.(*ssa.Call); ok && slices.ContainsFunc(c.Call.Args, v.isKept) && outside(c) {
 			return []ssa.CallInstruction{c}
 		}
 		return nil
@@ -165,25 +166,17 @@ func (v *vet) isNew(value ssa.Value) bool {
 
 // derives reports whether a call returns a context made from its argument.
 func derives(call *ssa.Call) bool {
-	f := callee(&call.Call)
-	return f != nil && f.Pkg() != nil && f.Pkg().Path() == "context" && strings.HasPrefix(f.Name(), "With")
+	return strings.HasPrefix(name(callee(&call.Call)), "context.With")
 }
 
-// outside reports whether a call does work that belongs to the handler. A log line
-// and the configuration of a client do not.
+// outside reports whether a call with a context does work that belongs to the handler. A
+// log line and the configuration of a client do not.
 func outside(call *ssa.Call) bool {
-	f := callee(&call.Call)
-	if f == nil || f.Pkg() == nil {
-		return f == nil
-	}
-	switch path := f.Pkg().Path(); {
-	case path == "context", path == "log/slog", path == "github.com/aws/aws-sdk-go-v2/config":
-		return false
-	case f.Name() == "Open" || strings.HasPrefix(f.Name(), "New") && path != "net/http":
-		return false
-	}
-	return true
+	n := name(callee(&call.Call))
+	return strings.HasPrefix(n, "net/http.New") || !idle.MatchString(n)
 }
+
+var idle = regexp.MustCompile(`^(context|log/slog|github\.com/aws/aws-sdk-go-v2/config)\.|\.(Open$|New[^.]*$)`)
 
 // leaves reports whether an instruction starts a goroutine that uses the handler's
 // context and that the function around it does not wait for.

@@ -25,13 +25,8 @@ type settings struct {
 	Recovery  string   // "Reconcile", "Resume" or "Rerun"; empty: unknown
 	Steps     []string // nil: unknown
 	Retention int64    // in nanoseconds; 0: unknown or not set
-	Codec     bool     // results have another codec than JSON
 	// Default reports that options which are not set have the defaults of the toolkit.
 	Default bool
-}
-
-func (s settings) empty() bool {
-	return s.Recovery == "" && s.Steps == nil && s.Retention == 0 && !s.Codec
 }
 
 func (s *settings) add(o settings) {
@@ -44,7 +39,6 @@ func (s *settings) add(o settings) {
 	if o.Retention != 0 {
 		s.Retention = o.Retention
 	}
-	s.Codec = s.Codec || o.Codec
 }
 
 // findGuarded returns the calls of the package that guard handlers.
@@ -220,8 +214,6 @@ func (v *vet) set(s *settings, field string, value ssa.Value) {
 		if constantValue && c.Value != nil {
 			s.Retention, _ = constant.Int64Val(c.Value)
 		}
-	case "Codec":
-		s.Codec = true
 	}
 }
 

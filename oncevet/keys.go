@@ -44,10 +44,8 @@ func (v *vet) unstablekey(f *ssa.Function) {
 		c := call.Common()
 		if f := c.StaticCallee(); f != nil {
 			for _, p := range v.summaryOf(f).KeyParams {
-				if p.Param <= len(c.Args) {
-					if why := v.unstable(c.Args[p.Param-1]); why != "" {
-						tell(call.Pos(), "key's "+p.Field, why)
-					}
+				if why := v.unstable(v.argument(c, p.Param)); why != "" {
+					tell(call.Pos(), "key's "+p.Field, why)
 				}
 			}
 		}
@@ -94,9 +92,7 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 			case ssa.CallInstruction:
 				if called := i.Common().StaticCallee(); called != nil {
 					for _, p := range v.summaryOf(called).KeyParams {
-						if p.Param <= len(i.Common().Args) {
-							add(i.Common().Args[p.Param-1], p.Field)
-						}
+						add(v.argument(i.Common(), p.Param), p.Field)
 					}
 				}
 			}
@@ -348,8 +344,8 @@ func isSorted(value ssa.Value) bool {
 			case *ssa.Phi, *ssa.ChangeType, *ssa.MakeInterface:
 				return visit(i.(ssa.Value))
 			case *ssa.Call:
-				f := callee(&i.Call)
-				return f != nil && f.Pkg() != nil && (f.Pkg().Path() == "sort" || f.Pkg().Path() == "slices" && strings.HasPrefix(f.Name(), "Sort"))
+				n := name(callee(&i.Call))
+				return strings.HasPrefix(n, "sort.") || strings.HasPrefix(n, "slices.Sort")
 			}
 			return false
 		})

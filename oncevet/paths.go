@@ -5,6 +5,7 @@ package oncevet
 import (
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/ssa"
 )
@@ -58,7 +59,7 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 			}
 		}
 	}
-	walk(from.Block(), indexIn(from)+1)
+	walk(from.Block(), slices.Index(from.Block().Instrs, from)+1)
 }
 
 // deferred returns the function literals that are certainly deferred when a block returns.
@@ -71,15 +72,6 @@ func deferred(b *ssa.BasicBlock) (list []*ssa.Function) {
 		}
 	})
 	return list
-}
-
-func indexIn(i ssa.Instruction) int {
-	for n, other := range i.Block().Instrs {
-		if other == i {
-			return n
-		}
-	}
-	return 0
 }
 
 // nilCheck returns the value that an If compares with nil, and whether the first

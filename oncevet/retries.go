@@ -3,6 +3,7 @@
 package oncevet
 
 import (
+	"regexp"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -241,15 +242,12 @@ func isLogged(s *ssa.Store) bool {
 
 // isLog reports whether a call only writes text for people.
 func isLog(call ssa.CallInstruction) bool {
-	f := callee(call.Common())
-	if f == nil || f.Pkg() == nil {
-		return false
-	}
-	switch f.Pkg().Path() {
-	case "log", "log/slog":
-		return !strings.HasPrefix(f.Name(), "Fatal") && !strings.HasPrefix(f.Name(), "Panic")
-	case "fmt":
-		return strings.HasPrefix(f.Name(), "Print") || strings.HasPrefix(f.Name(), "Fprint")
-	}
-	return false
+	n := name(callee(call.Common()))
+	return logs.MatchString(n) && !ends.MatchString(n)
 }
+
+var (
+	logs = regexp.MustCompile(`^(log\.|log/slog\.|fmt\.F?[Pp]rint)`)
+	// ends are functions that do not return.
+	ends = regexp.MustCompile(`^(os\.Exit|runtime\.Goexit|log\.(\(Logger\)\.)?(Fatal|Panic))`)
+)

@@ -6,7 +6,6 @@ import (
 	"go/types"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -14,9 +13,9 @@ import (
 
 // send is a call of a known client that leaves the process.
 type send struct {
-	Client string // "http", "aws", "sql" or "mail"
-	What   string // the call, for messages
-	At     string // file and line
+	HTTP bool   // by net/http
+	What string // the call, for messages
+	At   string // file and line
 	// Verb is the method of a request. It is empty if it is unknown, or if the
 	// parameter Param, counted from 1, decides it.
 	Verb  string
@@ -31,13 +30,16 @@ func (s *send) writes() bool {
 // appends reports whether s is a request that has a second effect if it is repeated:
 // PUT and DELETE do not.
 func (s *send) appends() bool {
-	return s.Client == "http" && s.writes() && s.Verb != http.MethodPut && s.Verb != http.MethodDelete
+	return s.HTTP && s.writes() && s.Verb != http.MethodPut && s.Verb != http.MethodDelete
 }
 
 var (
 	// awsReads are beginnings of operations, and of helpers of the SDK, that change
 	// nothing.
 	awsReads  = regexp.MustCompile(`^(Get|List|Describe|Query|Scan|BatchGet|TransactGet|Head|Select|Lookup|Search|Receive|Assume|Encrypt|Decrypt|GenerateDataKey|Sign|Verify|Presign|Download|Wait)`)
+	httpPost  = regexp.MustCompile(`^net/http\.(\(Client\)\.)?Post(Form)?$`)
+	sqlExec   = regexp.MustCompile(`^database/sql\.\(\w+\)\.Exec(Context)?$`)
+	sqlQuery  = regexp.MustCompile(`^database/sql\.\(\w+\)\.Query`)
 	sqlWrites = regexp.MustCompile(`(?i)^\s*(insert|update|delete|merge|replace|call)\b`)
 	awsClient = regexp.MustCompile(`^github\.com/aws/aws-sdk-go(-v2)?/service/`)
 	// awsTelemetry are services whose entries nothing depends on.
@@ -61,23 +63,21 @@ func (v *vet) sendOf(call ssa.CallInstruction) *send {
 	}
 	switch path := name(f); {
 	case path == "net/http.(Client).Do" || c.IsInvoke() && isDo(f.Signature()):
-		s.Client = "http"
+		s.HTTP = true
 		s.Verb, s.Param = v.verb(args[0], call.Parent())
-	case strings.HasPrefix(path, "net/http.") && slices.Contains([]string{"Post", "PostForm"}, f.Name()) && (f.Signature().Recv() == nil || typeName(f.Signature().Recv().Type()) == "Client"):
-		s.Client, s.Verb = "http", http.MethodPost
-	case strings.HasPrefix(path, "database/sql.(") && slices.Contains([]string{"Exec", "ExecContext"}, f.Name()):
-		s.Client, s.Verb = "sql", "write"
-	case strings.HasPrefix(path, "database/sql.(") && strings.HasPrefix(f.Name(), "Query"):
-		s.Client, s.Verb = "sql", "read"
+	case httpPost.MatchString(path):
+		s.HTTP, s.Verb = true, http.MethodPost
+	case path == "net/smtp.SendMail", sqlExec.MatchString(path):
+		s.Verb = "write"
+	case sqlQuery.MatchString(path):
+		s.Verb = "read"
 		for _, a := range args {
 			if query, ok := text(a); ok && sqlWrites.MatchString(query) {
 				s.Verb = "write"
 			}
 		}
-	case path == "net/smtp.SendMail":
-		s.Client, s.Verb = "mail", "write"
 	case awsInput(f.Signature()) && !v.hasBody(c):
-		s.Client, s.Verb = "aws", "write"
+		s.Verb = "write"
 		if awsReads.MatchString(f.Name()) {
 			s.Verb = "read"
 		}
@@ -174,8 +174,8 @@ func (v *vet) sends(call ssa.CallInstruction) (list []*send) {
 			if s.Param > 0 {
 				resolved := *s
 				resolved.Param = 0
-				if static := c.StaticCallee(); static != nil && v.source(static) == f && s.Param <= len(c.Args) {
-					resolved.Verb, resolved.Param = v.verb(c.Args[s.Param-1], call.Parent())
+				if static := c.StaticCallee(); static != nil && v.source(static) == f {
+					resolved.Verb, resolved.Param = v.verb(v.argument(c, s.Param), call.Parent())
 				}
 				s = &resolved
 			}

@@ -36,11 +36,6 @@ type stepUse struct{ Name, At string }
 // AFact implements analysis.Fact.
 func (*summary) AFact() {}
 
-func (s *summary) empty() bool {
-	return len(s.KeyParams)+len(s.Sends)+len(s.Steps)+len(s.Lost)+len(s.Leaves)+len(s.Unstable)+len(s.Declares) == 0 &&
-		!s.Commits && !s.Keyed && !s.Fingerprints && !s.Separates && s.Settings.empty()
-}
-
 // most limits the entries of each list of a summary. Findings name one of them.
 const most = 8
 

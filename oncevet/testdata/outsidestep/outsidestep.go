@@ -20,6 +20,7 @@ func resume(o *idempotent.Operation) {
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, direct, resume)
 	idempotent.Wrap(guard, key, right, resume)
+	idempotent.Wrap(guard, key, byValue, resume)
 	idempotent.Wrap(guard, key, reconciled)
 	idempotent.Wrap(guard, key, provider.Handler, resume) // want `outsidestep: Client.Do \(provider.go:\d+\) sends a request outside a step`
 	lambdabatch.SQS(guard, batch, func(o *lambdabatch.Options) {
@@ -104,4 +105,23 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	if _, err := provider.Pay(r.Context(), provider.Order{}); err != nil { // want `outsidestep: `
 		w.WriteHeader(http.StatusBadGateway)
 	}
+}
+
+type client struct{ base string }
+
+func (c client) send(ctx context.Context, method string) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base, nil)
+	if err != nil {
+		return err
+	}
+	_, err = http.DefaultClient.Do(req)
+	return err
+}
+
+func byValue(ctx context.Context, _ provider.Order) (string, error) {
+	send := client{"https://bank.test"}.send
+	if err := send(ctx, http.MethodGet); err != nil {
+		return "", err
+	}
+	return "", send(ctx, http.MethodPut) // want `outsidestep: `
 }

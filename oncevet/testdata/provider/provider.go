@@ -104,9 +104,3 @@ func ByMessage(_ context.Context, e events.SQSEvent) (idempotent.Key, error) {
 
 // Day sets options.
 func Day(o *idempotent.Operation) { o.Retention = 24 * time.Hour }
-
-// Lossy cannot be decoded.
-type Lossy struct{ total int }
-
-// Total uses the field.
-func (l Lossy) Total() int { return l.total }
