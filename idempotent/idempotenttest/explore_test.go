@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -93,9 +94,14 @@ func faultsOf(story string) (rule, faults string) {
 func TestExplore(t *testing.T) {
 	n := cmp.Or(*schedules, kit.Short(1000, 150))
 	options := func(o *idempotenttest.ExploreOptions) { o.Schedules = n }
+	hashes := map[uint64]string{}
 	for name, row := range right {
 		t.Run(name, func(t *testing.T) {
 			story, tried, hash, facts := idempotenttest.Explored(t, row.body, options)
+			if other := hashes[hash]; other != "" {
+				t.Errorf("the same stories as %s", other)
+			}
+			hashes[hash] = name
 			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n*9/10 { // three faults need a point behind the second one
 				t.Error(story)
 			}
@@ -256,6 +262,12 @@ type response struct {
 
 type failures struct{ BatchItemFailures []string }
 
+// amountsInDynamoDB has a handler over a store whose calls are not points themselves.
+func amountsInDynamoDB(w *idempotenttest.World) {
+	right["another amount"].body(w)
+	dynamotest.In(w, "once", nil)
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -303,6 +315,8 @@ func TestExploreReports(t *testing.T) {
 		"another fault": {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
 		"late-at-x":     {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
 		"not reached":   {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"one too far":   {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
+		"no claim":      {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
 		"a mutex": {wrong["a mutex that stays locked"].body, "1:refused", 0, false, `(?s)^a goroutine waits for a mutex, .*
 Rule: Unlock .*
 
@@ -342,20 +356,23 @@ func TestExploreAmongManyGoroutines(t *testing.T) {
 	}
 }
 
-// The test of a wrong handler fails with its story, and that of a right one passes. Each
-// runs in a separate process, which is this test again.
+// The test of a wrong handler fails with its story, that of a right one passes, and a body
+// that ends the test is not called again. Each runs in a separate process, which is this
+// test again.
 func TestExploreFailsATest(t *testing.T) {
 	const variable = "EXPLORE_IN_A_TEST"
-	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body}
+	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(*idempotenttest.World) {
+		t.Fatal("no database")
+	}}
 	if body := bodies[os.Getenv(variable)]; body != nil {
 		idempotenttest.Explore(t, body)
 		return
 	}
-	for name, want := range map[string]string{"wrong": "one request too many happened 2 times", "right": "hash of all stories: "} {
+	for name, want := range map[string]string{"wrong": "one request too many happened 2 times", "right": "hash of all stories: ", "ends": "no database"} {
 		test := exec.Command(os.Args[0], "-test.run=^TestExploreFailsATest$", "-test.v")
 		test.Env = append(os.Environ(), variable+"="+name)
 		out, err := test.CombinedOutput()
-		if failed := err != nil; failed != (name == "wrong") || !strings.Contains(string(out), want) {
+		if failed := err != nil; failed == (name == "right") || strings.Count(string(out), want) != 1 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
@@ -508,14 +525,22 @@ func TestExploreOutlives(t *testing.T) {
 	}
 }
 
-// Explorations side by side leave the process with the processors that it had.
+// An exploration has one processor, and explorations side by side leave the process with
+// those that it had.
 func TestOneAtATime(t *testing.T) {
+	const all = 3
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(all))
+	explore := func() (during int) {
+		idempotenttest.Report(t, func(*idempotenttest.World) { during = runtime.GOMAXPROCS(0) }, "none")
+		return during
+	}
+	during := explore()
 	before := runtime.GOMAXPROCS(0)
-	first, second := idempotenttest.OneAtATime(), idempotenttest.OneAtATime()
-	first()
-	during := runtime.GOMAXPROCS(0)
-	second()
-	if after := runtime.GOMAXPROCS(0); during != 1 || after != before {
-		t.Errorf("%d processors before, %d during, %d after; want %d, 1, %d", before, during, after, before, before)
+	undo := idempotenttest.OneAtATime()
+	explore()
+	beside := runtime.GOMAXPROCS(0)
+	undo()
+	if after := runtime.GOMAXPROCS(0); during != 1 || before != all || beside != 1 || after != all {
+		t.Errorf("%d processors during one, %d after it, %d beside another one, %d after both; want 1, %d, 1, %d", during, before, beside, after, all, all)
 	}
 }
