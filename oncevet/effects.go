@@ -96,7 +96,7 @@ func (v *vet) atMostOnce(options ssa.Value) bool {
 					if !ok {
 						continue
 					}
-					if field, ok := fieldOf(store.Addr, "idempotent.StepOptions"); ok && field == "AtMostOnce" {
+					if fieldOf(store.Addr, "idempotent.StepOptions") == "AtMostOnce" {
 						c, ok := store.Val.(*ssa.Const)
 						return !ok || constant.BoolVal(c.Value)
 					}

@@ -118,10 +118,8 @@ func (v *vet) fieldsAt(address ssa.Value, of, field string) (list []ssa.Value) {
 		}
 	}
 	for _, i := range uses {
-		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address {
-			if n, ok := fieldOf(at, of); ok && n == field {
-				list = append(list, storedBy(at)...)
-			}
+		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address && fieldOf(at, of) == field {
+			list = append(list, storedBy(at)...)
 		}
 	}
 	return list
@@ -175,15 +173,13 @@ func (v *vet) settingsOf(f *ssa.Function) (s settings) {
 				continue
 			}
 			for _, of := range []string{"lambdabatch.Options", "lambdahttp.Options"} {
-				if field, ok := fieldOf(store.Addr, of); ok && field == "Guard" {
+				if fieldOf(store.Addr, of) == "Guard" {
 					for _, inner := range v.callables(store.Val) {
 						s.add(v.summaryOf(inner).Settings)
 					}
 				}
 			}
-			if field, ok := fieldOf(store.Addr, "idempotent.Operation"); ok {
-				v.set(&s, field, store.Val)
-			}
+			v.set(&s, fieldOf(store.Addr, "idempotent.Operation"), store.Val)
 		}
 	}
 	return s

@@ -24,13 +24,13 @@ func (v *vet) unstablekey(f *ssa.Function) {
 			if !ok {
 				continue
 			}
-			if field, ok := fieldOf(store.Addr, "idempotent.Key"); ok {
+			if field := fieldOf(store.Addr, "idempotent.Key"); field != "" {
 				if why := v.unstable(store.Val); why != "" {
 					tell(store.Pos(), "key's "+field, why)
 				}
 			}
 			for of, fields := range rules {
-				if field, ok := fieldOf(store.Addr, of); ok && slices.Contains(fields, field) {
+				if field := fieldOf(store.Addr, of); slices.Contains(fields, field) {
 					for _, rule := range v.callables(store.Val) {
 						if why := v.unstableOf(rule); why != "" {
 							tell(store.Pos(), "key's "+field, why)
@@ -76,9 +76,9 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 	add := func(value ssa.Value, field string) {
 		t := tracer{v: v, seen: map[ssa.Value]bool{}}
 		t.trace(value)
-		for _, p := range t.params {
-			if at := slices.Index(f.Params, p); at >= 0 && !slices.Contains(list, keyParam{at + 1, field}) {
-				list = append(list, keyParam{at + 1, field})
+		for i, p := range f.Params {
+			if k := (keyParam{i + 1, field}); slices.Contains(t.params, p) && !slices.Contains(list, k) {
+				list = append(list, k)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 		for _, i := range b.Instrs {
 			switch i := i.(type) {
 			case *ssa.Store:
-				if field, ok := fieldOf(i.Addr, "idempotent.Key"); ok {
+				if field := fieldOf(i.Addr, "idempotent.Key"); field != "" {
 					add(i.Val, field)
 				}
 			case ssa.CallInstruction:
@@ -142,10 +142,7 @@ func (t *tracer) filled(value ssa.Value) {
 	for _, r := range referrers(value) {
 		switch r := r.(type) {
 		case *ssa.Slice:
-			if r.X == value && !t.seen[r] {
-				t.seen[r] = true
-				t.filled(r)
-			}
+			t.filled(r)
 		case *ssa.Call:
 			f := callee(&r.Call)
 			random := randomRead.MatchString(name(f))
@@ -163,7 +160,7 @@ func (t *tracer) filled(value ssa.Value) {
 }
 
 func (t *tracer) trace(value ssa.Value) {
-	if value == nil || t.why != "" || t.seen[value] {
+	if t.why != "" || t.seen[value] {
 		return
 	}
 	t.seen[value] = true
@@ -189,26 +186,16 @@ func (t *tracer) trace(value ssa.Value) {
 	case *ssa.Slice:
 		t.filled(x)
 		t.filled(x.X)
-		if list, known := variadic(x); known {
-			for _, e := range list {
-				t.trace(e)
-			}
-			return
-		}
 		t.trace(x.X)
 	case *ssa.UnOp:
-		if t.field(x.X) {
-			return
-		}
-		if at, ok := x.X.(*ssa.IndexAddr); ok {
-			t.trace(at.X)
-			return
-		}
+		t.field(x.X)
 		t.stored(x)
+		t.trace(x.X)
+	case *ssa.IndexAddr:
+		t.trace(x.X)
 	case *ssa.Field:
-		if !t.field(x) {
-			t.trace(x.X)
-		}
+		t.field(x)
+		t.trace(x.X)
 	case *ssa.Alloc: // the address of a variable
 		for _, s := range stored(x) {
 			t.trace(s)
@@ -240,15 +227,13 @@ var deliveries = []struct{ of, field, what string }{
 	{"github.com/aws/aws-lambda-go/events.LambdaFunctionURLRequestContext", "RequestID", "the request id of the function URL"},
 }
 
-// field reports whether a value is a field of such a list.
-func (t *tracer) field(value ssa.Value) bool {
+// field notes a value that is such a field.
+func (t *tracer) field(value ssa.Value) {
 	for _, d := range deliveries {
-		if field, ok := fieldOf(value, d.of); ok && field == d.field {
+		if fieldOf(value, d.of) == d.field {
 			t.why = d.what
-			return true
 		}
 	}
-	return false
 }
 
 var (
@@ -275,8 +260,6 @@ func (t *tracer) call(call *ssa.Call) {
 	}
 	f := callee(c)
 	switch n := name(f); {
-	case f == nil:
-		return
 	case n == "time.Now", n == "time.Since", n == "time.Until":
 		t.why = n
 	case randoms.MatchString(n):
@@ -295,7 +278,7 @@ func (t *tracer) call(call *ssa.Call) {
 	case c.StaticCallee() != nil:
 		t.why = t.v.unstableOf(t.v.source(c.StaticCallee()))
 		for _, a := range c.Args {
-			if t.why == "" && isString(a.Type()) && isString(call.Type()) && len(t.v.source(c.StaticCallee()).Blocks) > 0 {
+			if isString(a.Type()) && isString(call.Type()) && len(t.v.source(c.StaticCallee()).Blocks) > 0 {
 				t.trace(a)
 			}
 		}
@@ -325,8 +308,8 @@ func rangesMap(value ssa.Value) bool {
 
 // appendsMap reports whether an append adds what a loop over a map yields.
 func appendsMap(args []ssa.Value) bool {
-	list, known := variadic(args[1])
-	return known && slices.ContainsFunc(list, rangesMap)
+	list, _ := variadic(args[1])
+	return slices.ContainsFunc(list, rangesMap)
 }
 
 // isSorted reports whether a slice, or a copy of it, is passed to a function that
@@ -392,11 +375,7 @@ func (v *vet) wholeevent(g *guarded) {
 	if g.key == nil {
 		return
 	}
-	args := g.call.Common().StaticCallee().TypeArgs()
-	if len(args) == 0 {
-		return
-	}
-	event := volatileIn(args[0])
+	event := volatileIn(g.call.Common().StaticCallee().TypeArgs()[0])
 	if event == "" {
 		return
 	}
@@ -421,10 +400,8 @@ func (v *vet) fingerprints(f *ssa.Function) {
 		c := call.Common()
 		switch name(callee(c)) {
 		case "idempotent.WholePayload":
-			if args := c.StaticCallee().TypeArgs(); len(args) > 0 {
-				if event := volatileIn(args[0]); event != "" {
-					v.report("wholeevent", call.Pos(), "the key is a whole %s, %s", event, changes)
-				}
+			if event := volatileIn(c.StaticCallee().TypeArgs()[0]); event != "" {
+				v.report("wholeevent", call.Pos(), "the key is a whole %s, %s", event, changes)
 			}
 		case "idempotent.FingerprintOf", "idempotent.FingerprintJSON":
 			origins(c.Args[0], func(o ssa.Value) {
@@ -458,9 +435,6 @@ var redeliveries = map[string]struct {
 
 // retention reports outcomes that expire before their source has stopped to deliver.
 func (v *vet) retention(g *guarded) {
-	if g.key == nil {
-		return
-	}
 	set := time.Duration(g.set.Retention)
 	if set == 0 && g.set.Default {
 		set = 24 * time.Hour

@@ -63,6 +63,7 @@ func run(pass *analysis.Pass) (any, error) {
 	v := &vet{pass: pass, summaries: map[*ssa.Function]*summary{}, within: map[ssa.Value]bool{}, found: map[finding]bool{}}
 	v.ignores = v.readIgnores()
 	v.build()
+	v.findKept()
 
 	list := v.findGuarded()
 	for _, f := range v.funcs {

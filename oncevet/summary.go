@@ -98,8 +98,8 @@ func (v *vet) addCall(s *summary, call ssa.CallInstruction) {
 	case isCommit(n):
 		s.Commits = true
 	}
-	for _, l := range v.lostIn(call) {
-		s.Lost = limited(append(s.Lost, v.describe(l)))
+	if v.lost(call) {
+		s.Lost = limited(append(s.Lost, v.describe(call)))
 	}
 	if v.leaves(call) {
 		s.Leaves = limited(append(s.Leaves, v.at(call.Pos())))
@@ -176,8 +176,7 @@ func setsFingerprint(i ssa.Instruction) bool {
 	if !ok {
 		return false
 	}
-	field, ok := fieldOf(s.Addr, "idempotent.Key")
-	return ok && field == "Fingerprint"
+	return fieldOf(s.Addr, "idempotent.Key") == "Fingerprint"
 }
 
 // carrier is the fact of a package in which a transport adds the downstream key: it

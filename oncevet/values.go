@@ -174,20 +174,20 @@ func text(v ssa.Value) (string, bool) {
 	return constant.StringVal(c.Value), true
 }
 
-// fieldOf returns the name of the field that an address or a value selects, and
-// whether it belongs to the struct type of that name.
-func fieldOf(v ssa.Value, of string) (string, bool) {
+// fieldOf returns the name of the field of the struct type of that name which an address or
+// a value selects, or "".
+func fieldOf(v ssa.Value, of string) string {
 	switch v := v.(type) {
 	case *ssa.FieldAddr:
 		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name(), true
+			return structOf(v.X.Type()).Field(v.Field).Name()
 		}
 	case *ssa.Field:
 		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name(), true
+			return structOf(v.X.Type()).Field(v.Field).Name()
 		}
 	}
-	return "", false
+	return ""
 }
 
 // callables returns the functions that a value can be. A call that takes a function

@@ -5,6 +5,7 @@ package lostcontext
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"example.com/vet/provider"
@@ -35,12 +36,16 @@ func direct(ctx context.Context, o provider.Order) (string, error) {
 func inner(_ context.Context, o provider.Order) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if _, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://bank.test", nil); err != nil { // want `lostcontext: `
+		return err
+	}
 	return provider.PayWithKey(ctx, o) // want `lostcontext: `
 }
 
 func right(ctx context.Context, o provider.Order) (string, error) {
 	slog.InfoContext(context.Background(), "paying")
 	defer provider.PayWithKey(context.Background(), o) // cleans up after the context has ended
+	defer provider.Detached(ctx, o)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return "", provider.PayWithKey(ctx, o)

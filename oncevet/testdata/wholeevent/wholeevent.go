@@ -47,6 +47,33 @@ func withFingerprint(_ context.Context, e events.SQSEvent) (k idempotent.Key, er
 	return k, err
 }
 
+type (
+	aliased = events.SQSEvent
+	mixed   struct {
+		ID       string
+		Messages []*events.SQSMessage
+	}
+	node struct {
+		ID   string
+		Next *node
+	}
+)
+
+func contained(a aliased, m mixed, n node) {
+	idempotent.FingerprintOf(a) // want `wholeevent: the fingerprint is that of a whole SQSEvent`
+	idempotent.FingerprintOf(m) // want `wholeevent: the fingerprint is that of a whole SQSMessage`
+	idempotent.FingerprintOf(n)
+}
+
+func encode(e any) ([]byte, error) { return []byte("{}"), nil }
+
+func otherDocuments(e events.SQSEvent, stored map[string][]byte) {
+	doc, _ := encode(e)
+	idempotent.FingerprintJSON(doc)
+	doc, _ = stored["{}"]
+	idempotent.FingerprintJSON(doc)
+}
+
 func fingerprints(e events.SQSEvent) error {
 	if _, err := idempotent.FingerprintOf(e); err != nil { // want `wholeevent: the fingerprint is that of a whole SQSEvent`
 		return err
