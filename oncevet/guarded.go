@@ -79,9 +79,6 @@ func (v *vet) guardedBy(call ssa.CallInstruction) *guarded {
 		g.key = c.Args[places.key]
 	}
 	guard := slices.IndexFunc(c.Args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
-	if guard < 0 {
-		return g
-	}
 	g.set = v.settings(c.Args[guard], c.Args[places.options])
 	return g
 }
@@ -120,6 +117,9 @@ func (v *vet) fieldsAt(address ssa.Value, of, field string) (list []ssa.Value) {
 	for _, i := range uses {
 		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address && fieldOf(at, of) == field {
 			list = append(list, storedBy(at)...)
+		}
+		if whole, ok := i.(*ssa.Store); ok && whole.Addr == address {
+			list = append(list, v.fieldValues(whole.Val, of, field)...)
 		}
 	}
 	return list
@@ -207,7 +207,7 @@ func (v *vet) set(s *settings, field string, value ssa.Value) {
 			s.Steps = append(s.Steps, step)
 		}
 	case "Retention":
-		if constantValue && c.Value != nil {
+		if constantValue {
 			s.Retention, _ = constant.Int64Val(c.Value)
 		}
 	}
@@ -221,7 +221,7 @@ func (v *vet) recoveryName(c *ssa.Const) string {
 		}
 		for _, candidate := range []string{"Reconcile", "Resume", "Rerun"} {
 			k, ok := p.Scope().Lookup(candidate).(*types.Const)
-			if ok && c.Value != nil && constant.Compare(k.Val(), token.EQL, c.Value) {
+			if ok && constant.Compare(k.Val(), token.EQL, c.Value) {
 				return candidate
 			}
 		}

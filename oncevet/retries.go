@@ -137,7 +137,6 @@ func (v *vet) ignored(f *ssa.Function) {
 func used(value ssa.Value) (list []ssa.Instruction) {
 	for _, r := range referrers(value) {
 		switch r := r.(type) {
-		case *ssa.DebugRef:
 		case *ssa.MakeInterface:
 			list = append(list, used(r)...)
 		case *ssa.ChangeInterface:

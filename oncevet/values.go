@@ -4,8 +4,8 @@ package oncevet
 
 import (
 	"go/constant"
-	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -38,10 +38,6 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 	case *ssa.FreeVar:
 		follow(captured(v), seen, visit)
 	case *ssa.UnOp:
-		if v.Op != token.MUL {
-			visit(v)
-			return
-		}
 		values := stored(v.X)
 		if len(values) == 0 {
 			visit(v)
@@ -58,13 +54,8 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 // or nil.
 func captured(v *ssa.FreeVar) ssa.Value {
 	f := v.Parent()
-	for i, free := range f.FreeVars {
-		if free != v {
-			continue
-		}
-		if made := maker(f); made != nil {
-			return made.Bindings[i]
-		}
+	if made := maker(f); made != nil {
+		return made.Bindings[slices.Index(f.FreeVars, v)]
 	}
 	return nil
 }

@@ -57,6 +57,10 @@ func right(ctx context.Context, o provider.Order) error {
 		_, err := provider.Pay(ctx, o) // nothing was committed: this undoes the payment
 		return err
 	}
+	if _, refused := err.(*dynamostore.ConditionError); refused {
+		_, err := provider.Pay(ctx, o)
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,13 @@ import (
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, direct)
 	idempotent.Wrap(guard, key, right)
+	idempotent.Wrap(guard, key, by(provider.PayWithKey))
+}
+
+func by(pay func(context.Context, provider.Order) error) func(context.Context, provider.Order) (string, error) {
+	return func(ctx context.Context, o provider.Order) (string, error) {
+		return "", pay(context.TODO(), o) // want `lostcontext: a function gets`
+	}
 }
 
 func direct(ctx context.Context, o provider.Order) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/smtp"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,24 @@ func uncheckedCommit(ctx context.Context) error {
 }
 
 // The first order is sent before the second one is checked.
+func query(ctx context.Context, db *sql.DB) error {
+	if _, err := db.QueryContext(ctx, "SELECT 1"); nil != err {
+		return idempotent.NotExecuted(err)
+	}
+	if err := db.QueryRowContext(ctx, "insert INTO stock VALUES (1) RETURNING id").Scan(new(int)); nil != err {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows DB.QueryRowContext`
+	}
+	return nil
+}
+
+func mails() error {
+	err := smtp.SendMail("mail.test:25", nil, "a@mail.test", nil, nil)
+	if err == nil {
+		return nil
+	}
+	return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows SendMail`
+}
+
 func inLoop(ctx context.Context, orders []provider.Order) error {
 	for {
 		if err := validate(orders); err != nil {

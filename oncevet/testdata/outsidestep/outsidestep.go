@@ -32,7 +32,55 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Resume }
 	})
+	newAPI().APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	idempotent.Wrap(guard, key, methods, resume)
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+// unknown has options that the package does not decide.
+func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], optFns []func(*idempotent.Operation), recovery idempotent.Recovery) {
+	idempotent.Wrap(guard, key, reconciled, optFns...)
+	idempotent.Wrap(guard, key, reconciled, optFns[:1]...)
+	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = recovery })
+}
+
+func newAPI() lambdahttp.JSON[provider.Order, string] {
+	return lambdahttp.JSON[provider.Order, string]{Handle: fromFunction}
+}
+
+func fromFunction(_ context.Context, o provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test/"+o.ID, "", nil) // want `outsidestep: `
+	return "", err
+}
+
+var api = lambdahttp.JSON[provider.Order, string]{Handle: fromVariable}
+
+func fromVariable(_ context.Context, o provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test/"+o.ID, "", nil) // want `outsidestep: `
+	return "", err
+}
+
+func methods(ctx context.Context, o provider.Order) (string, error) {
+	var req *http.Request
+	if o.ID != "" {
+		req, _ = http.NewRequest(http.MethodPost, "https://bank.test", nil)
+	}
+	http.DefaultClient.Do(req) // want `outsidestep: `
+	req, _ = http.NewRequest("", "https://bank.test", nil)
+	http.DefaultClient.Do(req)
+	method := http.MethodGet
+	if o.ID != "" {
+		method = http.MethodPost
+	}
+	req, _ = http.NewRequest(method, "https://bank.test", nil) // unknown
+	http.DefaultClient.Do(req)
+	req, _ = http.NewRequest(http.MethodHead, "https://bank.test", nil)
+	http.DefaultClient.Do(req.Clone(ctx))
+	req, _ = http.NewRequest(http.MethodOptions, "https://bank.test", nil)
+	http.DefaultClient.Do(req)
+	_, err := http.PostForm("https://bank.test", nil) // want `outsidestep: `
+	return "", err
 }
 
 // chained puts layers around a handler, in a loop.

@@ -24,6 +24,12 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge"} }) // want `stepname: step "ship" \(provider.go:\d+\) is not in Operation.Steps \(charge\)`
 }
 
+// unknown has steps that the package does not decide.
+func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], names []string) {
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = names })
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge", names[0]} })
+}
+
 func work(context.Context) (string, error) { return "", nil }
 
 func undeclared(ctx context.Context, o provider.Order) (string, error) {
