@@ -114,7 +114,11 @@ func (e statusError) Error() string { return fmt.Sprint("the bank answered ", in
 
 // send asks a bank, and returns its reply, whose status is a success.
 func send(ctx context.Context, client *http.Client, method, url, body, header, key string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	var content io.Reader // of a GET: nil
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return nil, err
 	}
@@ -930,6 +934,44 @@ var right = map[string]struct {
 			return stepOf(ctx, "1", func(ctx context.Context) error { return inTransaction(ctx, db, idempotent.DownstreamKey(ctx)) })
 		})
 	}, []event.Kind{event.TakenOver, event.StepReplayed}},
+	"a driver with contexts": {func(w *idempotenttest.World) {
+		insertsInto(w, &table{contexts: true}, idempotent.Rerun, func(ctx context.Context, db *sql.DB, id string) error {
+			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			count, err := tx.PrepareContext(ctx, "SELECT count(*) FROM charges WHERE id = ?")
+			if err != nil {
+				return err
+			}
+			defer count.Close()
+			var n, again int
+			if err := count.QueryRowContext(ctx, rowID{id}).Scan(&n); err != nil {
+				return err
+			}
+			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM charges WHERE id = ?", rowID{id}).Scan(&again); err != nil || n != again {
+				return fmt.Errorf("%d and %d rows, %w", n, again, err)
+			}
+			if n == 0 {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES (?)", rowID{id}); err != nil {
+					return err
+				}
+			}
+			return tx.Commit()
+		})
+	}, []event.Kind{event.TakenOver}},
+	"a statement of a driver with contexts": {func(w *idempotenttest.World) {
+		insertsInto(w, &table{contexts: true}, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
+			s, err := db.PrepareContext(ctx, "INSERT INTO charges (id) VALUES (?)")
+			if err != nil {
+				return idempotent.NotExecuted(err)
+			}
+			defer s.Close()
+			_, err = s.ExecContext(ctx, rowID{id})
+			return err
+		})
+	}, []event.Kind{event.MarkedUnknown}},
 	"a prepared statement": {func(w *idempotenttest.World) {
 		insertsBy(w, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
 			s, err := db.PrepareContext(ctx, "INSERT INTO charges VALUES (?)")
@@ -1046,7 +1088,10 @@ func inserts(w *idempotenttest.World, f func(ctx context.Context, db *sql.DB, id
 }
 
 func insertsBy(w *idempotenttest.World, recovery idempotent.Recovery, f func(ctx context.Context, db *sql.DB, id string) error) {
-	rows := &table{}
+	insertsInto(w, &table{}, recovery, f)
+}
+
+func insertsInto(w *idempotenttest.World, rows *table, recovery idempotent.Recovery, f func(ctx context.Context, db *sql.DB, id string) error) {
 	promise(w, recovery == idempotent.Rerun, "row", func() int { return len(rows.ids) })
 	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) func(context.Context, string) (string, error) {
 		db := sql.OpenDB(w.Connector(rows))
@@ -1084,10 +1129,72 @@ func twice(ctx context.Context, s string) (charge, error) {
 
 // table is a database with one table, for [database/sql.OpenDB]. It knows INSERT, and counts
 // the rows with an ID. A transaction adds its rows when it commits.
-type table struct{ ids []string }
+type table struct {
+	ids      []string
+	contexts bool  // its connections have every optional interface of a driver
+	refuses  error // of Connect
+}
 
-func (t *table) Connect(context.Context) (driver.Conn, error) { return &session{table: t}, nil }
-func (t *table) Driver() driver.Driver                        { return nil }
+func (t *table) Connect(context.Context) (driver.Conn, error) {
+	if t.contexts {
+		return &contextSession{session{table: t}}, t.refuses
+	}
+	return &session{table: t}, t.refuses
+}
+
+func (t *table) Driver() driver.Driver { return nil }
+
+// rowID is an argument that only contextSession takes.
+type rowID struct{ id string }
+
+// contextSession is a connection with the optional interfaces of package driver.
+type contextSession struct{ session }
+
+func (s *contextSession) IsValid() bool                      { return true }
+func (s *contextSession) ResetSession(context.Context) error { return nil }
+
+func (s *contextSession) CheckNamedValue(v *driver.NamedValue) error {
+	id, ok := v.Value.(rowID)
+	if !ok {
+		return driver.ErrSkip
+	}
+	v.Value = id.id
+	return nil
+}
+
+func (s *contextSession) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if o.Isolation != driver.IsolationLevel(sql.LevelSerializable) {
+		return nil, errors.New("want a serializable transaction")
+	}
+	return s.Begin()
+}
+
+func (s *contextSession) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	return contextStatement{statement{&s.session, query}}, nil
+}
+
+func (s *contextSession) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return contextStatement{statement{&s.session, query}}.ExecContext(ctx, args)
+}
+
+func (s *contextSession) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return contextStatement{statement{&s.session, query}}.QueryContext(ctx, args)
+}
+
+type contextStatement struct{ statement }
+
+func (contextStatement) Exec([]driver.Value) (driver.Result, error) { return nil, errNoContext }
+func (contextStatement) Query([]driver.Value) (driver.Rows, error)  { return nil, errNoContext }
+
+var errNoContext = errors.New("a call without a context")
+
+func (s contextStatement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.statement.Exec([]driver.Value{args[0].Value})
+}
+
+func (s contextStatement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.statement.Query([]driver.Value{args[0].Value})
+}
 
 // session is a connection.
 type session struct {

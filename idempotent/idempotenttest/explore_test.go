@@ -5,9 +5,11 @@ package idempotenttest_test
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -94,14 +97,9 @@ func faultsOf(story string) (rule, faults string) {
 func TestExplore(t *testing.T) {
 	n := cmp.Or(*schedules, kit.Short(1000, 150))
 	options := func(o *idempotenttest.ExploreOptions) { o.Schedules = n }
-	hashes := map[uint64]string{}
 	for name, row := range right {
 		t.Run(name, func(t *testing.T) {
 			story, tried, hash, facts := idempotenttest.Explored(t, row.body, options)
-			if other := hashes[hash]; other != "" {
-				t.Errorf("the same stories as %s", other)
-			}
-			hashes[hash] = name
 			if t.Logf("%d schedules: %v", tried, facts); story != "" || tried < n*9/10 { // three faults need a point behind the second one
 				t.Error(story)
 			}
@@ -112,6 +110,9 @@ func TestExplore(t *testing.T) {
 			}
 			if _, _, again, _ := idempotenttest.Explored(t, row.body, options); again != hash && !races[name] {
 				t.Error("another run has other stories")
+			}
+			if _, _, one, _ := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 }); one == hash {
+				t.Error("one schedule has the hash of all stories")
 			}
 		})
 	}
@@ -268,6 +269,17 @@ func amountsInDynamoDB(w *idempotenttest.World) {
 	dynamotest.In(w, "once", nil)
 }
 
+// streams has a handler that passes a body on.
+func streams(body io.Reader) func(w *idempotenttest.World) {
+	return handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (c charge, err error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, charges, body)
+		if err != nil {
+			return c, err
+		}
+		return read(http.DefaultClient.Do(req))
+	})
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -297,26 +309,36 @@ func TestExploreReports(t *testing.T) {
 		ok        bool
 		want      string
 	}{
-		"right":         {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
-		"few schedules": {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
-		"no schedules":  {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
-		"one schedule":  {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
-		"wrong":         {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
-		"two faults":    {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
-		"three faults":  {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
-		"alone, right":  {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
-		"alone, wrong":  {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
-		"no schedule":   {attempts(1), "none", 0, true, `^nothing is broken`},
-		"not a point":   {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":    {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
-		"a panic":       {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
-		"at the end":    {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
-		"a reconciler":  {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
-		"another fault": {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
-		"late-at-x":     {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
-		"not reached":   {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
-		"one too far":   {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
-		"no claim":      {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
+		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"few schedules":  {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"no schedules":   {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
+		"one schedule":   {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
+		"wrong":          {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
+		"two faults":     {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
+		"three faults":   {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
+		"alone, right":   {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
+		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
+		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
+		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
+		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
+		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
+		"another fault":  {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
+		"late-at-x":      {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
+		"not reached":    {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"one too far":    {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
+		"no claim":       {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
+		"an unread body": {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
+		"no connection": {func(w *idempotenttest.World) {
+			insertsInto(w, &table{refuses: errors.New("no database")}, idempotent.Rerun, inTransaction)
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no database\n`},
+		"options of a transaction": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
+				_, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+				return err
+			})
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: the database driver has no BeginTx, `},
 		"a mutex": {wrong["a mutex that stays locked"].body, "1:refused", 0, false, `(?s)^a goroutine waits for a mutex, .*
 Rule: Unlock .*
 
