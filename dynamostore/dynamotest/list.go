@@ -24,7 +24,7 @@ func (db *DB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dyn
 		if in.KeyConditionExpression == nil {
 			refuse("Either the KeyConditions or KeyConditionExpression parameter must be specified in the request")
 		}
-		partition, key := e.keyCondition(*in.KeyConditionExpression)
+		r, key := e.keyCondition(*in.KeyConditionExpression) // r refuses other keys
 		e.paths = nil
 		l := &list{
 			filter: e.condition("FilterExpression", in.FilterExpression), names: e.projection(in.ProjectionExpression),
@@ -35,7 +35,7 @@ func (db *DB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dyn
 		l.filtered = e.paths
 		l.open(db.table(in.TableName), in.IndexName)
 		l.table.checkPaths(e.entered)
-		partition(l.keys)
+		r(l.keys)
 		for _, k := range l.keys {
 			if slices.Contains(e.paths, k.name) {
 				refuse("Filter Expression can only contain non-primary key attributes: Primary key attribute: %s", k.name)

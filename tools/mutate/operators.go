@@ -244,11 +244,12 @@ func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
 	return call.Args
 }
 
-// statement drops calls, assignments and jumps.
+// statement drops calls, assignments and jumps. Without t.Helper, a failed test only names
+// another line.
 func (b *breaker) statement(s ast.Stmt) {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
-		if call, ok := s.X.(*ast.CallExpr); ok && !slices.Contains([]string{"Lock", "Unlock", "panic"}, name(call.Fun)) {
+		if call, ok := s.X.(*ast.CallExpr); ok && !slices.Contains([]string{"Lock", "Unlock", "panic", "Helper"}, name(call.Fun)) {
 			b.add(s, "func(...any) {}("+b.list(b.used(call))+")", "%s is not called", b.brief(s))
 		}
 	case *ast.DeferStmt:
