@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 )
@@ -71,6 +73,12 @@ func made(t *testing.T, db *dynamotest.DB, in any) string {
 	err, _ := reply[1].Interface().(error)
 	if err == nil {
 		return show(reply[0].Interface())
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		response, ok := errors.AsType[*smithyhttp.ResponseError](err)
+		if operation, named := errors.AsType[*smithy.OperationError](err); !ok || response.HTTPStatusCode() != 400 || !named || operation.OperationName != method {
+			t.Errorf("%s: %v is no error of the SDK: %v", method, api, err)
+		}
 	}
 	if cancelled, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
 		return show(cancelled.CancellationReasons)
@@ -130,6 +138,13 @@ func many(n, bytes int) (items []item) {
 
 func transact(items ...types.TransactWriteItem) *dynamodb.TransactWriteItemsInput {
 	return &dynamodb.TransactWriteItemsInput{TransactItems: items}
+}
+
+func allPut(items []item) (all []types.TransactWriteItem) {
+	for _, it := range items {
+		all = append(all, types.TransactWriteItem{Put: &types.Put{TableName: rows, Item: it}})
+	}
+	return all
 }
 
 func checked(pk, condition string) types.TransactWriteItem {
@@ -240,6 +255,15 @@ func TestCalls(t *testing.T) {
 			types.TransactWriteItem{Delete: &types.Delete{TableName: rows, Key: key("c"), ConditionExpression: exists}},
 			types.TransactWriteItem{Put: &types.Put{TableName: rows, Item: item{"n": num("1")}}},
 		), `[Code:None Code:ConditionalCheckFailed Message:The conditional request failed Code:ConditionalCheckFailed Message:The conditional request failed Code:ValidationError Message:One or more parameter values were invalid: Missing the key pk in the item]`},
+		"transact and show": {transact(
+			types.TransactWriteItem{Put: &types.Put{TableName: rows, Item: key("a"), ConditionExpression: missing, ReturnValuesOnConditionCheckFailure: "ALL_OLD"}},
+			types.TransactWriteItem{Delete: &types.Delete{TableName: rows, Key: key("b"), ConditionExpression: missing, ReturnValuesOnConditionCheckFailure: "ALL_OLD"}},
+		), `[Code:ConditionalCheckFailed Item:{n:1 pk:"a"} Message:The conditional request failed Code:ConditionalCheckFailed Item:{pk:"b"} Message:The conditional request failed]`},
+		"transact, check and show": {transact(
+			types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{TableName: rows, Key: key("a"), ConditionExpression: missing, ReturnValuesOnConditionCheckFailure: "ALL_OLD"}},
+		), `[Code:ConditionalCheckFailed Item:{n:1 pk:"a"} Message:The conditional request failed]`},
+		"transact 100":             {transact(allPut(many(100, 0))[:100]...), `100 more`},
+		"transact 101":             {transact(allPut(many(101, 0))...), invalid},
 		"transact nothing":         {transact(), invalid},
 		"transact one twice":       {transact(checked("a", "attribute_exists(n)"), types.TransactWriteItem{Put: &types.Put{TableName: rows, Item: key("a")}}), invalid},
 		"transact two as one":      {transact(types.TransactWriteItem{Put: &types.Put{TableName: rows, Item: key("c")}, Delete: &types.Delete{TableName: rows, Key: key("c")}}), invalid},
@@ -282,6 +306,9 @@ func TestCalls(t *testing.T) {
 		}
 		if after := show(out.Items); after != before {
 			got += " | " + after
+			if len(out.Items) > 100 {
+				got = fmt.Sprint(len(out.Items)-2, " more")
+			}
 		}
 		if got = strings.ReplaceAll(got, " UnprocessedItems:{}", ""); got != row.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", what, got, row.want)

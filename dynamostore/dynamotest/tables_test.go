@@ -138,6 +138,7 @@ func TestTables(t *testing.T) {
 		"expiry off again":      {[]any{simple, live(false, "t")}, invalid},
 		"expiry by none":        {[]any{simple, live(true, "")}, invalid},
 		"expiry of nothing":     {[]any{simple, &dynamodb.UpdateTimeToLiveInput{TableName: rows}}, invalid},
+		"an update in a part":   {[]any{simple, put(item{"id": text("1"), "m": &types.AttributeValueMemberM{Value: item{"a": num("1")}}}), &dynamodb.UpdateItemInput{TableName: rows, Key: one, UpdateExpression: aws.String("REMOVE m.a"), ReturnValues: "UPDATED_NEW"}}, `UpdateItem, dynamotest does not implement ReturnValues UPDATED_NEW with a nested path`},
 		"a count of items":      {[]any{simple, put(one), put(item{"id": text("2")}), &dynamodb.ScanInput{TableName: rows, Select: "COUNT"}}, `Count:2 ScannedCount:2`},
 	} {
 		db := dynamotest.New()
