@@ -126,11 +126,8 @@ func (v *vet) aftercommit(f *ssa.Function) {
 				v.report("aftercommit", call.Pos(), "a step after Commit never runs: the outcome is stored, and the step returns ErrExecutionEnded; run the step before Commit")
 				return true
 			}
-			for _, s := range v.sends(call) {
-				if s.writes() {
-					v.report("aftercommit", call.Pos(), "%s (%s) follows Commit: after a crash between them no retry sends it, because the outcome is stored; call it in a step before Commit, or write an outbox item in the same transaction", s.What, s.At)
-					break
-				}
+			if s := v.written(call); s != nil {
+				v.report("aftercommit", call.Pos(), "%s (%s) follows Commit: after a crash between them no retry sends it, because the outcome is stored; call it in a step before Commit, or write an outbox item in the same transaction", s.What, s.At)
 			}
 			return true
 		})
@@ -189,9 +186,6 @@ func (g *guarded) result() types.Type {
 
 // encodesItself reports whether t has a method that encodes or decodes its values.
 func encodesItself(t types.Type) bool {
-	if p, ok := t.Underlying().(*types.Pointer); ok {
-		t = p.Elem()
-	}
 	return slices.ContainsFunc([]string{"MarshalJSON", "MarshalText", "UnmarshalJSON", "UnmarshalText"}, func(name string) bool {
 		method, _, _ := types.LookupFieldOrMethod(t, true, nil, name)
 		_, is := method.(*types.Func)

@@ -34,10 +34,8 @@ func (v *vet) mayHaveSent(call ssa.CallInstruction) string {
 	if isCommit(n) || isCommitStep(n) {
 		return v.describe(call)
 	}
-	for _, s := range v.sends(call) {
-		if s.writes() {
-			return s.What + " (" + s.At + ")"
-		}
+	if s := v.written(call); s != nil {
+		return s.What + " (" + s.At + ")"
 	}
 	return ""
 }

@@ -162,6 +162,16 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 	return verb, param
 }
 
+// written returns the first request of a call that changes something, or nil.
+func (v *vet) written(call ssa.CallInstruction) *send {
+	for _, s := range v.sends(call) {
+		if s.writes() {
+			return s
+		}
+	}
+	return nil
+}
+
 // sends returns what a call sends, itself and through the functions that it runs,
 // as far as this call decides the method.
 func (v *vet) sends(call ssa.CallInstruction) (list []*send) {

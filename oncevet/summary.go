@@ -155,7 +155,7 @@ func (v *vet) usesKey(i ssa.Instruction) bool {
 			switch name(declared(f)) {
 			case "idempotent.DownstreamKey", "idempotent/driver.(RecordID).DownstreamKey", "idempotent/driver.(RecordID).StepKey":
 				call, ok := i.(*ssa.Call)
-				return !ok || call.Call.Value != *o || slices.ContainsFunc(used(call), usedElsewhere)
+				return ok && slices.ContainsFunc(used(call), usedElsewhere)
 			}
 		}
 	}

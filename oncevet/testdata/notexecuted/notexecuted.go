@@ -170,3 +170,59 @@ func retry(f func() error) error {
 	}
 	return nil
 }
+
+func conditions(ctx context.Context, o provider.Order) (_ string, err error) {
+	if o.ID == "" {
+		defer func() { err = idempotent.NotExecuted(err) }() // not certain
+	}
+	resp, err := http.Post("https://bank.test", "", nil)
+	if resp == nil {
+		return "", idempotent.NotExecuted(err)
+	}
+	return "", err
+}
+
+type doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+type queue interface {
+	Do(string) error
+	Add(*dynamodb.PutItemInput)
+}
+
+type repository struct{}
+
+func (repository) Save(context.Context, *dynamodb.PutItemInput) error { return nil }
+
+func clients(ctx context.Context, d doer, q queue, r repository) error {
+	q.Add(&dynamodb.PutItemInput{})
+	if err := q.Do("x"); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	if err := r.Save(ctx, &dynamodb.PutItemInput{}); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "https://bank.test", nil)
+	if err != nil {
+		return err
+	}
+	if _, err := d.Do(req); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows doer.Do`
+	}
+	return nil
+}
+
+func byClient(c *http.Client) error {
+	if _, err := c.Post("https://bank.test", "", nil); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Post`
+	}
+	return nil
+}
+
+func byStatement(s *sql.Stmt) error {
+	if _, err := s.Exec(1); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Stmt.Exec`
+	}
+	return nil
+}

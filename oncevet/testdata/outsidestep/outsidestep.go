@@ -9,6 +9,7 @@ import (
 	"example.com/vet/provider"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -36,6 +37,22 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	idempotent.Wrap(guard, key, methods, resume)
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+// byGuard has the options of its guard, unless its own ones change them.
+func byGuard(key idempotent.KeyFunc[provider.Order]) error {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Recovery, o.Steps = idempotent.Resume, []string{"charge"}
+	})
+	if err != nil {
+		return err
+	}
+	idempotent.Wrap(guard, key, func(context.Context, provider.Order) (string, error) {
+		_, err := http.Post("https://bank.test", "", nil) // want `outsidestep: `
+		return "", err
+	})
+	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
+	return nil
 }
 
 // unknown has options that the package does not decide.
