@@ -189,7 +189,7 @@ func (b *binary) exec(id int, limit time.Duration, entries string, flags ...stri
 	defer os.RemoveAll(temp)
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
-	cmd := exec.CommandContext(ctx, b.path, append([]string{"-test.v=test2json", "-test.timeout=" + limit.String(), fmt.Sprint("-test.short=", b.short)}, flags...)...)
+	cmd := exec.CommandContext(ctx, b.path, slices.Concat([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags, []string{fmt.Sprint("-test.short=", b.short)})...)
 	cmd.Dir = filepath.Join(b.dir, b.tests)
 	// One processor each, because several runs are active at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp, entered+"="+entries)
