@@ -17,8 +17,8 @@ import (
 func (v *vet) contexts(handlers []*ssa.Function) {
 	const lost = "gets a context without the handler's deadline and key: it can run after Lambda has killed the handler's lease, and DownstreamKey is random in it; pass the handler's context"
 	const leaves = "goroutine continues after the handler has returned: Lambda freezes it, and its steps and commits are refused; wait for it before the handler returns"
-	undeferred := v.reach(handlers, true, false)
-	for f := range v.reach(handlers, true, true) {
+	undeferred := v.reach(handlers, false)
+	for f := range v.reach(handlers, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			_, deferred := call.(*ssa.Defer)
 			deferred = deferred || !undeferred[f]

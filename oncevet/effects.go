@@ -49,7 +49,7 @@ func (v *vet) downstreamkey(list []*guarded) {
 	for _, g := range list {
 		switch g.set.Recovery {
 		case "Reconcile":
-			maps.Copy(once, v.reach(g.handlers, true, true))
+			maps.Copy(once, v.reach(g.handlers, true))
 		case "Rerun":
 			if !slices.ContainsFunc(g.handlers, v.familyUsesKey) {
 				v.sentBy(g, (*send).appends, "downstreamkey", why)
@@ -142,7 +142,7 @@ func (v *vet) committype(g *guarded) {
 	if want == nil || types.IsInterface(want) {
 		return
 	}
-	for f := range v.reach(g.handlers, false, true) {
+	for f := range v.reach(g.handlers, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			c := call.Common()
 			if !isCommit(name(callee(c))) {

@@ -106,20 +106,16 @@ func (v *vet) fieldValues(value ssa.Value, of, field string) (list []ssa.Value) 
 // fieldsAt returns what is stored in a field of the variable at an address.
 func (v *vet) fieldsAt(address ssa.Value, of, field string) (list []ssa.Value) {
 	address = local(address)
-	uses := referrers(address)
-	if _, global := address.(*ssa.Global); global {
-		for _, f := range v.funcs {
-			for _, b := range f.Blocks {
-				uses = append(uses, b.Instrs...)
+	for _, f := range v.funcs {
+		for _, b := range f.Blocks {
+			for _, i := range b.Instrs {
+				if at, ok := i.(*ssa.FieldAddr); ok && at.X == address && fieldOf(at, of) == field {
+					list = append(list, storedBy(at)...)
+				}
+				if whole, ok := i.(*ssa.Store); ok && whole.Addr == address {
+					list = append(list, v.fieldValues(whole.Val, of, field)...)
+				}
 			}
-		}
-	}
-	for _, i := range uses {
-		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address && fieldOf(at, of) == field {
-			list = append(list, storedBy(at)...)
-		}
-		if whole, ok := i.(*ssa.Store); ok && whole.Addr == address {
-			list = append(list, v.fieldValues(whole.Val, of, field)...)
 		}
 	}
 	return list
@@ -216,12 +212,9 @@ func (v *vet) set(s *settings, field string, value ssa.Value) {
 // recoveryName returns the name of a constant of type idempotent.Recovery.
 func (v *vet) recoveryName(c *ssa.Const) string {
 	for _, p := range v.pass.Pkg.Imports() {
-		if p.Path() != once+"idempotent" && p.Path() != once+"idempotent/driver" {
-			continue
-		}
 		for _, candidate := range []string{"Reconcile", "Resume", "Rerun"} {
 			k, ok := p.Scope().Lookup(candidate).(*types.Const)
-			if ok && constant.Compare(k.Val(), token.EQL, c.Value) {
+			if ok && types.Identical(k.Type(), c.Type()) && constant.Compare(k.Val(), token.EQL, c.Value) {
 				return candidate
 			}
 		}
@@ -229,10 +222,9 @@ func (v *vet) recoveryName(c *ssa.Const) string {
 	return ""
 }
 
-// reach returns the functions of the package that calls of these can run. If
-// steps is set, the functions of their steps are among them; if deferred is not set, what
-// they defer is not.
-func (v *vet) reach(from []*ssa.Function, steps, deferred bool) map[*ssa.Function]bool {
+// reach returns the functions of the package that calls of these can run, other than those
+// of their steps. If deferred is not set, what they defer is not among them.
+func (v *vet) reach(from []*ssa.Function, deferred bool) map[*ssa.Function]bool {
 	found := map[*ssa.Function]bool{}
 	var visit func(f *ssa.Function)
 	visit = func(f *ssa.Function) {
@@ -247,11 +239,6 @@ func (v *vet) reach(from []*ssa.Function, steps, deferred bool) map[*ssa.Functio
 			}
 			for _, next := range v.runs(call) {
 				visit(next)
-			}
-			if c := call.Common(); steps && isStep(name(callee(c))) {
-				for _, next := range v.callables(c.Args[2]) {
-					visit(next)
-				}
 			}
 		})
 	}

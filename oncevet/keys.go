@@ -144,17 +144,14 @@ func (t *tracer) filled(value ssa.Value) {
 		case *ssa.Slice:
 			t.filled(r)
 		case *ssa.Call:
-			f := callee(&r.Call)
-			random := randomRead.MatchString(name(f))
-			if name(f) == "io.ReadFull" {
-				origins(r.Call.Args[0], func(o ssa.Value) {
-					load, ok := o.(*ssa.UnOp)
-					random = random || ok && placeOf(load.X).of == "crypto/rand.Reader"
-				})
-			}
-			if random {
+			if f := callee(&r.Call); randomRead.MatchString(name(f)) {
 				t.why = f.Pkg().Name() + "." + f.Name()
 			}
+			origins(r.Call.Args[0], func(o ssa.Value) {
+				if load, ok := o.(*ssa.UnOp); ok && placeOf(load.X).of == "crypto/rand.Reader" {
+					t.why = "crypto/rand.Reader"
+				}
+			})
 		}
 	}
 }
@@ -278,7 +275,7 @@ func (t *tracer) call(call *ssa.Call) {
 	case c.StaticCallee() != nil:
 		t.why = t.v.unstableOf(t.v.source(c.StaticCallee()))
 		for _, a := range c.Args {
-			if isString(a.Type()) && isString(call.Type()) && len(t.v.source(c.StaticCallee()).Blocks) > 0 {
+			if isString(a.Type()) && isString(call.Type()) {
 				t.trace(a)
 			}
 		}

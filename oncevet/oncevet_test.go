@@ -4,6 +4,7 @@ package oncevet
 
 import (
 	"fmt"
+	"go/types"
 	"io/fs"
 	"maps"
 	"os"
@@ -29,12 +30,17 @@ func TestChecks(t *testing.T) {
 			t.Errorf("%s has no tests: %v", check, err)
 		}
 	}
-	found, met, wanted := map[string]bool{}, map[string]bool{}, expectations(t)
+	found, met, twice, wanted := map[string]bool{}, map[string]bool{}, map[string]bool{}, expectations(t)
 	for _, p := range analyze(t, "testdata") {
 		for _, d := range p.Diagnostics {
 			found[d.Category] = true
 			at := p.Package.Fset.Position(d.Pos)
 			line := fmt.Sprintf("%s/%s:%d", p.Package.Name, filepath.Base(at.Filename), at.Line)
+			if place := fmt.Sprint(p.Package.ID, at, d.Category); twice[place] {
+				t.Errorf("%s: %s is reported twice", line, d.Category)
+			} else {
+				twice[place] = true
+			}
 			if want := wanted[line]; want == nil || !want.MatchString(d.Message) {
 				t.Errorf("%s: got %s, want %v", line, d.Message, want)
 			}
@@ -120,6 +126,46 @@ func TestVetTool(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s\nfrom\n%s", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)), out)
+	}
+}
+
+// With -oncevet.tests, files of tests are checked too.
+func TestFilesOfTests(t *testing.T) { // not parallel: the flag is that of all runs
+	if err := Analyzer.Flags.Set("tests", "true"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { tests = false }()
+	found := map[string]bool{}
+	for _, p := range analyze(t, filepath.Join("testdata", "ignores")) {
+		for _, d := range p.Diagnostics {
+			if at := p.Package.Fset.Position(d.Pos); filepath.Base(at.Filename) == "ignores_test.go" {
+				found[d.Category] = true
+			}
+		}
+	}
+	if want := map[string]bool{"ignored": true, "ignore": true}; !maps.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+}
+
+// Packages of other modules and of the standard library are not checked.
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		module *analysis.Module
+		path   string
+		want   bool
+	}{
+		{nil, "net/http", true},
+		{nil, "example.com/shop/order", false},
+		{&analysis.Module{}, "net/http", true},
+		{&analysis.Module{}, "example.com/shop/order", false},
+		{&analysis.Module{Path: "shop"}, "shop/order", false},
+		{&analysis.Module{Path: "example.com/dep", Version: "v1.0.0"}, "example.com/dep", true},
+	} {
+		if got := foreign(&analysis.Pass{Module: row.module, Pkg: types.NewPackage(row.path, "p")}); got != row.want {
+			t.Errorf("%s in %v: got %t, want %t", row.path, row.module, got, row.want)
+		}
 	}
 }
 

@@ -22,6 +22,12 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 	}
 	seen := map[*ssa.BasicBlock]bool{}
 	var walk func(b *ssa.BasicBlock, start int)
+	enter := func(b *ssa.BasicBlock) {
+		if !seen[b] {
+			seen[b] = true
+			walk(b, 0)
+		}
+	}
 	walk = func(b *ssa.BasicBlock, start int) {
 		for _, i := range b.Instrs[start:] {
 			switch i.(type) {
@@ -29,10 +35,7 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 				continue
 			case *ssa.RunDefers:
 				for _, literal := range deferred(b) {
-					if first := literal.Blocks[0]; !seen[first] {
-						seen[first] = true
-						walk(first, 0)
-					}
+					enter(literal.Blocks[0])
 				}
 				continue
 			}
@@ -45,18 +48,14 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 			}
 			yes, no := take(fork)
 			for n, taken := range []bool{yes, no} {
-				if next := b.Succs[n]; taken && !seen[next] {
-					seen[next] = true
-					walk(next, 0)
+				if taken {
+					enter(b.Succs[n])
 				}
 			}
 			return
 		}
 		for _, next := range b.Succs {
-			if !seen[next] {
-				seen[next] = true
-				walk(next, 0)
-			}
+			enter(next)
 		}
 	}
 	walk(from.Block(), slices.Index(from.Block().Instrs, from)+1)
@@ -106,7 +105,7 @@ func errorOf(call ssa.CallInstruction) ssa.Value {
 		return nil
 	}
 	for _, r := range referrers(v) {
-		if e, ok := r.(*ssa.Extract); ok && e.Index == results.Len()-1 && isError(e.Type()) {
+		if e := r.(*ssa.Extract); e.Index == results.Len()-1 && isError(e.Type()) {
 			return e
 		}
 	}

@@ -123,7 +123,7 @@ func (v *vet) ignored(f *ssa.Function) {
 		err := errorOf(call)
 		_, direct := call.(*ssa.Call)
 		switch {
-		case !direct, err == nil, len(used(err)) == 0:
+		case !direct, len(used(err)) == 0:
 			v.report("ignored", call.Pos(), "the error of %s is ignored: %s", short(call), consequence)
 		case onlyLogged(call, err):
 			v.report("ignored", call.Pos(), "the error of %s is only logged or compared: %s", short(call), consequence)

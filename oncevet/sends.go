@@ -101,7 +101,7 @@ func awsInput(s *types.Signature) bool {
 	}
 	for p := range s.Params().Variables() {
 		n := named(p.Type())
-		if n == nil || n.Obj().Pkg() == nil || !strings.HasSuffix(n.Obj().Name(), "Input") {
+		if n == nil || !strings.HasSuffix(n.Obj().Name(), "Input") {
 			continue
 		}
 		if path := n.Obj().Pkg().Path(); awsClient.MatchString(path) {

@@ -94,8 +94,35 @@ func mails(ctx context.Context, o provider.Order, once bool, optFns []func(*idem
 	}
 	_, err := idempotent.Step(ctx, "c", func(ctx context.Context) (string, error) {
 		return provider.Pay(ctx, o) // want `downstreamkey: `
-	}, func(o *idempotent.StepOptions) { o.AtMostOnce = false })
+	}, func(o *idempotent.StepOptions) { seen, o.AtMostOnce = true, false })
 	return err
+}
+
+var seen bool
+
+func newGuard(name string, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
+	return idempotent.New(memstore.New(), append(optFns, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })...)
+}
+
+func otherGuards(key idempotent.KeyFunc[provider.Order], f func(*idempotent.Options)) error {
+	guard, err := newGuard("orders")
+	if err != nil {
+		return err
+	}
+	idempotent.Wrap(guard, key, func(ctx context.Context, o provider.Order) (string, error) {
+		return idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			return provider.Pay(ctx, o) // want `downstreamkey: `
+		})
+	})
+	if guard, err = idempotent.New(memstore.New(), f); err != nil {
+		return err
+	}
+	idempotent.Wrap(guard, key, func(ctx context.Context, o provider.Order) (string, error) {
+		return idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			return provider.Pay(ctx, o) // want `downstreamkey: `
+		})
+	})
+	return nil
 }
 
 // ownKeys sends other keys than the result of DownstreamKey.

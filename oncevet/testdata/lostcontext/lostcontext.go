@@ -29,6 +29,9 @@ func direct(ctx context.Context, o provider.Order) (string, error) {
 	if err := provider.PayWithKey(context.Background(), o); err != nil { // want `lostcontext: PayWithKey gets a context without the handler's deadline and key`
 		return "", err
 	}
+	if err := captured(ctx, o); err != nil {
+		return "", err
+	}
 	if err := inner(ctx, o); err != nil {
 		return "", err
 	}
@@ -38,6 +41,14 @@ func direct(ctx context.Context, o provider.Order) (string, error) {
 	return idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
 		return provider.Pay(context.TODO(), o) // want `lostcontext: Pay gets`
 	})
+}
+
+func captured(ctx context.Context, o provider.Order) error {
+	other := context.Background()
+	defer func() { other = nil }()
+	return func() error {
+		return provider.PayWithKey(other, o) // want `lostcontext: `
+	}()
 }
 
 func inner(_ context.Context, o provider.Order) error {

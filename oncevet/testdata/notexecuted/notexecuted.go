@@ -226,3 +226,52 @@ func byStatement(s *sql.Stmt) error {
 	}
 	return nil
 }
+
+func compares(ctx context.Context, o, other provider.Order) error {
+	_, err := provider.Pay(ctx, o)
+	if o.ID == other.ID {
+		return idempotent.NotExecuted(err)
+	}
+	if _, err := dynamostore.CommitStep(ctx, "paid", "done"); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows CommitStep`
+	}
+	return err
+}
+
+func commitStep(ctx context.Context) error {
+	if _, err := dynamostore.CommitStep(ctx, "paid", "done"); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows CommitStep`
+	}
+	return nil
+}
+
+func ofSDK(ctx context.Context, c *dynamodb.Client) error {
+	if _, err := c.PutItem(ctx, &dynamodb.PutItemInput{}); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.PutItem`
+	}
+	return nil
+}
+
+func findOrPay(ctx context.Context, o provider.Order) error {
+	if err := provider.FindOrPay(ctx, o); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Do`
+	}
+	return nil
+}
+
+func unnamed(d interface {
+	Do(*http.Request) (*http.Response, error)
+}, method string) error {
+	send := func(string) error {
+		req, err := http.NewRequest(method, "https://bank.test", nil)
+		if err != nil {
+			return err
+		}
+		_, err = d.Do(req)
+		return err
+	}
+	if err := send(http.MethodPost); err != nil { // the method is not known
+		return idempotent.NotExecuted(err)
+	}
+	return nil
+}

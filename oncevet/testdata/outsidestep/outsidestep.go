@@ -36,7 +36,30 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	newAPI().APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	idempotent.Wrap(guard, key, methods, resume)
+	idempotent.Wrap(guard, key, chosen, resume)
+	other(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		http.Post("https://bank.test", "", nil)
+	}))
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+func chosen(ctx context.Context, o provider.Order) (string, error) {
+	pay, box := provider.Pay, provider.Box[int]{}
+	if o.ID == "" {
+		pay = provider.Find
+	}
+	if _, err := pay(ctx, o); err != nil { // want `outsidestep: `
+		return "", err
+	}
+	if o.ID == "1" {
+		return chosen(ctx, provider.Order{}) // want `outsidestep: `
+	}
+	return box.Pay(ctx, o) // want `outsidestep: `
+}
+
+// other guards nothing.
+func other(*idempotent.Guard, ...func(*lambdahttp.Options)) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler { return h }
 }
 
 // byGuard has the options of its guard, unless its own ones change them.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"html"
 	"io"
 	"slices"
 	"sort"
@@ -94,7 +95,7 @@ func random(r io.Reader, e events.SQSEvent, n int) ([]idempotent.Key, error) {
 	}
 	return []idempotent.Key{
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(a[:])}, // want `unstablekey: .* rand.Read`
-		{Operation: "o", Scope: "s", ID: hex.EncodeToString(b[:])}, // want `unstablekey: .* io.ReadFull`
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(b[:])}, // want `unstablekey: .* crypto/rand.Reader`
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(c[:])},
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(d)},      // want `unstablekey: .* rand.Read`
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(sum[:])}, // want `unstablekey: .* uuid.NewString`
@@ -130,6 +131,7 @@ func computed(o provider.Order, layout string, parts map[string]string) []idempo
 		newKey("s", strings.Join(slices.Collect(maps.Values(parts)), "")), // want `unstablekey: .* the order of a map`
 		newKey("s", fmt.Sprint(maps.All(parts))),                          // want `unstablekey: .* the order of a map`
 		newKey("s", shorten(uuid.NewString())),                            // want `unstablekey: .* uuid.NewString`
+		newKey("s", html.EscapeString(uuid.NewString())),                  // want `unstablekey: .* uuid.NewString`
 		newKey("s", time.Now().Round(time.Hour).String()),
 		newKey("s", strconv.Itoa(size(uuid.NewString()))),
 		newKey("s", strconv.Itoa(len(uuid.NewString()))),

@@ -25,6 +25,7 @@ func handlers(guard *idempotent.Guard, h func(context.Context, events.SQSEvent) 
 	idempotent.WholePayload("report", func(events.SQSEvent) string { return "s" })                                       // want `wholeevent: the key is a whole SQSEvent`
 
 	idempotent.Wrap(guard, withFingerprint, h)
+	idempotent.Wrap(guard, through, h)
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), bridge)
 }
 
@@ -72,6 +73,10 @@ func otherDocuments(e events.SQSEvent, stored map[string][]byte) {
 	idempotent.FingerprintJSON(doc)
 	doc, _ = stored["{}"]
 	idempotent.FingerprintJSON(doc)
+}
+
+func through(ctx context.Context, e events.SQSEvent) (idempotent.Key, error) {
+	return withFingerprint(ctx, e)
 }
 
 func fingerprints(e events.SQSEvent) error {
