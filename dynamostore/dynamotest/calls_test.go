@@ -186,6 +186,7 @@ func TestCalls(t *testing.T) {
 		"put and return":            {&dynamodb.PutItemInput{TableName: rows, Item: key("a"), ReturnValues: "ALL_OLD"}, `Attributes:{n:1 pk:"a"} | [{pk:"a"} {pk:"b"}]`},
 		"put and return the new":    {&dynamodb.PutItemInput{TableName: rows, Item: key("a"), ReturnValues: "ALL_NEW"}, `PutItem, dynamotest does not implement ReturnValues ALL_NEW`},
 		"put and return none":       {&dynamodb.PutItemInput{TableName: rows, Item: key("c"), ReturnValues: "NONE"}, ` | [{n:1 pk:"a"} {pk:"b"} {pk:"c"}]`},
+		"put a new one and return":  {&dynamodb.PutItemInput{TableName: rows, Item: key("c"), ReturnValues: "ALL_OLD"}, ` | [{n:1 pk:"a"} {pk:"b"} {pk:"c"}]`},
 		"put without a key":         {&dynamodb.PutItemInput{TableName: rows, Item: item{"n": num("1")}}, invalid},
 		"put another type of key":   {&dynamodb.PutItemInput{TableName: rows, Item: item{"pk": num("1")}}, invalid},
 		"put nothing":               {&dynamodb.PutItemInput{TableName: rows}, invalid},
@@ -262,6 +263,10 @@ func TestCalls(t *testing.T) {
 		"transact, check and show": {transact(
 			types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{TableName: rows, Key: key("a"), ConditionExpression: missing, ReturnValuesOnConditionCheckFailure: "ALL_OLD"}},
 		), `[Code:ConditionalCheckFailed Item:{n:1 pk:"a"} Message:The conditional request failed]`},
+		"transact, left is text":   {transact(types.TransactWriteItem{Update: &types.Update{TableName: rows, Key: key("a"), UpdateExpression: aws.String("SET n = :s + n"), ExpressionAttributeValues: item{":s": text("x")}}}), invalid},
+		"transact, right is text":  {transact(types.TransactWriteItem{Update: &types.Update{TableName: rows, Key: key("a"), UpdateExpression: aws.String("SET n = n + :s"), ExpressionAttributeValues: item{":s": text("x")}}}), invalid},
+		"transact, no list":        {transact(types.TransactWriteItem{Update: &types.Update{TableName: rows, Key: key("a"), UpdateExpression: aws.String("SET n = list_append(:s, n)"), ExpressionAttributeValues: item{":s": text("x")}}}), invalid},
+		"transact, no second list": {transact(types.TransactWriteItem{Update: &types.Update{TableName: rows, Key: key("a"), UpdateExpression: aws.String("SET n = list_append(n, :s)"), ExpressionAttributeValues: item{":s": text("x")}}}), invalid},
 		"transact 100":             {transact(allPut(many(100, 0))[:100]...), `100 more`},
 		"transact 101":             {transact(allPut(many(101, 0))...), invalid},
 		"transact nothing":         {transact(), invalid},
@@ -313,5 +318,43 @@ func TestCalls(t *testing.T) {
 		if got = strings.ReplaceAll(got, " UnprocessedItems:{}", ""); got != row.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", what, got, row.want)
 		}
+	}
+}
+
+// The size of an item is that of its names and values, of which 400 KB are accepted.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	db := dynamotest.New("rows")
+	for what, row := range map[string]struct {
+		value types.AttributeValue
+		bytes int
+	}{
+		"text":              {text("äb"), 3},
+		"a number":          {num("123"), 3},
+		"a negative number": {num("-123.4"), 4},
+		"a round number":    {num("1200"), 2},
+		"a flag":            {&types.AttributeValueMemberBOOL{}, 1},
+		"null":              {&types.AttributeValueMemberNULL{Value: true}, 1},
+		"texts":             {set("abcdef", "b"), 7},
+		"numbers":           {&types.AttributeValueMemberNS{Value: []string{"1", "22"}}, 4},
+		"a list":            {&types.AttributeValueMemberL{Value: []types.AttributeValue{text("ab"), num("1")}}, 3 + 1 + 2 + 1 + 2},
+		"a map":             {&types.AttributeValueMemberM{Value: item{"k": text("ab")}}, 3 + 1 + 1 + 2},
+	} {
+		for _, more := range []int{0, 1} {
+			filler := 400<<10 - len("pk") - len("a") - len("x") - row.bytes - len("y") + more
+			_, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: rows, Item: with("a", item{"x": row.value, "y": binary(strings.Repeat("y", filler))})})
+			if refused := code(err) == invalid; refused != (more == 1) {
+				t.Errorf("%s of %d bytes, and %d: %v", what, row.bytes, more, err)
+			}
+		}
+	}
+}
+
+// An error names the path that it refuses.
+func TestPathIsNamed(t *testing.T) {
+	t.Parallel()
+	_, err := newDB(t).Scan(t.Context(), &dynamodb.ScanInput{TableName: rows, FilterExpression: aws.String("m.l[0] = m.l[0]")})
+	if want := "first operand: [m, l, [0]]"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

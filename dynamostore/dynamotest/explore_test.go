@@ -36,6 +36,9 @@ func TestIn(t *testing.T) {
 				if _, err := db.Query(ctx, &dynamodb.QueryInput{TableName: aws.String("orders"), KeyConditionExpression: aws.String("pk = :pk"), ExpressionAttributeValues: item{":pk": text(id)}}); err != nil {
 					t.Errorf("a list: %v", err)
 				}
+				if _, err := db.Scan(ctx, &dynamodb.ScanInput{TableName: aws.String("orders")}); err != nil {
+					t.Errorf("a list: %v", err)
+				}
 				out, err := db.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String("orders"), Key: map[string]types.AttributeValue{"pk": text(id)}})
 				switch {
 				case err == nil:
