@@ -296,7 +296,10 @@ var wrong = map[string]struct {
 	}},
 	"a key for a provider without keys": {"", "net/http repeats", handling(idempotent.Reconcile, keyless, false, pay)},
 	"a provider that forgets keys":      {"", "The provider has repeated", handling(idempotent.Rerun, forgetful, true, pay)},
-	"a short retention":                 {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
+	"a UUID for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		return post(ctx, "1", "Reference", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
+	})},
+	"a short retention": {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
 	"an amount that is not in the fingerprint": {"", "Let the fingerprint", func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
 			return idempotent.Key{Operation: "charge", Scope: "acme", ID: o.ID, Fingerprint: idempotent.FingerprintBytes([]byte(o.ID))}, nil

@@ -347,12 +347,13 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"at a point":   {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*idempotenttest.\(\*World\).await`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
-		"no type":      {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":      {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
-		"no body":      {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
-		"goes on":      {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
-		"a late claim": {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"no fault":     {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
+		"no type":          {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
+		"refused":          {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"no body":          {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
+		"goes on":          {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
+		"goes on after it": {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"a late claim":     {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"no fault":         {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, ok := idempotenttest.Report(t, row.body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Schedules = row.schedules })

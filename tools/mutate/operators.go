@@ -313,10 +313,10 @@ func (b *breaker) call(c *ast.CallExpr) {
 	method, isMethod := c.Fun.(*ast.SelectorExpr)
 	switch name(c.Fun) {
 	case "Clone":
-		if isMethod && len(c.Args) == 0 {
-			b.add(c, b.text(method.X), "%s loses its Clone", b.brief(c))
-		} else if len(c.Args) == 1 { // a function of a package
+		if isMethod && slices.Contains([]string{"bytes", "maps", "slices", "strings"}, b.text(method.X)) {
 			b.add(c, b.text(c.Args[0]), "%s loses its Clone", b.brief(c))
+		} else if isMethod {
+			b.add(c, first(method.X, c.Args...), "%s loses its Clone", b.brief(c))
 		}
 	case "Add", "Truncate", "UTC":
 		if isMethod {
