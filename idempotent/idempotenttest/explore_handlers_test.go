@@ -953,11 +953,11 @@ var right = map[string]struct {
 			if err := count.QueryRowContext(ctx, rowID{id}).Scan(&n); err != nil {
 				return err
 			}
-			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM charges WHERE id = ?", rowID{id}).Scan(&again); err != nil || n != again {
+			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM charges WHERE id = ? -- direct", rowID{id}).Scan(&again); err != nil || n != again {
 				return fmt.Errorf("%d and %d rows, %w", n, again, err)
 			}
 			if n == 0 {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES (?)", rowID{id}); err != nil {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES (?) -- direct", rowID{id}); err != nil {
 					return err
 				}
 			}
@@ -1140,7 +1140,7 @@ type table struct {
 
 func (t *table) Connect(context.Context) (driver.Conn, error) {
 	if t.contexts {
-		return &contextSession{session{table: t}}, t.refuses
+		return &contextSession{session: session{table: t}}, t.refuses
 	}
 	return &session{table: t}, t.refuses
 }
@@ -1151,9 +1151,12 @@ func (t *table) Driver() driver.Driver { return nil }
 type rowID struct{ id string }
 
 // contextSession is a connection with the optional interfaces of package driver.
-type contextSession struct{ session }
+type contextSession struct {
+	session
+	stale bool // after a transaction
+}
 
-func (s *contextSession) IsValid() bool                      { return true }
+func (s *contextSession) IsValid() bool                      { return !s.stale }
 func (s *contextSession) ResetSession(context.Context) error { return nil }
 
 func (s *contextSession) CheckNamedValue(v *driver.NamedValue) error {
@@ -1169,10 +1172,17 @@ func (s *contextSession) BeginTx(ctx context.Context, o driver.TxOptions) (drive
 	if o.Isolation != driver.IsolationLevel(sql.LevelSerializable) {
 		return nil, errors.New("want a serializable transaction")
 	}
+	if s.stale {
+		return nil, errors.New("a stale connection")
+	}
+	s.stale = true
 	return s.Begin()
 }
 
 func (s *contextSession) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if strings.HasSuffix(query, "direct") {
+		return nil, errors.New("a statement that was not prepared")
+	}
 	return contextStatement{statement{&s.session, query}}, nil
 }
 
@@ -1206,8 +1216,14 @@ type session struct {
 	added []string
 }
 
-func (s *session) Prepare(query string) (driver.Stmt, error) { return statement{s, query}, nil }
-func (s *session) Close() error                              { return nil }
+func (s *session) Close() error { return nil }
+
+func (s *session) Prepare(query string) (driver.Stmt, error) {
+	if query == "DROP" {
+		return nil, errors.New("no such statement")
+	}
+	return statement{s, query}, nil
+}
 
 func (s *session) Begin() (driver.Tx, error) {
 	s.open = true

@@ -333,6 +333,32 @@ func TestExploreReports(t *testing.T) {
 		"no connection": {func(w *idempotenttest.World) {
 			insertsInto(w, &table{refuses: errors.New("no database")}, idempotent.Rerun, inTransaction)
 		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no database\n`},
+		"a wrong statement": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
+				_, err := db.PrepareContext(ctx, "DROP")
+				return err
+			})
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no such statement\n`},
+		"a long statement": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
+				_, err := db.ExecContext(ctx, "INSERT INTO\n\tcharges VALUES (?) -- of the customer's first order", id)
+				return err
+			})
+		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
+		"a row at first": {func(w *idempotenttest.World) {
+			rows := &table{}
+			tx, err := sql.OpenDB(w.Connector(rows)).Begin()
+			if err == nil {
+				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
+			}
+			if err == nil {
+				err = tx.Commit()
+			}
+			if err != nil || len(rows.ids) != 1 {
+				panic(fmt.Sprint(rows.ids, err))
+			}
+			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
+		}, "none", 0, true, `^nothing is broken`},
 		"options of a transaction": {func(w *idempotenttest.World) {
 			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
 				_, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -415,6 +441,25 @@ func TestExploreHarms(t *testing.T) {
 	}
 	if got := idempotenttest.Harms(); !maps.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A story names each harm.
+func TestExploreNamesHarms(t *testing.T) {
+	for harm, want := range map[string]string{
+		"killed-before": "the process is killed before it", "killed-after": "the process is killed after it", "refused": "refused, nothing was sent",
+		"lost-request": "the request is lost", "lost-reply": "the reply is lost", "503": "503, without effect", "500": "500, with effect", "cut-reply": "the reply breaks off",
+		"hangs": "hangs until its context ends", "hangs-after": "has its effect, and hangs until its context ends", "panics": "the process panics after it",
+		"sent-twice": "the client's transport loses the reply and sends it again", "in-flight": "the process is killed while the request is on its way",
+		"late": "the process is late", "late-at-2": "the process is late", "late-reply": "the reply is late",
+	} {
+		text, ok := idempotenttest.Report(t, right["Rerun with a key"].body, "1:"+harm)
+		if line := "1 request     provider: POST bank.test/charges: " + want; !ok || !regexp.MustCompile(regexp.QuoteMeta(line)+`(  \[charge: 1\])?\n`).MatchString(text) {
+			t.Errorf("%s: got\n%s\nwant a line with %s", harm, text, line)
+		}
+		if arrives := strings.Contains(text, "charges: the request arrives  "); arrives != (harm == "in-flight") {
+			t.Errorf("%s: got\n%s", harm, text)
+		}
 	}
 }
 
