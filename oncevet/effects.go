@@ -148,7 +148,7 @@ func (v *vet) committype(g *guarded) {
 			if !isCommit(name(callee(c))) {
 				return
 			}
-			args := c.Args
+			args := arguments(c)
 			if c.Signature().Recv() != nil {
 				args = args[1:]
 			}

@@ -67,19 +67,19 @@ func (v *vet) guardedBy(call ssa.CallInstruction) *guarded {
 	if !ok {
 		return nil
 	}
-	g := &guarded{call: call, name: n}
+	g, args := &guarded{call: call, name: n}, arguments(c)
 	if places.handler == 0 {
-		for _, handle := range v.fieldValues(c.Args[0], "lambdahttp.JSON", "Handle") {
+		for _, handle := range v.fieldValues(args[0], "lambdahttp.JSON", "Handle") {
 			g.handlers = append(g.handlers, v.callables(handle)...)
 		}
 	} else {
-		g.handlers = v.callables(c.Args[places.handler])
+		g.handlers = v.callables(args[places.handler])
 	}
 	if places.key >= 0 {
-		g.key = c.Args[places.key]
+		g.key = args[places.key]
 	}
-	guard := slices.IndexFunc(c.Args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
-	g.set = v.settings(c.Args[guard], c.Args[places.options])
+	guard := slices.IndexFunc(args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
+	g.set = v.settings(args[guard], args[places.options])
 	return g
 }
 

@@ -44,7 +44,7 @@ func (v *vet) unstablekey(f *ssa.Function) {
 		c := call.Common()
 		if f := c.StaticCallee(); f != nil {
 			for _, p := range v.summaryOf(f).KeyParams {
-				if why := v.unstable(v.argument(c, p.Param)); why != "" {
+				if why := v.unstable(arguments(c)[p.Param-1]); why != "" {
 					tell(call.Pos(), "key's "+p.Field, why)
 				}
 			}
@@ -92,7 +92,7 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 			case ssa.CallInstruction:
 				if called := i.Common().StaticCallee(); called != nil {
 					for _, p := range v.summaryOf(called).KeyParams {
-						add(v.argument(i.Common(), p.Param), p.Field)
+						add(arguments(i.Common())[p.Param-1], p.Field)
 					}
 				}
 			}
@@ -265,11 +265,11 @@ func (t *tracer) call(call *ssa.Call) {
 		t.why = "the order of a map, which is random"
 	case strings.HasPrefix(n, "slices.Sorted"), n == "time.(Time).Truncate", n == "time.(Time).Round":
 	case n == "time.(Time).Format":
-		if layout, ok := text(c.Args[1]); !ok || day.MatchString(layout) {
-			t.trace(c.Args[0])
+		if layout, ok := text(arguments(c)[1]); !ok || day.MatchString(layout) {
+			t.trace(arguments(c)[0])
 		}
 	case transparent.MatchString(n):
-		for _, a := range c.Args {
+		for _, a := range arguments(c) {
 			t.trace(a)
 		}
 	case c.StaticCallee() != nil:

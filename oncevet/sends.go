@@ -57,7 +57,7 @@ func (v *vet) sendOf(call ssa.CallInstruction) *send {
 	if recv := f.Signature().Recv(); recv != nil && typeName(recv.Type()) != "" {
 		s.What = typeName(recv.Type()) + "." + s.What
 	}
-	args := c.Args
+	args := arguments(c)
 	if !c.IsInvoke() && f.Signature().Recv() != nil {
 		args = args[1:]
 	}
@@ -151,7 +151,7 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 			case "net/http.NewRequestWithContext":
 				w, p = v.verb(o.Call.Args[1], in)
 			case "net/http.(Request).WithContext", "net/http.(Request).Clone":
-				w, p = v.verb(o.Call.Args[0], in)
+				w, p = v.verb(arguments(&o.Call)[0], in)
 			}
 		}
 		if found && (w != verb || p != param) {
@@ -185,7 +185,7 @@ func (v *vet) sends(call ssa.CallInstruction) (list []*send) {
 				resolved := *s
 				resolved.Param = 0
 				if static := c.StaticCallee(); static != nil && v.source(static) == f {
-					resolved.Verb, resolved.Param = v.verb(v.argument(c, s.Param), call.Parent())
+					resolved.Verb, resolved.Param = v.verb(arguments(c)[s.Param-1], call.Parent())
 				}
 				s = &resolved
 			}

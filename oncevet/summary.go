@@ -165,8 +165,9 @@ func (v *vet) usesKey(i ssa.Instruction) bool {
 	}
 	switch name(callee(call.Common())) {
 	case "net/http.(Header).Set", "net/http.(Header).Add":
-		header, _ := text(call.Common().Args[1])
-		return strings.Contains(strings.ToLower(header), "idempotency") && v.unstable(call.Common().Args[2]) == ""
+		args := arguments(call.Common())
+		header, _ := text(args[1])
+		return strings.Contains(strings.ToLower(header), "idempotency") && v.unstable(args[2]) == ""
 	}
 	return false
 }

@@ -222,18 +222,6 @@ func (v *vet) returned(call *ssa.Call) (list []*ssa.Function) {
 	return list
 }
 
-// argument returns the argument of a call for a parameter of the function that it names,
-// counted from 1, or nil for the receiver of a method that is called as a value.
-func (v *vet) argument(c *ssa.CallCommon, param int) ssa.Value {
-	if _, bound := c.Value.(*ssa.MakeClosure); bound && c.StaticCallee().Synthetic != "" {
-		param--
-	}
-	if param == 0 {
-		return nil
-	}
-	return c.Args[param-1]
-}
-
 // enter reports whether the results of a call are not being resolved already, as in
 // a loop or a recursion, and notes that they are.
 func (v *vet) enter(call *ssa.Call) bool {

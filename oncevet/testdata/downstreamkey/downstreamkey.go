@@ -153,7 +153,9 @@ func ownKeys(ctx context.Context, o provider.Order) error {
 		if err != nil {
 			return "", err
 		}
-		req.Header.Add("idempotency-key", o.ID)
+		add, clone := req.Header.Add, req.Clone
+		add("idempotency-key", o.ID)
+		req = clone(ctx)
 		_, err = http.DefaultClient.Do(req)
 		return "", err
 	})

@@ -267,7 +267,11 @@ func unnamed(d interface {
 		if err != nil {
 			return err
 		}
-		_, err = d.Do(req)
+		if _, err = d.Do(req); err != nil {
+			return err
+		}
+		do := d.Do
+		_, err = do(req)
 		return err
 	}
 	if err := send(http.MethodPost); err != nil { // the method is not known

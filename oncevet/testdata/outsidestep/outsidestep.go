@@ -33,6 +33,8 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Resume }
 	})
+	apiGateway := newAPI().ALB
+	apiGateway(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	newAPI().APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	idempotent.Wrap(guard, key, methods, resume)
@@ -54,7 +56,15 @@ func chosen(ctx context.Context, o provider.Order) (string, error) {
 	if o.ID == "1" {
 		return chosen(ctx, provider.Order{}) // want `outsidestep: `
 	}
+	if err := send(o); err != nil { // want `outsidestep: `
+		return "", err
+	}
 	return box.Pay(ctx, o) // want `outsidestep: `
+}
+
+func send[T any](T) error {
+	_, err := http.Post("https://bank.test", "", nil)
+	return err
 }
 
 // other guards nothing.

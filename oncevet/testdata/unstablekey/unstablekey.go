@@ -173,14 +173,23 @@ func newKey(scope, id string) idempotent.Key {
 	return idempotent.Key{Operation: "o", Scope: scope, ID: id}
 }
 
+type orderID string
+
+func (id orderID) key() idempotent.Key { return newKey("acme", string(id)) }
+
 func acmeKey(id string) idempotent.Key { return newKey("acme", id) }
 
 func through(o provider.Order) []idempotent.Key {
 	note(uuid.NewString())
+	byID, random, format := orderID(o.ID).key, orderID(uuid.NewString()).key, time.Now().Format
 	return []idempotent.Key{
 		newKey("acme", uuid.NewString()), // want `unstablekey: the key's ID comes from uuid`
 		acmeKey(uuid.NewString()),        // want `unstablekey: the key's ID comes from uuid`
 		acmeKey(o.ID),
+		byID(),
+		orderID(uuid.NewString()).key(),      // want `unstablekey: the key's ID comes from uuid`
+		random(),                             // want `unstablekey: the key's ID comes from uuid`
+		newKey("acme", format(time.RFC3339)), // want `unstablekey: .* time.Now`
 	}
 }
 
