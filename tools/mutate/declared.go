@@ -161,7 +161,7 @@ var equivalents = map[string]string{
 	"idempotent/idempotenttest.World.tries: c.Op == driver.OpInsert is always true":                                          "only decides whether empty lists are read",
 	"idempotent/idempotenttest.World.allSettled: err != nil is negated":                                                      "only decides whether empty lists are read",
 	"idempotent/idempotenttest.World.pointsOfStore: c.Op == driver.OpListDue && w.settled is never true":                     "only saves reading empty lists",
-	"oncevet.vet.guardedBy: places.key >= 0 has >":                                                                           "the key is argument 1, or there is none",
+	"oncevet.vet.guardedBy: places.key >= 0 has >":                                                                           "the key is argument 1, or it is -1",
 	"dynamostore/dynamotest.DB.BatchWriteItem: refuse(\"Supplied WriteRequest is empty or has two requests\") is not called": "a write without a put and a key is refused for its key",
 	"dynamostore/dynamotest.expressions.parser: ok is never true":                                                            "only saves splitting an expression again",
 	"dynamostore/dynamotest.expressions.parser: tokenized.Store(whole, p.tokens) is not called":                              "only saves splitting an expression again",
