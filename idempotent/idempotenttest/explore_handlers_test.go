@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"path"
 	"slices"
 	"strings"
@@ -1058,6 +1059,14 @@ var right = map[string]struct {
 		}
 		return c, err
 	}), []event.Kind{event.TakenOver}},
+	"NotExecuted without a connection": {handling(idempotent.Reconcile, keyless, false, func(ctx context.Context, s string) (charge, error) {
+		connected := false
+		c, err := refer(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}), s)
+		if err != nil && !connected {
+			err = idempotent.NotExecuted(err)
+		}
+		return c, err
+	}), []event.Kind{event.Retryable, event.MarkedUnknown}},
 	"a UUID as key": {handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (charge, error) {
 		return post(ctx, "1", "Idempotency-Key", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
 	}), []event.Kind{event.TakenOver}},
