@@ -4,7 +4,7 @@ package oncevet
 
 import (
 	"go/token"
-	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,15 +17,13 @@ import (
 func (v *vet) contexts(handlers []*ssa.Function) {
 	const lost = "gets a context without the handler's deadline and key: it can run after Lambda has killed the handler's lease, and DownstreamKey is random in it; pass the handler's context"
 	const leaves = "goroutine continues after the handler has returned: Lambda freezes it, and its steps and commits are refused; wait for it before the handler returns"
-	undeferred := v.reach(handlers, true, false)
-	for f := range v.reach(handlers, true, true) {
+	undeferred := v.reach(handlers, false)
+	for f := range v.reach(handlers, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			_, deferred := call.(*ssa.Defer)
 			deferred = deferred || !undeferred[f]
-			for _, l := range v.lostIn(call) {
-				if !deferred {
-					v.report("lostcontext", l.Pos(), "%s %s", short(l), lost)
-				}
+			if v.lost(call) && !deferred {
+				v.report("lostcontext", call.Pos(), "%s %s", short(call), lost)
 			}
 			if v.leaves(call) {
 				v.report("afterexit", call.Pos(), "the %s", leaves)
@@ -46,62 +44,17 @@ func (v *vet) contexts(handlers []*ssa.Function) {
 	}
 }
 
-// lostIn returns the calls that get the result of call, if that is a new context, or call
-// itself, if it gets one from a field or a variable of the package.
-func (v *vet) lostIn(call ssa.CallInstruction) (list []ssa.CallInstruction) {
-	if !isNewContext(call) {
-		if c, ok := call.(*ssa.Call); ok && outside(c) && slices.ContainsFunc(c.Call.Args, v.isKept) {
-			return []ssa.CallInstruction{c}
-		}
-		return nil
-	}
-	seen := map[ssa.Value]bool{}
-	var visit func(value ssa.Value)
-	visit = func(value ssa.Value) {
-		if value == nil || seen[value] {
-			return
-		}
-		seen[value] = true
-		for _, r := range referrers(value) {
-			switch r := r.(type) {
-			case *ssa.Phi:
-				visit(r)
-			case *ssa.Extract:
-				if isContext(r.Type()) {
-					visit(r)
-				}
-			case *ssa.MakeInterface, *ssa.ChangeInterface:
-				visit(r.(ssa.Value))
-			case *ssa.Call:
-				if derives(r) {
-					visit(r)
-				} else if outside(r) {
-					list = append(list, r)
-				}
-			case *ssa.Store: // a variable that a closure captures
-				for _, u := range referrers(r.Addr) {
-					if load, ok := u.(*ssa.UnOp); ok && load.Op == token.MUL {
-						visit(load)
-					}
-				}
-			}
-		}
-	}
-	visit(call.Value())
-	return list
-}
-
-func isNewContext(call ssa.CallInstruction) bool {
-	n := name(callee(call.Common()))
-	return n == "context.Background" || n == "context.TODO"
+// lost reports whether a call does work of the handler with a new context.
+func (v *vet) lost(call ssa.CallInstruction) bool {
+	c, ok := call.(*ssa.Call)
+	return ok && outside(c) && slices.ContainsFunc(c.Call.Args, func(a ssa.Value) bool {
+		return isContext(a.Type()) && (v.isNew(a) || v.isKept(a))
+	})
 }
 
 // isKept reports whether a value is a context from a field or a variable of the package,
 // in which the package stores only new contexts.
 func (v *vet) isKept(value ssa.Value) bool {
-	if v.keeps == nil {
-		v.findKept()
-	}
 	kept := false
 	origins(value, func(o ssa.Value) {
 		if load, ok := o.(*ssa.UnOp); ok {
@@ -112,14 +65,14 @@ func (v *vet) isKept(value ssa.Value) bool {
 	return kept
 }
 
-// findKept notes the places of contexts: true if all stores put new ones there.
+// findKept notes the places of values: true if all stores put new contexts there.
 func (v *vet) findKept() {
 	v.keeps = map[place]bool{}
 	for _, f := range v.funcs {
 		for _, b := range f.Blocks {
 			for _, i := range b.Instrs {
 				store, ok := i.(*ssa.Store)
-				if !ok || !isContext(store.Val.Type()) {
+				if !ok {
 					continue
 				}
 				at := placeOf(store.Addr)
@@ -158,32 +111,20 @@ func (v *vet) isNew(value ssa.Value) bool {
 			return
 		}
 		defer delete(v.within, call)
-		found = found || isNewContext(call) || derives(call) && v.isNew(call.Call.Args[0])
+		n := name(callee(&call.Call))
+		found = found || n == "context.Background" || n == "context.TODO" || strings.HasPrefix(n, "context.With") && v.isNew(call.Call.Args[0])
 	})
 	return found
 }
 
-// derives reports whether a call returns a context made from its argument.
-func derives(call *ssa.Call) bool {
-	f := callee(&call.Call)
-	return f != nil && f.Pkg() != nil && f.Pkg().Path() == "context" && strings.HasPrefix(f.Name(), "With")
+// outside reports whether a call with a context does work that belongs to the handler. A
+// log line and the configuration of a client do not.
+func outside(call *ssa.Call) bool {
+	n := name(callee(&call.Call))
+	return strings.HasPrefix(n, "net/http.New") || !idle.MatchString(n)
 }
 
-// outside reports whether a call does work that belongs to the handler. A log line
-// and the configuration of a client do not.
-func outside(call *ssa.Call) bool {
-	f := callee(&call.Call)
-	if f == nil || f.Pkg() == nil {
-		return f == nil
-	}
-	switch path := f.Pkg().Path(); {
-	case path == "context", path == "log/slog", path == "github.com/aws/aws-sdk-go-v2/config":
-		return false
-	case f.Name() == "Open" || strings.HasPrefix(f.Name(), "New") && path != "net/http":
-		return false
-	}
-	return true
-}
+var idle = regexp.MustCompile(`^(context|log/slog|github\.com/aws/aws-sdk-go-v2/config)\.|\.(Open$|New[^.]*$)`)
 
 // leaves reports whether an instruction starts a goroutine that uses the handler's
 // context and that the function around it does not wait for.
@@ -212,18 +153,15 @@ func (v *vet) leaves(call ssa.CallInstruction) bool {
 	return true
 }
 
-// worksWith reports whether a function uses a context that it captured, or the variable of
-// one, for more than to learn that it has ended.
-func worksWith(captured ssa.Value) bool {
-	if p, ok := captured.Type().(*types.Pointer); ok && isContext(p.Elem()) {
-		return slices.ContainsFunc(referrers(captured), func(i ssa.Instruction) bool {
-			load, ok := i.(*ssa.UnOp)
-			return !ok || worksWith(load)
+// worksWith reports whether a function uses the variable of a context that it captured for
+// more than to learn that the context has ended.
+func worksWith(captured *ssa.FreeVar) bool {
+	return isContext(captured.Type()) && slices.ContainsFunc(referrers(captured), func(i ssa.Instruction) bool {
+		load, ok := i.(*ssa.UnOp)
+		return !ok || slices.ContainsFunc(used(load), func(i ssa.Instruction) bool {
+			call, ok := i.(ssa.CallInstruction)
+			return !ok || !slices.Contains([]string{"context.(Context).Done", "context.(Context).Err", "context.Cause"}, name(callee(call.Common())))
 		})
-	}
-	return isContext(captured.Type()) && slices.ContainsFunc(used(captured), func(i ssa.Instruction) bool {
-		call, ok := i.(ssa.CallInstruction)
-		return !ok || !slices.Contains([]string{"context.(Context).Done", "context.(Context).Err", "context.Cause"}, name(callee(call.Common())))
 	})
 }
 

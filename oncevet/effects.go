@@ -49,7 +49,7 @@ func (v *vet) downstreamkey(list []*guarded) {
 	for _, g := range list {
 		switch g.set.Recovery {
 		case "Reconcile":
-			maps.Copy(once, v.reach(g.handlers, true, true))
+			maps.Copy(once, v.reach(g.handlers, true))
 		case "Rerun":
 			if !slices.ContainsFunc(g.handlers, v.familyUsesKey) {
 				v.sentBy(g, (*send).appends, "downstreamkey", why)
@@ -96,7 +96,7 @@ func (v *vet) atMostOnce(options ssa.Value) bool {
 					if !ok {
 						continue
 					}
-					if field, ok := fieldOf(store.Addr, "idempotent.StepOptions"); ok && field == "AtMostOnce" {
+					if fieldOf(store.Addr, "idempotent.StepOptions") == "AtMostOnce" {
 						c, ok := store.Val.(*ssa.Const)
 						return !ok || constant.BoolVal(c.Value)
 					}
@@ -126,11 +126,8 @@ func (v *vet) aftercommit(f *ssa.Function) {
 				v.report("aftercommit", call.Pos(), "a step after Commit never runs: the outcome is stored, and the step returns ErrExecutionEnded; run the step before Commit")
 				return true
 			}
-			for _, s := range v.sends(call) {
-				if s.writes() {
-					v.report("aftercommit", call.Pos(), "%s (%s) follows Commit: after a crash between them no retry sends it, because the outcome is stored; call it in a step before Commit, or write an outbox item in the same transaction", s.What, s.At)
-					break
-				}
+			if s := v.written(call); s != nil {
+				v.report("aftercommit", call.Pos(), "%s (%s) follows Commit: after a crash between them no retry sends it, because the outcome is stored; call it in a step before Commit, or write an outbox item in the same transaction", s.What, s.At)
 			}
 			return true
 		})
@@ -145,13 +142,13 @@ func (v *vet) committype(g *guarded) {
 	if want == nil || types.IsInterface(want) {
 		return
 	}
-	for f := range v.reach(g.handlers, false, true) {
+	for f := range v.reach(g.handlers, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			c := call.Common()
 			if !isCommit(name(callee(c))) {
 				return
 			}
-			args := c.Args
+			args := arguments(c)
 			if c.Signature().Recv() != nil {
 				args = args[1:]
 			}
@@ -189,9 +186,6 @@ func (g *guarded) result() types.Type {
 
 // encodesItself reports whether t has a method that encodes or decodes its values.
 func encodesItself(t types.Type) bool {
-	if p, ok := t.Underlying().(*types.Pointer); ok {
-		t = p.Elem()
-	}
 	return slices.ContainsFunc([]string{"MarshalJSON", "MarshalText", "UnmarshalJSON", "UnmarshalText"}, func(name string) bool {
 		method, _, _ := types.LookupFieldOrMethod(t, true, nil, name)
 		_, is := method.(*types.Func)

@@ -25,13 +25,8 @@ type settings struct {
 	Recovery  string   // "Reconcile", "Resume" or "Rerun"; empty: unknown
 	Steps     []string // nil: unknown
 	Retention int64    // in nanoseconds; 0: unknown or not set
-	Codec     bool     // results have another codec than JSON
 	// Default reports that options which are not set have the defaults of the toolkit.
 	Default bool
-}
-
-func (s settings) empty() bool {
-	return s.Recovery == "" && s.Steps == nil && s.Retention == 0 && !s.Codec
 }
 
 func (s *settings) add(o settings) {
@@ -44,7 +39,6 @@ func (s *settings) add(o settings) {
 	if o.Retention != 0 {
 		s.Retention = o.Retention
 	}
-	s.Codec = s.Codec || o.Codec
 }
 
 // findGuarded returns the calls of the package that guard handlers.
@@ -73,22 +67,19 @@ func (v *vet) guardedBy(call ssa.CallInstruction) *guarded {
 	if !ok {
 		return nil
 	}
-	g := &guarded{call: call, name: n}
+	g, args := &guarded{call: call, name: n}, arguments(c)
 	if places.handler == 0 {
-		for _, handle := range v.fieldValues(c.Args[0], "lambdahttp.JSON", "Handle") {
+		for _, handle := range v.fieldValues(args[0], "lambdahttp.JSON", "Handle") {
 			g.handlers = append(g.handlers, v.callables(handle)...)
 		}
 	} else {
-		g.handlers = v.callables(c.Args[places.handler])
+		g.handlers = v.callables(args[places.handler])
 	}
 	if places.key >= 0 {
-		g.key = c.Args[places.key]
+		g.key = args[places.key]
 	}
-	guard := slices.IndexFunc(c.Args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
-	if guard < 0 {
-		return g
-	}
-	g.set = v.settings(c.Args[guard], c.Args[places.options])
+	guard := slices.IndexFunc(args, func(a ssa.Value) bool { return isType(a.Type(), "idempotent.Guard") })
+	g.set = v.settings(args[guard], args[places.options])
 	return g
 }
 
@@ -115,18 +106,15 @@ func (v *vet) fieldValues(value ssa.Value, of, field string) (list []ssa.Value) 
 // fieldsAt returns what is stored in a field of the variable at an address.
 func (v *vet) fieldsAt(address ssa.Value, of, field string) (list []ssa.Value) {
 	address = local(address)
-	uses := referrers(address)
-	if _, global := address.(*ssa.Global); global {
-		for _, f := range v.funcs {
-			for _, b := range f.Blocks {
-				uses = append(uses, b.Instrs...)
-			}
-		}
-	}
-	for _, i := range uses {
-		if at, ok := i.(*ssa.FieldAddr); ok && at.X == address {
-			if n, ok := fieldOf(at, of); ok && n == field {
-				list = append(list, storedBy(at)...)
+	for _, f := range v.funcs {
+		for _, b := range f.Blocks {
+			for _, i := range b.Instrs {
+				if at, ok := i.(*ssa.FieldAddr); ok && at.X == address && fieldOf(at, of) == field {
+					list = append(list, storedBy(at)...)
+				}
+				if whole, ok := i.(*ssa.Store); ok && whole.Addr == address {
+					list = append(list, v.fieldValues(whole.Val, of, field)...)
+				}
 			}
 		}
 	}
@@ -181,15 +169,13 @@ func (v *vet) settingsOf(f *ssa.Function) (s settings) {
 				continue
 			}
 			for _, of := range []string{"lambdabatch.Options", "lambdahttp.Options"} {
-				if field, ok := fieldOf(store.Addr, of); ok && field == "Guard" {
+				if fieldOf(store.Addr, of) == "Guard" {
 					for _, inner := range v.callables(store.Val) {
 						s.add(v.summaryOf(inner).Settings)
 					}
 				}
 			}
-			if field, ok := fieldOf(store.Addr, "idempotent.Operation"); ok {
-				v.set(&s, field, store.Val)
-			}
+			v.set(&s, fieldOf(store.Addr, "idempotent.Operation"), store.Val)
 		}
 	}
 	return s
@@ -217,23 +203,18 @@ func (v *vet) set(s *settings, field string, value ssa.Value) {
 			s.Steps = append(s.Steps, step)
 		}
 	case "Retention":
-		if constantValue && c.Value != nil {
+		if constantValue {
 			s.Retention, _ = constant.Int64Val(c.Value)
 		}
-	case "Codec":
-		s.Codec = true
 	}
 }
 
 // recoveryName returns the name of a constant of type idempotent.Recovery.
 func (v *vet) recoveryName(c *ssa.Const) string {
 	for _, p := range v.pass.Pkg.Imports() {
-		if p.Path() != once+"idempotent" && p.Path() != once+"idempotent/driver" {
-			continue
-		}
 		for _, candidate := range []string{"Reconcile", "Resume", "Rerun"} {
 			k, ok := p.Scope().Lookup(candidate).(*types.Const)
-			if ok && c.Value != nil && constant.Compare(k.Val(), token.EQL, c.Value) {
+			if ok && types.Identical(k.Type(), c.Type()) && constant.Compare(k.Val(), token.EQL, c.Value) {
 				return candidate
 			}
 		}
@@ -241,10 +222,9 @@ func (v *vet) recoveryName(c *ssa.Const) string {
 	return ""
 }
 
-// reach returns the functions of the package that calls of these can run. If
-// steps is set, the functions of their steps are among them; if deferred is not set, what
-// they defer is not.
-func (v *vet) reach(from []*ssa.Function, steps, deferred bool) map[*ssa.Function]bool {
+// reach returns the functions of the package that calls of these can run, other than those
+// of their steps. If deferred is not set, what they defer is not among them.
+func (v *vet) reach(from []*ssa.Function, deferred bool) map[*ssa.Function]bool {
 	found := map[*ssa.Function]bool{}
 	var visit func(f *ssa.Function)
 	visit = func(f *ssa.Function) {
@@ -259,11 +239,6 @@ func (v *vet) reach(from []*ssa.Function, steps, deferred bool) map[*ssa.Functio
 			}
 			for _, next := range v.runs(call) {
 				visit(next)
-			}
-			if c := call.Common(); steps && isStep(name(callee(c))) {
-				for _, next := range v.callables(c.Args[2]) {
-					visit(next)
-				}
 			}
 		})
 	}

@@ -24,13 +24,13 @@ func (v *vet) unstablekey(f *ssa.Function) {
 			if !ok {
 				continue
 			}
-			if field, ok := fieldOf(store.Addr, "idempotent.Key"); ok {
+			if field := fieldOf(store.Addr, "idempotent.Key"); field != "" {
 				if why := v.unstable(store.Val); why != "" {
 					tell(store.Pos(), "key's "+field, why)
 				}
 			}
 			for of, fields := range rules {
-				if field, ok := fieldOf(store.Addr, of); ok && slices.Contains(fields, field) {
+				if field := fieldOf(store.Addr, of); slices.Contains(fields, field) {
 					for _, rule := range v.callables(store.Val) {
 						if why := v.unstableOf(rule); why != "" {
 							tell(store.Pos(), "key's "+field, why)
@@ -44,10 +44,8 @@ func (v *vet) unstablekey(f *ssa.Function) {
 		c := call.Common()
 		if f := c.StaticCallee(); f != nil {
 			for _, p := range v.summaryOf(f).KeyParams {
-				if p.Param <= len(c.Args) {
-					if why := v.unstable(c.Args[p.Param-1]); why != "" {
-						tell(call.Pos(), "key's "+p.Field, why)
-					}
+				if why := v.unstable(arguments(c)[p.Param-1]); why != "" {
+					tell(call.Pos(), "key's "+p.Field, why)
 				}
 			}
 		}
@@ -78,9 +76,9 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 	add := func(value ssa.Value, field string) {
 		t := tracer{v: v, seen: map[ssa.Value]bool{}}
 		t.trace(value)
-		for _, p := range t.params {
-			if at := slices.Index(f.Params, p); at >= 0 && !slices.Contains(list, keyParam{at + 1, field}) {
-				list = append(list, keyParam{at + 1, field})
+		for i, p := range f.Params {
+			if k := (keyParam{i + 1, field}); slices.Contains(t.params, p) && !slices.Contains(list, k) {
+				list = append(list, k)
 			}
 		}
 	}
@@ -88,15 +86,13 @@ func (v *vet) keyParams(f *ssa.Function) (list []keyParam) {
 		for _, i := range b.Instrs {
 			switch i := i.(type) {
 			case *ssa.Store:
-				if field, ok := fieldOf(i.Addr, "idempotent.Key"); ok {
+				if field := fieldOf(i.Addr, "idempotent.Key"); field != "" {
 					add(i.Val, field)
 				}
 			case ssa.CallInstruction:
 				if called := i.Common().StaticCallee(); called != nil {
 					for _, p := range v.summaryOf(called).KeyParams {
-						if p.Param <= len(i.Common().Args) {
-							add(i.Common().Args[p.Param-1], p.Field)
-						}
+						add(arguments(i.Common())[p.Param-1], p.Field)
 					}
 				}
 			}
@@ -146,28 +142,22 @@ func (t *tracer) filled(value ssa.Value) {
 	for _, r := range referrers(value) {
 		switch r := r.(type) {
 		case *ssa.Slice:
-			if r.X == value && !t.seen[r] {
-				t.seen[r] = true
-				t.filled(r)
-			}
+			t.filled(r)
 		case *ssa.Call:
-			f := callee(&r.Call)
-			random := randomRead.MatchString(name(f))
-			if name(f) == "io.ReadFull" {
-				origins(r.Call.Args[0], func(o ssa.Value) {
-					load, ok := o.(*ssa.UnOp)
-					random = random || ok && placeOf(load.X).of == "crypto/rand.Reader"
-				})
-			}
-			if random {
+			if f := callee(&r.Call); randomRead.MatchString(name(f)) {
 				t.why = f.Pkg().Name() + "." + f.Name()
 			}
+			origins(r.Call.Args[0], func(o ssa.Value) {
+				if load, ok := o.(*ssa.UnOp); ok && placeOf(load.X).of == "crypto/rand.Reader" {
+					t.why = "crypto/rand.Reader"
+				}
+			})
 		}
 	}
 }
 
 func (t *tracer) trace(value ssa.Value) {
-	if value == nil || t.why != "" || t.seen[value] {
+	if t.why != "" || t.seen[value] {
 		return
 	}
 	t.seen[value] = true
@@ -193,26 +183,16 @@ func (t *tracer) trace(value ssa.Value) {
 	case *ssa.Slice:
 		t.filled(x)
 		t.filled(x.X)
-		if list, known := variadic(x); known {
-			for _, e := range list {
-				t.trace(e)
-			}
-			return
-		}
 		t.trace(x.X)
 	case *ssa.UnOp:
-		if t.field(x.X) {
-			return
-		}
-		if at, ok := x.X.(*ssa.IndexAddr); ok {
-			t.trace(at.X)
-			return
-		}
+		t.field(x.X)
 		t.stored(x)
+		t.trace(x.X)
+	case *ssa.IndexAddr:
+		t.trace(x.X)
 	case *ssa.Field:
-		if !t.field(x) {
-			t.trace(x.X)
-		}
+		t.field(x)
+		t.trace(x.X)
 	case *ssa.Alloc: // the address of a variable
 		for _, s := range stored(x) {
 			t.trace(s)
@@ -244,15 +224,13 @@ var deliveries = []struct{ of, field, what string }{
 	{"github.com/aws/aws-lambda-go/events.LambdaFunctionURLRequestContext", "RequestID", "the request id of the function URL"},
 }
 
-// field reports whether a value is a field of such a list.
-func (t *tracer) field(value ssa.Value) bool {
+// field notes a value that is such a field.
+func (t *tracer) field(value ssa.Value) {
 	for _, d := range deliveries {
-		if field, ok := fieldOf(value, d.of); ok && field == d.field {
+		if fieldOf(value, d.of) == d.field {
 			t.why = d.what
-			return true
 		}
 	}
-	return false
 }
 
 var (
@@ -279,8 +257,6 @@ func (t *tracer) call(call *ssa.Call) {
 	}
 	f := callee(c)
 	switch n := name(f); {
-	case f == nil:
-		return
 	case n == "time.Now", n == "time.Since", n == "time.Until":
 		t.why = n
 	case randoms.MatchString(n):
@@ -289,17 +265,17 @@ func (t *tracer) call(call *ssa.Call) {
 		t.why = "the order of a map, which is random"
 	case strings.HasPrefix(n, "slices.Sorted"), n == "time.(Time).Truncate", n == "time.(Time).Round":
 	case n == "time.(Time).Format":
-		if layout, ok := text(c.Args[1]); !ok || day.MatchString(layout) {
-			t.trace(c.Args[0])
+		if layout, ok := text(arguments(c)[1]); !ok || day.MatchString(layout) {
+			t.trace(arguments(c)[0])
 		}
 	case transparent.MatchString(n):
-		for _, a := range c.Args {
+		for _, a := range arguments(c) {
 			t.trace(a)
 		}
 	case c.StaticCallee() != nil:
 		t.why = t.v.unstableOf(t.v.source(c.StaticCallee()))
 		for _, a := range c.Args {
-			if t.why == "" && isString(a.Type()) && isString(call.Type()) && len(t.v.source(c.StaticCallee()).Blocks) > 0 {
+			if isString(a.Type()) && isString(call.Type()) {
 				t.trace(a)
 			}
 		}
@@ -329,8 +305,8 @@ func rangesMap(value ssa.Value) bool {
 
 // appendsMap reports whether an append adds what a loop over a map yields.
 func appendsMap(args []ssa.Value) bool {
-	list, known := variadic(args[1])
-	return known && slices.ContainsFunc(list, rangesMap)
+	list, _ := variadic(args[1])
+	return slices.ContainsFunc(list, rangesMap)
 }
 
 // isSorted reports whether a slice, or a copy of it, is passed to a function that
@@ -348,8 +324,8 @@ func isSorted(value ssa.Value) bool {
 			case *ssa.Phi, *ssa.ChangeType, *ssa.MakeInterface:
 				return visit(i.(ssa.Value))
 			case *ssa.Call:
-				f := callee(&i.Call)
-				return f != nil && f.Pkg() != nil && (f.Pkg().Path() == "sort" || f.Pkg().Path() == "slices" && strings.HasPrefix(f.Name(), "Sort"))
+				n := name(callee(&i.Call))
+				return strings.HasPrefix(n, "sort.") || strings.HasPrefix(n, "slices.Sort")
 			}
 			return false
 		})
@@ -396,11 +372,7 @@ func (v *vet) wholeevent(g *guarded) {
 	if g.key == nil {
 		return
 	}
-	args := g.call.Common().StaticCallee().TypeArgs()
-	if len(args) == 0 {
-		return
-	}
-	event := volatileIn(args[0])
+	event := volatileIn(g.call.Common().StaticCallee().TypeArgs()[0])
 	if event == "" {
 		return
 	}
@@ -425,10 +397,8 @@ func (v *vet) fingerprints(f *ssa.Function) {
 		c := call.Common()
 		switch name(callee(c)) {
 		case "idempotent.WholePayload":
-			if args := c.StaticCallee().TypeArgs(); len(args) > 0 {
-				if event := volatileIn(args[0]); event != "" {
-					v.report("wholeevent", call.Pos(), "the key is a whole %s, %s", event, changes)
-				}
+			if event := volatileIn(c.StaticCallee().TypeArgs()[0]); event != "" {
+				v.report("wholeevent", call.Pos(), "the key is a whole %s, %s", event, changes)
 			}
 		case "idempotent.FingerprintOf", "idempotent.FingerprintJSON":
 			origins(c.Args[0], func(o ssa.Value) {
@@ -462,9 +432,6 @@ var redeliveries = map[string]struct {
 
 // retention reports outcomes that expire before their source has stopped to deliver.
 func (v *vet) retention(g *guarded) {
-	if g.key == nil {
-		return
-	}
 	set := time.Duration(g.set.Retention)
 	if set == 0 && g.set.Default {
 		set = 24 * time.Hour

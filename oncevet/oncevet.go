@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"reflect"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
@@ -62,6 +63,7 @@ func run(pass *analysis.Pass) (any, error) {
 	v := &vet{pass: pass, summaries: map[*ssa.Function]*summary{}, within: map[ssa.Value]bool{}, found: map[finding]bool{}}
 	v.ignores = v.readIgnores()
 	v.build()
+	v.findKept()
 
 	list := v.findGuarded()
 	for _, f := range v.funcs {
@@ -104,8 +106,7 @@ func foreign(pass *analysis.Pass) bool {
 func (v *vet) build() {
 	v.prog = ssa.NewProgram(v.pass.Fset, 0)
 	v.prog.SetNoReturn(func(f *types.Func) bool {
-		n := name(f)
-		return n == "os.Exit" || strings.HasPrefix(n, "log.Fatal") || strings.HasPrefix(n, "log.Panic") || n == "runtime.Goexit"
+		return ends.MatchString(name(f))
 	})
 	for _, p := range v.pass.Pkg.Imports() {
 		v.prog.CreatePackage(p, nil, nil, true)
@@ -166,7 +167,7 @@ func (v *vet) export() {
 		if d == nil || !d.Exported() {
 			continue
 		}
-		if s := v.summaryOf(f); !s.empty() {
+		if s := v.summaryOf(f); !reflect.ValueOf(*s).IsZero() {
 			v.pass.ExportObjectFact(d, s)
 		}
 	}

@@ -5,6 +5,7 @@ package oncevet
 import (
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/ssa"
 )
@@ -21,6 +22,12 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 	}
 	seen := map[*ssa.BasicBlock]bool{}
 	var walk func(b *ssa.BasicBlock, start int)
+	enter := func(b *ssa.BasicBlock) {
+		if !seen[b] {
+			seen[b] = true
+			walk(b, 0)
+		}
+	}
 	walk = func(b *ssa.BasicBlock, start int) {
 		for _, i := range b.Instrs[start:] {
 			switch i.(type) {
@@ -28,10 +35,7 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 				continue
 			case *ssa.RunDefers:
 				for _, literal := range deferred(b) {
-					if first := literal.Blocks[0]; !seen[first] {
-						seen[first] = true
-						walk(first, 0)
-					}
+					enter(literal.Blocks[0])
 				}
 				continue
 			}
@@ -44,21 +48,17 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 			}
 			yes, no := take(fork)
 			for n, taken := range []bool{yes, no} {
-				if next := b.Succs[n]; taken && !seen[next] {
-					seen[next] = true
-					walk(next, 0)
+				if taken {
+					enter(b.Succs[n])
 				}
 			}
 			return
 		}
 		for _, next := range b.Succs {
-			if !seen[next] {
-				seen[next] = true
-				walk(next, 0)
-			}
+			enter(next)
 		}
 	}
-	walk(from.Block(), indexIn(from)+1)
+	walk(from.Block(), slices.Index(from.Block().Instrs, from)+1)
 }
 
 // deferred returns the function literals that are certainly deferred when a block returns.
@@ -71,15 +71,6 @@ func deferred(b *ssa.BasicBlock) (list []*ssa.Function) {
 		}
 	})
 	return list
-}
-
-func indexIn(i ssa.Instruction) int {
-	for n, other := range i.Block().Instrs {
-		if other == i {
-			return n
-		}
-	}
-	return 0
 }
 
 // nilCheck returns the value that an If compares with nil, and whether the first
@@ -114,7 +105,7 @@ func errorOf(call ssa.CallInstruction) ssa.Value {
 		return nil
 	}
 	for _, r := range referrers(v) {
-		if e, ok := r.(*ssa.Extract); ok && e.Index == results.Len()-1 && isError(e.Type()) {
+		if e := r.(*ssa.Extract); e.Index == results.Len()-1 && isError(e.Type()) {
 			return e
 		}
 	}

@@ -3,6 +3,7 @@
 package oncevet
 
 import (
+	"regexp"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -33,10 +34,8 @@ func (v *vet) mayHaveSent(call ssa.CallInstruction) string {
 	if isCommit(n) || isCommitStep(n) {
 		return v.describe(call)
 	}
-	for _, s := range v.sends(call) {
-		if s.writes() {
-			return s.What + " (" + s.At + ")"
-		}
+	if s := v.written(call); s != nil {
+		return s.What + " (" + s.At + ")"
 	}
 	return ""
 }
@@ -124,7 +123,7 @@ func (v *vet) ignored(f *ssa.Function) {
 		err := errorOf(call)
 		_, direct := call.(*ssa.Call)
 		switch {
-		case !direct, err == nil, len(used(err)) == 0:
+		case !direct, len(used(err)) == 0:
 			v.report("ignored", call.Pos(), "the error of %s is ignored: %s", short(call), consequence)
 		case onlyLogged(call, err):
 			v.report("ignored", call.Pos(), "the error of %s is only logged or compared: %s", short(call), consequence)
@@ -136,7 +135,6 @@ func (v *vet) ignored(f *ssa.Function) {
 func used(value ssa.Value) (list []ssa.Instruction) {
 	for _, r := range referrers(value) {
 		switch r := r.(type) {
-		case *ssa.DebugRef:
 		case *ssa.MakeInterface:
 			list = append(list, used(r)...)
 		case *ssa.ChangeInterface:
@@ -241,15 +239,12 @@ func isLogged(s *ssa.Store) bool {
 
 // isLog reports whether a call only writes text for people.
 func isLog(call ssa.CallInstruction) bool {
-	f := callee(call.Common())
-	if f == nil || f.Pkg() == nil {
-		return false
-	}
-	switch f.Pkg().Path() {
-	case "log", "log/slog":
-		return !strings.HasPrefix(f.Name(), "Fatal") && !strings.HasPrefix(f.Name(), "Panic")
-	case "fmt":
-		return strings.HasPrefix(f.Name(), "Print") || strings.HasPrefix(f.Name(), "Fprint")
-	}
-	return false
+	n := name(callee(call.Common()))
+	return logs.MatchString(n) && !ends.MatchString(n)
 }
+
+var (
+	logs = regexp.MustCompile(`^(log\.|log/slog\.|fmt\.F?[Pp]rint)`)
+	// ends are functions that do not return.
+	ends = regexp.MustCompile(`^(os\.Exit|runtime\.Goexit|log\.(\(Logger\)\.)?(Fatal|Panic))`)
+)

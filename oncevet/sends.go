@@ -6,7 +6,6 @@ import (
 	"go/types"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -14,9 +13,9 @@ import (
 
 // send is a call of a known client that leaves the process.
 type send struct {
-	Client string // "http", "aws", "sql" or "mail"
-	What   string // the call, for messages
-	At     string // file and line
+	HTTP bool   // by net/http
+	What string // the call, for messages
+	At   string // file and line
 	// Verb is the method of a request. It is empty if it is unknown, or if the
 	// parameter Param, counted from 1, decides it.
 	Verb  string
@@ -31,13 +30,16 @@ func (s *send) writes() bool {
 // appends reports whether s is a request that has a second effect if it is repeated:
 // PUT and DELETE do not.
 func (s *send) appends() bool {
-	return s.Client == "http" && s.writes() && s.Verb != http.MethodPut && s.Verb != http.MethodDelete
+	return s.HTTP && s.writes() && s.Verb != http.MethodPut && s.Verb != http.MethodDelete
 }
 
 var (
 	// awsReads are beginnings of operations, and of helpers of the SDK, that change
 	// nothing.
 	awsReads  = regexp.MustCompile(`^(Get|List|Describe|Query|Scan|BatchGet|TransactGet|Head|Select|Lookup|Search|Receive|Assume|Encrypt|Decrypt|GenerateDataKey|Sign|Verify|Presign|Download|Wait)`)
+	httpPost  = regexp.MustCompile(`^net/http\.(\(Client\)\.)?Post(Form)?$`)
+	sqlExec   = regexp.MustCompile(`^database/sql\.\(\w+\)\.Exec(Context)?$`)
+	sqlQuery  = regexp.MustCompile(`^database/sql\.\(\w+\)\.Query`)
 	sqlWrites = regexp.MustCompile(`(?i)^\s*(insert|update|delete|merge|replace|call)\b`)
 	awsClient = regexp.MustCompile(`^github\.com/aws/aws-sdk-go(-v2)?/service/`)
 	// awsTelemetry are services whose entries nothing depends on.
@@ -55,29 +57,27 @@ func (v *vet) sendOf(call ssa.CallInstruction) *send {
 	if recv := f.Signature().Recv(); recv != nil && typeName(recv.Type()) != "" {
 		s.What = typeName(recv.Type()) + "." + s.What
 	}
-	args := c.Args
+	args := arguments(c)
 	if !c.IsInvoke() && f.Signature().Recv() != nil {
 		args = args[1:]
 	}
 	switch path := name(f); {
 	case path == "net/http.(Client).Do" || c.IsInvoke() && isDo(f.Signature()):
-		s.Client = "http"
+		s.HTTP = true
 		s.Verb, s.Param = v.verb(args[0], call.Parent())
-	case strings.HasPrefix(path, "net/http.") && slices.Contains([]string{"Post", "PostForm"}, f.Name()) && (f.Signature().Recv() == nil || typeName(f.Signature().Recv().Type()) == "Client"):
-		s.Client, s.Verb = "http", http.MethodPost
-	case strings.HasPrefix(path, "database/sql.(") && slices.Contains([]string{"Exec", "ExecContext"}, f.Name()):
-		s.Client, s.Verb = "sql", "write"
-	case strings.HasPrefix(path, "database/sql.(") && strings.HasPrefix(f.Name(), "Query"):
-		s.Client, s.Verb = "sql", "read"
+	case httpPost.MatchString(path):
+		s.HTTP, s.Verb = true, http.MethodPost
+	case path == "net/smtp.SendMail", sqlExec.MatchString(path):
+		s.Verb = "write"
+	case sqlQuery.MatchString(path):
+		s.Verb = "read"
 		for _, a := range args {
 			if query, ok := text(a); ok && sqlWrites.MatchString(query) {
 				s.Verb = "write"
 			}
 		}
-	case path == "net/smtp.SendMail":
-		s.Client, s.Verb = "mail", "write"
 	case awsInput(f.Signature()) && !v.hasBody(c):
-		s.Client, s.Verb = "aws", "write"
+		s.Verb = "write"
 		if awsReads.MatchString(f.Name()) {
 			s.Verb = "read"
 		}
@@ -101,7 +101,7 @@ func awsInput(s *types.Signature) bool {
 	}
 	for p := range s.Params().Variables() {
 		n := named(p.Type())
-		if n == nil || n.Obj().Pkg() == nil || !strings.HasSuffix(n.Obj().Name(), "Input") {
+		if n == nil || !strings.HasSuffix(n.Obj().Name(), "Input") {
 			continue
 		}
 		if path := n.Obj().Pkg().Path(); awsClient.MatchString(path) {
@@ -151,7 +151,7 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 			case "net/http.NewRequestWithContext":
 				w, p = v.verb(o.Call.Args[1], in)
 			case "net/http.(Request).WithContext", "net/http.(Request).Clone":
-				w, p = v.verb(o.Call.Args[0], in)
+				w, p = v.verb(arguments(&o.Call)[0], in)
 			}
 		}
 		if found && (w != verb || p != param) {
@@ -160,6 +160,16 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 		verb, param, found = w, p, true
 	})
 	return verb, param
+}
+
+// written returns the first request of a call that changes something, or nil.
+func (v *vet) written(call ssa.CallInstruction) *send {
+	for _, s := range v.sends(call) {
+		if s.writes() {
+			return s
+		}
+	}
+	return nil
 }
 
 // sends returns what a call sends, itself and through the functions that it runs,
@@ -174,8 +184,8 @@ func (v *vet) sends(call ssa.CallInstruction) (list []*send) {
 			if s.Param > 0 {
 				resolved := *s
 				resolved.Param = 0
-				if static := c.StaticCallee(); static != nil && v.source(static) == f && s.Param <= len(c.Args) {
-					resolved.Verb, resolved.Param = v.verb(c.Args[s.Param-1], call.Parent())
+				if static := c.StaticCallee(); static != nil && v.source(static) == f {
+					resolved.Verb, resolved.Param = v.verb(arguments(c)[s.Param-1], call.Parent())
 				}
 				s = &resolved
 			}

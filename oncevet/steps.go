@@ -74,7 +74,7 @@ func (v *vet) undeclaredsteps(g *guarded) {
 			}
 		}
 	}
-	for f := range v.reach(g.handlers, false, true) {
+	for f := range v.reach(g.handlers, true) {
 		calls(f, func(call ssa.CallInstruction) {
 			inner := v.runs(call)
 			if slices.ContainsFunc(inner, func(f *ssa.Function) bool { return len(f.Blocks) > 0 }) {

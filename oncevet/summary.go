@@ -36,11 +36,6 @@ type stepUse struct{ Name, At string }
 // AFact implements analysis.Fact.
 func (*summary) AFact() {}
 
-func (s *summary) empty() bool {
-	return len(s.KeyParams)+len(s.Sends)+len(s.Steps)+len(s.Lost)+len(s.Leaves)+len(s.Unstable)+len(s.Declares) == 0 &&
-		!s.Commits && !s.Keyed && !s.Fingerprints && !s.Separates && s.Settings.empty()
-}
-
 // most limits the entries of each list of a summary. Findings name one of them.
 const most = 8
 
@@ -103,8 +98,8 @@ func (v *vet) addCall(s *summary, call ssa.CallInstruction) {
 	case isCommit(n):
 		s.Commits = true
 	}
-	for _, l := range v.lostIn(call) {
-		s.Lost = limited(append(s.Lost, v.describe(l)))
+	if v.lost(call) {
+		s.Lost = limited(append(s.Lost, v.describe(call)))
 	}
 	if v.leaves(call) {
 		s.Leaves = limited(append(s.Leaves, v.at(call.Pos())))
@@ -160,7 +155,7 @@ func (v *vet) usesKey(i ssa.Instruction) bool {
 			switch name(declared(f)) {
 			case "idempotent.DownstreamKey", "idempotent/driver.(RecordID).DownstreamKey", "idempotent/driver.(RecordID).StepKey":
 				call, ok := i.(*ssa.Call)
-				return !ok || call.Call.Value != *o || slices.ContainsFunc(used(call), usedElsewhere)
+				return ok && slices.ContainsFunc(used(call), usedElsewhere)
 			}
 		}
 	}
@@ -170,8 +165,9 @@ func (v *vet) usesKey(i ssa.Instruction) bool {
 	}
 	switch name(callee(call.Common())) {
 	case "net/http.(Header).Set", "net/http.(Header).Add":
-		header, _ := text(call.Common().Args[1])
-		return strings.Contains(strings.ToLower(header), "idempotency") && v.unstable(call.Common().Args[2]) == ""
+		args := arguments(call.Common())
+		header, _ := text(args[1])
+		return strings.Contains(strings.ToLower(header), "idempotency") && v.unstable(args[2]) == ""
 	}
 	return false
 }
@@ -181,8 +177,7 @@ func setsFingerprint(i ssa.Instruction) bool {
 	if !ok {
 		return false
 	}
-	field, ok := fieldOf(s.Addr, "idempotent.Key")
-	return ok && field == "Fingerprint"
+	return fieldOf(s.Addr, "idempotent.Key") == "Fingerprint"
 }
 
 // carrier is the fact of a package in which a transport adds the downstream key: it

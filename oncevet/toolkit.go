@@ -68,6 +68,15 @@ func callee(c *ssa.CallCommon) *types.Func {
 	return declared(c.StaticCallee())
 }
 
+// arguments returns the arguments of a call. That of a method, also as a value, begins with
+// the receiver, unless the call is through an interface.
+func arguments(c *ssa.CallCommon) []ssa.Value {
+	if m, ok := c.Value.(*ssa.MakeClosure); ok && m.Fn.(*ssa.Function).Synthetic != "" {
+		return append([]ssa.Value{m.Bindings[0]}, c.Args...)
+	}
+	return c.Args
+}
+
 // declared returns the declaration of f, which can be an instance or a wrapper, or
 // nil for a function literal.
 func declared(f *ssa.Function) *types.Func {

@@ -4,8 +4,8 @@ package oncevet
 
 import (
 	"go/constant"
-	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ssa"
@@ -38,10 +38,6 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 	case *ssa.FreeVar:
 		follow(captured(v), seen, visit)
 	case *ssa.UnOp:
-		if v.Op != token.MUL {
-			visit(v)
-			return
-		}
 		values := stored(v.X)
 		if len(values) == 0 {
 			visit(v)
@@ -58,13 +54,8 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 // or nil.
 func captured(v *ssa.FreeVar) ssa.Value {
 	f := v.Parent()
-	for i, free := range f.FreeVars {
-		if free != v {
-			continue
-		}
-		if made := maker(f); made != nil {
-			return made.Bindings[i]
-		}
+	if made := maker(f); made != nil {
+		return made.Bindings[slices.Index(f.FreeVars, v)]
 	}
 	return nil
 }
@@ -174,20 +165,20 @@ func text(v ssa.Value) (string, bool) {
 	return constant.StringVal(c.Value), true
 }
 
-// fieldOf returns the name of the field that an address or a value selects, and
-// whether it belongs to the struct type of that name.
-func fieldOf(v ssa.Value, of string) (string, bool) {
+// fieldOf returns the name of the field of the struct type of that name which an address or
+// a value selects, or "".
+func fieldOf(v ssa.Value, of string) string {
 	switch v := v.(type) {
 	case *ssa.FieldAddr:
 		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name(), true
+			return structOf(v.X.Type()).Field(v.Field).Name()
 		}
 	case *ssa.Field:
 		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name(), true
+			return structOf(v.X.Type()).Field(v.Field).Name()
 		}
 	}
-	return "", false
+	return ""
 }
 
 // callables returns the functions that a value can be. A call that takes a function
@@ -259,9 +250,6 @@ func (v *vet) source(f *ssa.Function) *ssa.Function {
 
 func returns(f *ssa.Function) (list []*ssa.Return) {
 	for _, b := range f.Blocks {
-		if len(b.Instrs) == 0 {
-			continue
-		}
 		if r, ok := b.Instrs[len(b.Instrs)-1].(*ssa.Return); ok {
 			list = append(list, r)
 		}

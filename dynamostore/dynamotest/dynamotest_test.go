@@ -41,9 +41,9 @@ func code(err error) string {
 func row() item {
 	return item{
 		"pk": text("row"), "n": num("10"), "s": text("abc"), "status": text("open"), "b": &types.AttributeValueMemberB{Value: []byte{1, 2}},
-		"ss": &types.AttributeValueMemberSS{Value: []string{"a", "b"}}, "ns": &types.AttributeValueMemberNS{Value: []string{"1", "2"}},
+		"ss": &types.AttributeValueMemberSS{Value: []string{"a", "b"}}, "ns": &types.AttributeValueMemberNS{Value: []string{"1", "2"}}, "bs": &types.AttributeValueMemberBS{Value: [][]byte{{1}, {2}}},
 		"l": &types.AttributeValueMemberL{Value: []types.AttributeValue{num("1"), text("x")}},
-		"m": &types.AttributeValueMemberM{Value: item{"a": num("1")}}, "yes": &types.AttributeValueMemberBOOL{Value: true},
+		"m": &types.AttributeValueMemberM{Value: item{"a": num("1")}}, "yes": &types.AttributeValueMemberBOOL{Value: true}, "nul": &types.AttributeValueMemberNULL{Value: true},
 	}
 }
 
@@ -51,7 +51,9 @@ var operands = item{
 	":v": num("10.0"), ":one": num("1"), ":s": text("ab"), ":a": text("a"), ":S": text("S"), ":yes": &types.AttributeValueMemberBOOL{Value: true},
 	":ss": &types.AttributeValueMemberSS{Value: []string{"b", "c"}}, ":all": &types.AttributeValueMemberSS{Value: []string{"b", "a"}},
 	":l": &types.AttributeValueMemberL{Value: []types.AttributeValue{text("y")}}, ":big": num(strings.Repeat("9", 38)), ":small": num("0.1"),
-	":face": text("😀"), ":two": num("2"),
+	":face": text("😀"), ":two": num("2"), ":b1": &types.AttributeValueMemberB{Value: []byte{1}}, ":b2": &types.AttributeValueMemberB{Value: []byte{2}}, ":b3": &types.AttributeValueMemberB{Value: []byte{3}},
+	":L": text("L"), ":M": text("M"), ":SS": text("SS"), ":NS": text("NS"), ":BS": text("BS"), ":B": text("B"), ":N": text("N"), ":NULL": text("NULL"), ":null": &types.AttributeValueMemberNULL{Value: true}, ":other": &types.AttributeValueMemberM{Value: item{"b": num("1")}}, ":wide": &types.AttributeValueMemberM{Value: item{"a": num("1"), "b": num("1")}},
+	":x": text("x"), ":BOOL": text("BOOL"), ":ns": &types.AttributeValueMemberNS{Value: []string{"2", "3"}}, ":m": &types.AttributeValueMemberM{Value: item{"a": num("1.0")}}, ":list": &types.AttributeValueMemberL{Value: []types.AttributeValue{num("1"), text("x")}},
 }
 
 var names = map[string]string{"#status": "status"}
@@ -89,6 +91,16 @@ func TestConditions(t *testing.T) {
 		"size(s) > :one": "true", "size(l) > :v": "false", "size(n) > :one": "false", "m.a = :one": "true", "l[0] = :one": "true", "l[5] = :one": "false", "m[0] = :one": "false", "n.a = :one": "false", "yes = :yes": "true", ":v = :v": "true", "(n) = (:v)": "true", "NOT (n) IN (:v)": "false", "((n)) = :v": "ValidationException", "n = ((:v))": "ValidationException", "n = size": "ValidationException", "size(:v) > :one": "ValidationException", "((n) = :v) OR (s) > :one": "true", "size(:face) = :two": "true", "begins_with(s, size(l))": "ValidationException", "contains(:s, :s)": "true", "contains(s, s)": "ValidationException",
 		"pk.x = :v": "ValidationException", "n = :v OR attribute_exists(pk[0])": "ValidationException", "attribute_exists(rk.x)": "ValidationException", "ss = :all": "true", "ss = :ss": "false", "#status = :s": "false",
 		"status = :s": "ValidationException", "STATUS = :s": "ValidationException", "n = :none": "ValidationException", "#none = :v": "ValidationException", "n = n": "ValidationException", "yes < :yes": "ValidationException", "((n = :v))": "ValidationException", "(n = :v) AND (s = :s)": "false",
+		"attribute_type(l, :L)": "true", "attribute_type(m, :M)": "true", "attribute_type(ss, :SS)": "true", "attribute_type(ns, :NS)": "true", "attribute_type(bs, :BS)": "true", "attribute_type(b, :B)": "true", "attribute_type(n, :N)": "true", "attribute_type(nul, :NULL)": "true", "nul = :null": "true", "m = :other": "false", "m = :wide": "false", "((n = :v)": "ValidationException", "(n": "ValidationException", "()": "ValidationException",
+		"begins_with(b, :b1)": "true", "begins_with(b, :b2)": "false", "begins_with(b, :s)": "false", "begins_with(s, :b1)": "false", "begins_with(l, :s)": "false",
+		"contains(b, :b2)": "true", "contains(b, :b3)": "false", "contains(b, :s)": "false", "contains(s, :x)": "false", "contains(s, :b1)": "false", "contains(bs, :b2)": "true", "contains(bs, :b3)": "false", "contains(n, :one)": "false", "contains(m, :one)": "false", "contains(l, :x)": "true",
+		"size(b) = :two": "true", "size(l) = :two": "true", "size(m) = :one": "true", "size(ss) = :two": "true", "size(ns) = :two": "true", "size(bs) = :two": "true", "size(yes) = :one": "false", "size(absent) = :one": "false", "size(s) = :two": "false",
+		"attribute_type(yes, :BOOL)": "true", "attribute_type(s, :v)": "ValidationException", "m = :m": "true", "l = :list": "true", "l = :l": "false", "ns = :ns": "false", "ns = :ss": "false", "yes = :one": "false", "m = :list": "false", "b > :b1": "true", "b < :b1": "false", "s > :s": "true", "s > :b1": "false", "s = s2": "false",
+		":yes BETWEEN :one AND :v": "ValidationException", "n BETWEEN :one AND n": "ValidationException", "n BETWEEN n AND :v": "ValidationException", "n BETWEEN :one AND :one": "false", "n BETWEEN :s AND :v": "ValidationException", "n BETWEEN m.a AND :v": "true", "n BETWEEN :v AND m.a": "false", "n BETWEEN m.a AND m.b": "false", "n BETWEEN :one": "ValidationException", "n BETWEEN :one OR :v": "ValidationException",
+		"n <= :one": "false", "n <= :v": "true", "m.a <= :v": "true", ":yes < n": "ValidationException", "n LIKE :v": "ValidationException", "n IN (n)": "ValidationException", "n IN :v": "ValidationException", "n IN (:one": "ValidationException",
+		"n IN (" + strings.Repeat(":one, ", 99) + ":v)": "true", "n IN (" + strings.Repeat(":one, ", 100) + ":v)": "ValidationException",
+		"l[1] = :x": "true", "l[2] = :x": "false", "l.a = :one": "false", "m.a[0] = :one": "false", "l[0].a = :one": "false", "m.b = :one": "false", "5 = :v": "ValidationException", "n = 5": "ValidationException", "l[0 = :one": "ValidationException", "m. = :one": "ValidationException",
+		"attribute_exists(n": "ValidationException", "attribute_exists n)": "ValidationException", "n = :v AND": "ValidationException", "(n = :v) OR ((s = :s))": "ValidationException", "((n = :v) AND (s = :s)) OR n = :v": "true", "(n = :v": "ValidationException", "not attribute_exists(absent) and n in (:v)": "true", "n = :v s": "ValidationException", "attribute_exists(absent) OR NOT n = :one": "true",
 		"n = :v)": "ValidationException", "n =": "ValidationException", "": "ValidationException", "n ! :v": "ValidationException", "n": "ValidationException", "exists(n)": "ValidationException", "attribute_exists(:v)": "ValidationException", "attribute_exists(n, s)": "ValidationException", "l[x] = :v": "ValidationException",
 	} {
 		out, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("rows"), FilterExpression: &condition, ExpressionAttributeNames: mentioned(names, condition), ExpressionAttributeValues: mentioned(operands, condition)})
@@ -117,6 +129,9 @@ func TestUpdates(t *testing.T) {
 	const refused = "ValidationException"
 	for expression, want := range map[string]string{
 		"SET n = n + :one": "11", "SET n = n - :small": "9.9", "SET n = :v": "10", "SET n = if_not_exists(absent, :one)": "1", "SET n = if_not_exists(n, :one) + :one": "11", "ADD n :one": "11", "REMOVE s SET n = m.a": "1",
+		"set n = :one": "1", "SET n = n": "10", "SET n = n - :v": "0", "SET n = m.a": "1", "SET n = n REMOVE s": "10", "ADD n :small": "10.1", "SET n = if_not_exists(n, :s)": "10", "SET n = :two, s = n": "2", "ADD n :one, hits :one": "11", "DELETE ss :ss, absent :ss": "10", "SET m.a = n REMOVE m.b": "10",
+		"ADD absent :s": refused, "DELETE absent :one": refused, "SET n = if_not_exists(rk.x, :one)": refused,
+		"ADD ns :ss": refused, "ADD l :l": refused, "ADD yes :one": refused, "DELETE ss :one": refused, "DELETE ss :ns": refused, "SET m.b.c = :s": refused, "SET n.x = :one": refused, "SET n = if_not_exists(:one, n)": refused, "SET n = foo(n, :one)": refused, "SET n = :one +": refused, "SET n :one": refused, "ADD n": refused, "SET l = list_append(:one, l)": refused, "SET l = list_append(l, :one)": refused, "SET l = list_append(l, s)": refused, "SET l = list_append(s, l)": refused, "SET l = list_append(l :l)": refused, "SET l = list_append(l, :l": refused, "SET l = list_append l, :l)": refused, "SET n = :s - :one": refused, "SET n = :one - :s": refused, "SET n = n + s": refused, "SET n = :one SET s = :s": refused, "SET m.a = :one, m = :m": refused, "SET rk.x = :one": refused, "": refused, "SET": refused,
 		"SET n = s + :one": refused, "SET n = absent": refused, "SET n = absent + :one": refused, "SET n = n + :s": refused, "SET n = n + :big SET s = :s": refused, "SET n = :big + :small": refused,
 		"ADD n :s": refused, "ADD s :one": refused, "DELETE n :ss": refused, "SET x.y = :one": refused, "SET pk = :s": refused, "SET n = :one, n = :v": refused, "REMOVE m, m.a": refused, "SET status = :s": refused, "SET n = size(s)": refused, "SET n": refused, "PUT n = :one": refused, "SET n = list_append(n, :l)": refused, "ADD n n": refused, "SET n = if_not_exists(n, absent)": refused, "SET n = if_not_exists(n, n)": refused, "SET n = list_append(l, :l) + :one": refused, "SET n = pk.x": refused, "REMOVE pk.x": refused,
 		"SET l[0] = :one": "dynamotest does not implement an UpdateExpression with a list element", "SET n = (n + :one)": "dynamotest does not implement parentheses in an UpdateExpression", "ADD m.a :one": "dynamotest does not implement ADD with a nested path",
@@ -270,6 +285,7 @@ func TestPages(t *testing.T) {
 	}
 	seen, pages, units := map[string]int{}, 0, 0.
 	for segment := range int32(3) {
+		before := len(seen)
 		in := &dynamodb.ScanInput{TableName: aws.String("rows"), Segment: &segment, TotalSegments: aws.Int32(3), ReturnConsumedCapacity: types.ReturnConsumedCapacityTotal}
 		for {
 			out, err := db.Scan(t.Context(), in)
@@ -286,6 +302,9 @@ func TestPages(t *testing.T) {
 			if in.ExclusiveStartKey = out.LastEvaluatedKey; in.ExclusiveStartKey == nil {
 				break
 			}
+		}
+		if len(seen) == before {
+			t.Errorf("segment %d has no rows", segment)
 		}
 	}
 	if len(seen) != 50 || slices.Max(slices.Collect(maps.Values(seen))) != 1 || pages < 17 || units < 2490 || units > 2560 {
@@ -341,6 +360,7 @@ func TestQuery(t *testing.T) {
 		{"id = :id", "", func(in *dynamodb.QueryInput) { in.Limit = aws.Int32(0) }, refused},
 		{":id = id AND (line) > :nine", "", nil, "10 100"}, {":nine < line AND id = :id", "", nil, "10 100"},
 		{"line = size(line) AND id = :id", "", nil, refused}, {":nine BETWEEN line AND :ten AND id = :id", "", nil, refused}, {"id = line", "", nil, refused}, {":id = :id AND id = :id", "", nil, refused}, {"id = :nine", "", nil, refused}, {"id = :empty", "", nil, refused}, {"id.x = :id", "", nil, refused}, {"begins_with(line, :id) AND id = :id", "", nil, refused}, {"NOT id = :id", "", nil, refused}, {"id = :id )", "", nil, refused}, {"line <> :nine AND id = :id", "", nil, refused}, {"id = line AND id = :id", "", nil, refused}, {"line = :id AND id = :id", "", nil, refused}, {"attribute_exists(id)", "", nil, refused},
+		{"id = :id", "", func(in *dynamodb.QueryInput) { in.FilterExpression = aws.String("attribute_not_exists(sku.x)") }, refused},
 		{"id = :id", "none", nil, refused}, {"line = :nine", "", nil, refused}, {"id > :id", "", nil, refused}, {"id = :id OR line = :nine", "", nil, refused}, {"id = :id AND sku = :sku", "", nil, refused}, {"id = :id AND line > :nine AND line < :ten", "", nil, refused},
 	} {
 		in := &dynamodb.QueryInput{TableName: table, KeyConditionExpression: &c.condition, ExpressionAttributeValues: mentioned(values, c.condition)}

@@ -17,12 +17,11 @@ import (
 
 // expressions are the expressions of one request, which share their placeholders.
 type expressions struct {
-	names      map[string]string
-	values     item
-	used       map[string]bool // placeholders
-	paths      []string        // the attributes in the conditions and filters so far
-	entered    []string        // the attributes into which a path of any expression leads
-	anyPresent bool
+	names   map[string]string
+	values  item
+	used    map[string]bool // placeholders
+	paths   []string        // the attributes in the conditions and filters so far
+	entered []string        // the attributes into which a path of any expression leads
 }
 
 func newExpressions(names map[string]string, values item) *expressions {
@@ -38,9 +37,6 @@ func newExpressions(names map[string]string, values item) *expressions {
 // done refuses placeholders that no expression uses. Call it after the last
 // expression.
 func (e *expressions) done() {
-	if !e.anyPresent && len(e.names)+len(e.values) > 0 {
-		refuse("ExpressionAttributeNames and ExpressionAttributeValues can only be specified when using expressions")
-	}
 	for _, name := range slices.Sorted(maps.Keys(e.names)) {
 		if !e.used[name] {
 			refuse("Value provided in ExpressionAttributeNames unused in expressions: keys: {%s}", name)
@@ -124,7 +120,6 @@ var (
 )
 
 func (e *expressions) parser(kind, text string) *parser {
-	e.anyPresent = true
 	p := &parser{expressions: e, kind: kind}
 	rest := strings.TrimSpace(text)
 	if rest == "" {
@@ -234,14 +229,14 @@ func (p *parser) not() condition {
 // aroundOperand reports whether the next tokens are an operand in parentheses.
 func (p *parser) aroundOperand() bool {
 	n := p.parenthesised()
-	return n > 0 && n < len(p.tokens) && slices.Contains([]string{"=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN"}, strings.ToUpper(p.tokens[n]))
+	return n < len(p.tokens) && slices.Contains([]string{"=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN"}, strings.ToUpper(p.tokens[n]))
 }
 
 // redundant reports whether the tokens after an opening parenthesis are another
 // pair of parentheses and nothing else.
 func (p *parser) redundant() bool {
 	n := p.parenthesised()
-	return n > 0 && n < len(p.tokens) && p.tokens[n] == ")"
+	return n < len(p.tokens) && p.tokens[n] == ")"
 }
 
 // parenthesised returns how many of the next tokens are a pair of parentheses and what is in
@@ -332,7 +327,7 @@ func contains(whole, part types.AttributeValue) bool {
 		return slices.ContainsFunc(w.Value, func(v types.AttributeValue) bool { return equal(v, part) })
 	}
 	kind, members := membersOf(whole)
-	if kind == "" || kindOf(part)+"S" != kind {
+	if kindOf(part)+"S" != kind {
 		return false
 	}
 	_, one := membersOf(setOf(kind, []string{scalar(part)}))
@@ -578,10 +573,7 @@ func (path path) of(it item) types.AttributeValue {
 	for _, e := range path[1:] {
 		switch v := value.(type) {
 		case *types.AttributeValueMemberM:
-			value = v.Value[e.name]
-			if e.index >= 0 {
-				value = nil
-			}
+			value = v.Value[e.name] // none has the name of an index, which is empty
 		case *types.AttributeValueMemberL:
 			value = nil
 			if e.index >= 0 && e.index < len(v.Value) {

@@ -88,16 +88,7 @@ func (t *table) deletionUnits(it item) float64 {
 		if i.of(it) == nil {
 			continue
 		}
-		projected := it
-		if i.projected != nil {
-			projected = item{}
-			for _, name := range i.projected {
-				if value := it[name]; value != nil {
-					projected[name] = value
-				}
-			}
-		}
-		units += max(1, (sizeOf(projected)+1023)/1024)
+		units += (sizeOf(project(it, i.projected)) + 1023) / 1024
 	}
 	return float64(units)
 }
@@ -150,7 +141,7 @@ func (t *table) store(key string, now item) {
 // prepare returns the item before and after w, without writing it.
 func (db *DB) prepare(t *table, w *write) (key string, old, now item) {
 	t.checkPaths(w.entered)
-	if w.key != nil || w.put == nil {
+	if w.put == nil {
 		key = t.key(w.key, true)
 	} else {
 		now = cloneItem(w.put)

@@ -24,7 +24,7 @@ func (db *DB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dyn
 		if in.KeyConditionExpression == nil {
 			refuse("Either the KeyConditions or KeyConditionExpression parameter must be specified in the request")
 		}
-		partition, key := e.keyCondition(*in.KeyConditionExpression)
+		r, key := e.keyCondition(*in.KeyConditionExpression) // r refuses other keys
 		e.paths = nil
 		l := &list{
 			filter: e.condition("FilterExpression", in.FilterExpression), names: e.projection(in.ProjectionExpression),
@@ -35,7 +35,7 @@ func (db *DB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dyn
 		l.filtered = e.paths
 		l.open(db.table(in.TableName), in.IndexName)
 		l.table.checkPaths(e.entered)
-		partition(l.keys)
+		r(l.keys)
 		for _, k := range l.keys {
 			if slices.Contains(e.paths, k.name) {
 				refuse("Filter Expression can only contain non-primary key attributes: Primary key attribute: %s", k.name)
@@ -167,7 +167,7 @@ func (l *list) open(t *table, indexName *string) {
 		if l.consistent {
 			refuse("Consistent reads are not supported on global secondary indexes")
 		}
-		for _, name := range append(slices.Clone(l.names), l.filtered...) {
+		for _, name := range slices.Concat(l.names, l.filtered) {
 			if i.projected != nil && !slices.Contains(i.projected, name) {
 				refuse("One or more parameter values were invalid: Global secondary index %s does not project [%s]", *indexName, name)
 			}
@@ -189,7 +189,7 @@ func (l *list) only(c condition) {
 // order compares the keys of two items: of the index, and then of the table.
 func (l *list) order(a, b item) int {
 	o := 0
-	for _, k := range append(slices.Clone(l.keys), l.table.keys...) {
+	for _, k := range slices.Concat(l.keys, l.table.keys) {
 		if o == 0 {
 			o, _ = compare(a[k.name], b[k.name])
 		}

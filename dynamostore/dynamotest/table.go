@@ -4,7 +4,6 @@ package dynamotest
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -104,7 +103,7 @@ func (db *DB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ 
 			}
 			if g.Projection.ProjectionType != types.ProjectionTypeAll {
 				i.projected = slices.Clone(g.Projection.NonKeyAttributes)
-				for _, k := range append(slices.Clone(t.keys), i.schema...) {
+				for _, k := range slices.Concat(t.keys, i.schema) {
 					i.projected = append(i.projected, k.name)
 				}
 			}
@@ -329,8 +328,8 @@ func (t *table) check(it item) {
 // index.
 func (t *table) keyOf(it item, index schema) item {
 	key := item{}
-	for _, k := range append(slices.Clone(t.keys), index...) {
+	for _, k := range slices.Concat(t.keys, index) {
 		key[k.name] = it[k.name]
 	}
-	return maps.Clone(key)
+	return key
 }

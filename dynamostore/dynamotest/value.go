@@ -112,9 +112,9 @@ func membersOf(value types.AttributeValue) (kind string, members []string) {
 func setOf(kind string, members []string) types.AttributeValue {
 	switch kind {
 	case "SS":
-		return &types.AttributeValueMemberSS{Value: slices.Clone(members)}
+		return &types.AttributeValueMemberSS{Value: members}
 	case "NS":
-		return &types.AttributeValueMemberNS{Value: slices.Clone(members)}
+		return &types.AttributeValueMemberNS{Value: members}
 	}
 	bs := make([][]byte, len(members))
 	for i, m := range members {
@@ -235,7 +235,7 @@ func equal(a, b types.AttributeValue) bool {
 	case *types.AttributeValueMemberM:
 		other := b.(*types.AttributeValueMemberM).Value
 		for name, v := range a.Value {
-			if other[name] == nil || !equal(v, other[name]) {
+			if !equal(v, other[name]) {
 				return false
 			}
 		}

@@ -146,7 +146,7 @@ func (x *explorer) explore() *World {
 		for n, p := range first[1:] {
 			for _, h := range harms(p.kind) {
 				pair := schedule{single[0], {single[0].at + 1 + n, h}}
-				if n == 0 && p == first[0] {
+				if p == first[0] {
 					near = append(near, pair)
 				} else {
 					pairs = append(pairs, pair)
@@ -157,8 +157,8 @@ func (x *explorer) explore() *World {
 	x.possible = 1 + len(singles) + len(near) + len(pairs)
 	var triples []schedule
 	random := rand.New(rand.NewPCG(1, 2)) // the same on every run
-	near = spread(near, (x.Schedules-x.tried)/4)
-	for _, pair := range slices.Concat(near, spread(pairs, (x.Schedules-x.tried)*3/4-len(near))) {
+	most := (x.Schedules - x.tried) * 3 / 4
+	for _, pair := range slices.Concat(spread(near, most), spread(pairs, most-len(near))) {
 		w := x.run(pair)
 		if w.broken != "" {
 			return x.shortened(w)

@@ -177,7 +177,6 @@ func (w *World) drive(p *Process) {
 			continue
 		}
 		first := w.firstDeadline(p)
-		w.watch.steps.Add(1)
 		select {
 		case <-w.wake:
 		case <-time.After(time.Until(first.deadline) - time.Millisecond): // before its context ends
@@ -210,19 +209,19 @@ func (w *World) over(p *Process) bool {
 	switch {
 	case p.judged:
 		return true
-	case isClosed(p.ended) && p.panicked != nil:
+	case !isClosed(p.ended):
+		return p.waits != 0
+	case p.panicked != nil:
 		w.kill(p, fmt.Sprintf("panics: %v", p.panicked))
 		if len(w.asked) == 0 {
 			w.breaks(atSetup, fmt.Sprintf("the process panicked: %v", p.panicked), wrongRequest)
 		}
-	case isClosed(p.ended):
+	default:
 		p.judged = true
 		w.judgeTime(p, time.Now())
 		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
 		w.answered(p)
-	default:
-		return p.waits != 0
 	}
 	return true
 }

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"path"
 	"slices"
 	"strings"
@@ -114,7 +115,11 @@ func (e statusError) Error() string { return fmt.Sprint("the bank answered ", in
 
 // send asks a bank, and returns its reply, whose status is a success.
 func send(ctx context.Context, client *http.Client, method, url, body, header, key string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	var content io.Reader // of a GET: nil
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +297,10 @@ var wrong = map[string]struct {
 	}},
 	"a key for a provider without keys": {"", "net/http repeats", handling(idempotent.Reconcile, keyless, false, pay)},
 	"a provider that forgets keys":      {"", "The provider has repeated", handling(idempotent.Rerun, forgetful, true, pay)},
-	"a short retention":                 {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
+	"a UUID for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		return post(ctx, "1", "Reference", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
+	})},
+	"a short retention": {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
 	"an amount that is not in the fingerprint": {"", "Let the fingerprint", func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
 			return idempotent.Key{Operation: "charge", Scope: "acme", ID: o.ID, Fingerprint: idempotent.FingerprintBytes([]byte(o.ID))}, nil
@@ -930,6 +938,44 @@ var right = map[string]struct {
 			return stepOf(ctx, "1", func(ctx context.Context) error { return inTransaction(ctx, db, idempotent.DownstreamKey(ctx)) })
 		})
 	}, []event.Kind{event.TakenOver, event.StepReplayed}},
+	"a driver with contexts": {func(w *idempotenttest.World) {
+		insertsInto(w, &table{contexts: true}, idempotent.Rerun, func(ctx context.Context, db *sql.DB, id string) error {
+			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			count, err := tx.PrepareContext(ctx, "SELECT count(*) FROM charges WHERE id = ?")
+			if err != nil {
+				return err
+			}
+			defer count.Close()
+			var n, again int
+			if err := count.QueryRowContext(ctx, rowID{id}).Scan(&n); err != nil {
+				return err
+			}
+			if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM charges WHERE id = ? -- direct", rowID{id}).Scan(&again); err != nil || n != again {
+				return fmt.Errorf("%d and %d rows, %w", n, again, err)
+			}
+			if n == 0 {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES (?) -- direct", rowID{id}); err != nil {
+					return err
+				}
+			}
+			return tx.Commit()
+		})
+	}, []event.Kind{event.TakenOver}},
+	"a statement of a driver with contexts": {func(w *idempotenttest.World) {
+		insertsInto(w, &table{contexts: true}, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
+			s, err := db.PrepareContext(ctx, "INSERT INTO charges (id) VALUES (?)")
+			if err != nil {
+				return idempotent.NotExecuted(err)
+			}
+			defer s.Close()
+			_, err = s.ExecContext(ctx, rowID{id})
+			return err
+		})
+	}, []event.Kind{event.MarkedUnknown}},
 	"a prepared statement": {func(w *idempotenttest.World) {
 		insertsBy(w, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
 			s, err := db.PrepareContext(ctx, "INSERT INTO charges VALUES (?)")
@@ -1013,6 +1059,14 @@ var right = map[string]struct {
 		}
 		return c, err
 	}), []event.Kind{event.TakenOver}},
+	"NotExecuted without a connection": {handling(idempotent.Reconcile, keyless, false, func(ctx context.Context, s string) (charge, error) {
+		connected := false
+		c, err := refer(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}), s)
+		if err != nil && !connected {
+			err = idempotent.NotExecuted(err)
+		}
+		return c, err
+	}), []event.Kind{event.Retryable, event.MarkedUnknown}},
 	"a UUID as key": {handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (charge, error) {
 		return post(ctx, "1", "Idempotency-Key", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
 	}), []event.Kind{event.TakenOver}},
@@ -1046,7 +1100,10 @@ func inserts(w *idempotenttest.World, f func(ctx context.Context, db *sql.DB, id
 }
 
 func insertsBy(w *idempotenttest.World, recovery idempotent.Recovery, f func(ctx context.Context, db *sql.DB, id string) error) {
-	rows := &table{}
+	insertsInto(w, &table{}, recovery, f)
+}
+
+func insertsInto(w *idempotenttest.World, rows *table, recovery idempotent.Recovery, f func(ctx context.Context, db *sql.DB, id string) error) {
 	promise(w, recovery == idempotent.Rerun, "row", func() int { return len(rows.ids) })
 	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) func(context.Context, string) (string, error) {
 		db := sql.OpenDB(w.Connector(rows))
@@ -1084,10 +1141,82 @@ func twice(ctx context.Context, s string) (charge, error) {
 
 // table is a database with one table, for [database/sql.OpenDB]. It knows INSERT, and counts
 // the rows with an ID. A transaction adds its rows when it commits.
-type table struct{ ids []string }
+type table struct {
+	ids      []string
+	contexts bool  // its connections have every optional interface of a driver
+	refuses  error // of Connect
+}
 
-func (t *table) Connect(context.Context) (driver.Conn, error) { return &session{table: t}, nil }
-func (t *table) Driver() driver.Driver                        { return nil }
+func (t *table) Connect(context.Context) (driver.Conn, error) {
+	if t.contexts {
+		return &contextSession{session: session{table: t}}, t.refuses
+	}
+	return &session{table: t}, t.refuses
+}
+
+func (t *table) Driver() driver.Driver { return nil }
+
+// rowID is an argument that only contextSession takes.
+type rowID struct{ id string }
+
+// contextSession is a connection with the optional interfaces of package driver.
+type contextSession struct {
+	session
+	stale bool // after a transaction
+}
+
+func (s *contextSession) IsValid() bool                      { return !s.stale }
+func (s *contextSession) ResetSession(context.Context) error { return nil }
+
+func (s *contextSession) CheckNamedValue(v *driver.NamedValue) error {
+	id, ok := v.Value.(rowID)
+	if !ok {
+		return driver.ErrSkip
+	}
+	v.Value = id.id
+	return nil
+}
+
+func (s *contextSession) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if o.Isolation != driver.IsolationLevel(sql.LevelSerializable) {
+		return nil, errors.New("want a serializable transaction")
+	}
+	if s.stale {
+		return nil, errors.New("a stale connection")
+	}
+	s.stale = true
+	return s.Begin()
+}
+
+func (s *contextSession) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if strings.HasSuffix(query, "direct") {
+		return nil, errors.New("a statement that was not prepared")
+	}
+	return contextStatement{statement{&s.session, query}}, nil
+}
+
+func (s *contextSession) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return contextStatement{statement{&s.session, query}}.ExecContext(ctx, args)
+}
+
+func (s *contextSession) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return contextStatement{statement{&s.session, query}}.QueryContext(ctx, args)
+}
+
+type contextStatement struct{ statement }
+
+func (contextStatement) Exec([]driver.Value) (driver.Result, error) { return nil, errNoContext }
+func (contextStatement) Query([]driver.Value) (driver.Rows, error)  { return nil, errNoContext }
+
+var errNoContext = errors.New("a call without a context")
+
+func (s contextStatement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.statement.Exec([]driver.Value{args[0].Value})
+}
+
+func (s contextStatement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.statement.Query([]driver.Value{args[0].Value})
+}
 
 // session is a connection.
 type session struct {
@@ -1096,8 +1225,14 @@ type session struct {
 	added []string
 }
 
-func (s *session) Prepare(query string) (driver.Stmt, error) { return statement{s, query}, nil }
-func (s *session) Close() error                              { return nil }
+func (s *session) Close() error { return nil }
+
+func (s *session) Prepare(query string) (driver.Stmt, error) {
+	if query == "DROP" {
+		return nil, errors.New("no such statement")
+	}
+	return statement{s, query}, nil
+}
 
 func (s *session) Begin() (driver.Tx, error) {
 	s.open = true

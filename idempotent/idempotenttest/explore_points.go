@@ -40,16 +40,13 @@ func (w *World) pointsOfStore() driver.Store {
 		case c.Op == driver.OpListDue && w.settled: // the lists are empty
 			return
 		case w.direct || c.Op == driver.OpListDue:
-			if do(); p.killed() {
-				c.Err = errKilled
-			}
+			_ = do()
 			return
 		}
 		settles := c.Op == driver.OpReplace && c.Record.State != driver.StateInProgress
 		pt := &pending{kind: storePoint, what: "store: " + string(c.Op), record: c.Record.ID, settles: settles, process: p, ctx: ctx, do: do}
-		if w.meet(pt); pt.err != nil {
-			c.Current, c.Data, c.Err = nil, nil, pt.err
-		}
+		w.meet(pt)
+		c.Err = pt.err
 	})
 }
 

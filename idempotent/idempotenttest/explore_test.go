@@ -5,9 +5,11 @@ package idempotenttest_test
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -19,8 +21,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -106,6 +110,9 @@ func TestExplore(t *testing.T) {
 			}
 			if _, _, again, _ := idempotenttest.Explored(t, row.body, options); again != hash && !races[name] {
 				t.Error("another run has other stories")
+			}
+			if _, _, one, _ := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 }); one == hash {
+				t.Error("one schedule has the hash of all stories")
 			}
 		})
 	}
@@ -256,6 +263,23 @@ type response struct {
 
 type failures struct{ BatchItemFailures []string }
 
+// amountsInDynamoDB has a handler over a store whose calls are not points themselves.
+func amountsInDynamoDB(w *idempotenttest.World) {
+	right["another amount"].body(w)
+	dynamotest.In(w, "once", nil)
+}
+
+// streams has a handler that passes a body on.
+func streams(body io.Reader) func(w *idempotenttest.World) {
+	return handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (c charge, err error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, charges, body)
+		if err != nil {
+			return c, err
+		}
+		return read(http.DefaultClient.Do(req))
+	})
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -285,24 +309,62 @@ func TestExploreReports(t *testing.T) {
 		ok        bool
 		want      string
 	}{
-		"right":         {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
-		"few schedules": {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
-		"no schedules":  {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
-		"one schedule":  {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
-		"wrong":         {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
-		"two faults":    {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
-		"three faults":  {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
-		"alone, right":  {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
-		"alone, wrong":  {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
-		"no schedule":   {attempts(1), "none", 0, true, `^nothing is broken`},
-		"not a point":   {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":    {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
-		"a panic":       {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
-		"at the end":    {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
-		"a reconciler":  {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
-		"another fault": {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
-		"late-at-x":     {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
-		"not reached":   {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"few schedules":  {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"no schedules":   {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
+		"one schedule":   {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
+		"wrong":          {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
+		"two faults":     {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
+		"three faults":   {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
+		"alone, right":   {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
+		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
+		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
+		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
+		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
+		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
+		"another fault":  {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
+		"late-at-x":      {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
+		"not reached":    {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"one too far":    {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
+		"no claim":       {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
+		"an unread body": {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
+		"no connection": {func(w *idempotenttest.World) {
+			insertsInto(w, &table{refuses: errors.New("no database")}, idempotent.Rerun, inTransaction)
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no database\n`},
+		"a wrong statement": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
+				_, err := db.PrepareContext(ctx, "DROP")
+				return err
+			})
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no such statement\n`},
+		"a long statement": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
+				_, err := db.ExecContext(ctx, "INSERT INTO\n\tcharges VALUES (?) -- of the customer's first order", id)
+				return err
+			})
+		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
+		"a row at first": {func(w *idempotenttest.World) {
+			rows := &table{}
+			tx, err := sql.OpenDB(w.Connector(rows)).Begin()
+			if err == nil {
+				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
+			}
+			if err == nil {
+				err = tx.Commit()
+			}
+			if err != nil || len(rows.ids) != 1 {
+				panic(fmt.Sprint(rows.ids, err))
+			}
+			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
+		}, "none", 0, true, `^nothing is broken`},
+		"options of a transaction": {func(w *idempotenttest.World) {
+			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
+				_, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+				return err
+			})
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: the database driver has no BeginTx, `},
 		"a mutex": {wrong["a mutex that stays locked"].body, "1:refused", 0, false, `(?s)^a goroutine waits for a mutex, .*
 Rule: Unlock .*
 
@@ -311,12 +373,13 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"at a point":   {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*idempotenttest.\(\*World\).await`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
-		"no type":      {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":      {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
-		"no body":      {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
-		"goes on":      {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
-		"a late claim": {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"no fault":     {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
+		"no type":          {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
+		"refused":          {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"no body":          {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
+		"goes on":          {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
+		"goes on after it": {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"a late claim":     {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"no fault":         {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, ok := idempotenttest.Report(t, row.body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Schedules = row.schedules })
@@ -342,20 +405,23 @@ func TestExploreAmongManyGoroutines(t *testing.T) {
 	}
 }
 
-// The test of a wrong handler fails with its story, and that of a right one passes. Each
-// runs in a separate process, which is this test again.
+// The test of a wrong handler fails with its story, that of a right one passes, and a body
+// that ends the test is not called again. Each runs in a separate process, which is this
+// test again.
 func TestExploreFailsATest(t *testing.T) {
 	const variable = "EXPLORE_IN_A_TEST"
-	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body}
+	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(*idempotenttest.World) {
+		t.Fatal("no database")
+	}}
 	if body := bodies[os.Getenv(variable)]; body != nil {
 		idempotenttest.Explore(t, body)
 		return
 	}
-	for name, want := range map[string]string{"wrong": "one request too many happened 2 times", "right": "hash of all stories: "} {
+	for name, want := range map[string]string{"wrong": "one request too many happened 2 times", "right": "hash of all stories: ", "ends": "no database"} {
 		test := exec.Command(os.Args[0], "-test.run=^TestExploreFailsATest$", "-test.v")
 		test.Env = append(os.Environ(), variable+"="+name)
 		out, err := test.CombinedOutput()
-		if failed := err != nil; failed != (name == "wrong") || !strings.Contains(string(out), want) {
+		if failed := err != nil; failed == (name == "right") || strings.Count(string(out), want) != 1 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
@@ -375,6 +441,25 @@ func TestExploreHarms(t *testing.T) {
 	}
 	if got := idempotenttest.Harms(); !maps.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A story names each harm.
+func TestExploreNamesHarms(t *testing.T) {
+	for harm, want := range map[string]string{
+		"killed-before": "the process is killed before it", "killed-after": "the process is killed after it", "refused": "refused, nothing was sent",
+		"lost-request": "the request is lost", "lost-reply": "the reply is lost", "503": "503, without effect", "500": "500, with effect", "cut-reply": "the reply breaks off",
+		"hangs": "hangs until its context ends", "hangs-after": "has its effect, and hangs until its context ends", "panics": "the process panics after it",
+		"sent-twice": "the client's transport loses the reply and sends it again", "in-flight": "the process is killed while the request is on its way",
+		"late": "the process is late", "late-at-2": "the process is late", "late-reply": "the reply is late",
+	} {
+		text, ok := idempotenttest.Report(t, right["Rerun with a key"].body, "1:"+harm)
+		if line := "1 request     provider: POST bank.test/charges: " + want; !ok || !regexp.MustCompile(regexp.QuoteMeta(line)+`(  \[charge: 1\])?\n`).MatchString(text) {
+			t.Errorf("%s: got\n%s\nwant a line with %s", harm, text, line)
+		}
+		if arrives := strings.Contains(text, "charges: the request arrives  "); arrives != (harm == "in-flight") {
+			t.Errorf("%s: got\n%s", harm, text)
+		}
 	}
 }
 
@@ -508,14 +593,22 @@ func TestExploreOutlives(t *testing.T) {
 	}
 }
 
-// Explorations side by side leave the process with the processors that it had.
+// An exploration has one processor, and explorations side by side leave the process with
+// those that it had.
 func TestOneAtATime(t *testing.T) {
+	const all = 3
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(all))
+	explore := func() (during int) {
+		idempotenttest.Report(t, func(*idempotenttest.World) { during = runtime.GOMAXPROCS(0) }, "none")
+		return during
+	}
+	during := explore()
 	before := runtime.GOMAXPROCS(0)
-	first, second := idempotenttest.OneAtATime(), idempotenttest.OneAtATime()
-	first()
-	during := runtime.GOMAXPROCS(0)
-	second()
-	if after := runtime.GOMAXPROCS(0); during != 1 || after != before {
-		t.Errorf("%d processors before, %d during, %d after; want %d, 1, %d", before, during, after, before, before)
+	undo := idempotenttest.OneAtATime()
+	explore()
+	beside := runtime.GOMAXPROCS(0)
+	undo()
+	if after := runtime.GOMAXPROCS(0); during != 1 || before != all || beside != 1 || after != all {
+		t.Errorf("%d processors during one, %d after it, %d beside another one, %d after both; want 1, %d, 1, %d", during, before, beside, after, all, all)
 	}
 }

@@ -58,6 +58,14 @@ func Possible(t *testing.T, body func(*World)) int {
 	return x.possible
 }
 
+// Compared returns what Explore compares of two answers.
+func Compared(first, again any) (a, b string) {
+	x, y := ofBoth(comparable(first), comparable(again))
+	return string(x), string(y)
+}
+
+var OutcomeOf = outcomeOf
+
 // Rules returns all rules.
 func Rules() (all []string) {
 	for _, r := range rules {

@@ -155,6 +155,23 @@ var equivalents = map[string]string{
 	"idempotencyclient.pending.create: err is not set to errors.Join(json.NewEncoder(temp).Encode(entry{newKey(), time.Now()}), temp.Sync(), tem...": "a full disk would show it, which no test simulates",
 	"idempotencyclient.pending.create: err != nil is never true (2)":                                                                                 "the same",
 	"idempotencyclient.pending.create: !errors.Is(err, fs.ErrExist) is never true":                                                                   "the key is then missing when it is read",
+
+	"idempotent/idempotenttest.explorer.explore: most-len(near) becomes most":                                                "only tries some schedules with two faults in place of three",
+	"idempotent/idempotenttest.World.wait: w.watch.steps.Add(1) is not called":                                               "an exploration counts as stuck only if a goroutine waits for a mutex at each of five ticks",
+	"idempotent/idempotenttest.World.wait: w.watch.steps.Add(1) loses its Add":                                               "an exploration counts as stuck only if a goroutine waits for a mutex at each of five ticks",
+	"idempotent/idempotenttest.World.tries: c.Op == driver.OpInsert is always true":                                          "only decides whether empty lists are read",
+	"idempotent/idempotenttest.World.allSettled: err != nil is negated":                                                      "only decides whether empty lists are read",
+	"idempotent/idempotenttest.World.pointsOfStore: c.Op == driver.OpListDue && w.settled is never true":                     "only saves reading empty lists",
+	"oncevet.vet.guardedBy: places.key >= 0 has >":                                                                           "the key is argument 1, or it is -1",
+	"dynamostore/dynamotest.DB.BatchWriteItem: refuse(\"Supplied WriteRequest is empty or has two requests\") is not called": "a write without a put and a key is refused for its key",
+	"dynamostore/dynamotest.expressions.parser: ok is never true":                                                            "only saves splitting an expression again",
+	"dynamostore/dynamotest.expressions.parser: tokenized.Store(whole, p.tokens) is not called":                              "only saves splitting an expression again",
+	"dynamostore/dynamotest.unknownFields: ok is never true":                                                                 "only saves reading a type again",
+	"dynamostore/dynamotest.unknownFields: unknown.Store(structAnd{t, known}, fields) is not called":                         "only saves reading a type again",
+	"dynamostore/dynamotest.writeOf: onlyKnown(\"Put\", p, known+\"Item\") is not called":                                    "the SDK has no other members yet",
+	"dynamostore/dynamotest.writeOf: onlyKnown(\"Update\", u, known+\"Key UpdateExpression\") is not called":                 "the SDK has no other members yet",
+	"dynamostore/dynamotest.writeOf: onlyKnown(\"Delete\", d, known+\"Key\") is not called":                                  "the SDK has no other members yet",
+	"dynamostore/dynamotest.writeOf: onlyKnown(\"ConditionCheck\", c, known+\"Key\") is not called":                          "the SDK has no other members yet",
 }
 
 // endless are mutants that run without end, which a test can notice only by its
@@ -162,6 +179,15 @@ var equivalents = map[string]string{
 // a time-out ends is an error: tests may miss it on a machine that is merely
 // busy.
 var endless = map[string]string{
+	"idempotent/idempotenttest.World.firstDeadline: !q.judged && !q.deadline.After(p.deadline) loses !q.judged &&":            "a process that has ended is killed without end",
+	"idempotent/idempotenttest.World.finish: w.broken == \"\" && !p.judged loses && !p.judged":                                "a process that has ended is driven without end",
+	"idempotent/idempotenttest.watch.stacks: size == len(w.dump) is never true":                                               "the stack that waits is cut off, so the test waits for the mutex without end",
+	"idempotent/idempotenttest.watch.stacks: strings.HasPrefix(state, \"runn\") is negated":                                   "no goroutine counts as stuck, so the test waits for the mutex without end",
+	"oncevet.vet.leaves: f is not set to f.Parent()":                                                                          "looks at the same function without end",
+	"oncevet.tracer.trace: t.why != \"\" || t.seen[value] is never true":                                                      "a value of a loop is traced without end",
+	"oncevet.tracer.trace: t.why != \"\" || t.seen[value] loses || t.seen[value]":                                             "a value of a loop is traced without end",
+	"dynamostore/dynamotest.DB.CreateTable: db.tables[name] != nil is always true":                                            "New waits for its table",
+	"dynamostore/dynamotest.DB.table: t != nil is never true":                                                                 "New waits for its table",
 	"internal/jsontypes.namesIn: known[t] is not set to n":                                                                    "a type that contains itself is inspected without end",
 	"internal/jsontypes.textCompiler.of: c[t] is not set to known":                                                            "the check of a type that contains itself is compiled without end",
 	"internal/jsontypes.textCompiler.of: found is never true":                                                                 "the check of a type that contains itself is compiled without end",

@@ -48,12 +48,12 @@ func (b *binary) rehearse() ([]test, error) {
 	for _, name := range listed.FindAllString(list, -1) {
 		tests = append(tests, test{name: name})
 	}
-	for _, name := range slices.Concat(b.quoting, b.measuring) {
+	for _, name := range slices.Concat(b.quoting, b.skipped) {
 		if !slices.ContainsFunc(tests, func(t test) bool { return t.name == name }) {
 			return nil, fmt.Errorf("%s has no test %s; correct targets.go", b.folder(), name)
 		}
 	}
-	tests = slices.DeleteFunc(tests, func(t test) bool { return slices.Contains(b.measuring, t.name) })
+	tests = slices.DeleteFunc(tests, func(t test) bool { return slices.Contains(b.skipped, t.name) })
 	failures := make([]error, len(tests))
 	slots := make(chan struct{}, runtime.NumCPU())
 	var wg sync.WaitGroup
@@ -189,7 +189,7 @@ func (b *binary) exec(id int, limit time.Duration, entries string, flags ...stri
 	defer os.RemoveAll(temp)
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
-	cmd := exec.CommandContext(ctx, b.path, append([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags...)...)
+	cmd := exec.CommandContext(ctx, b.path, slices.Concat([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags, []string{fmt.Sprint("-test.short=", b.short)})...)
 	cmd.Dir = filepath.Join(b.dir, b.tests)
 	// One processor each, because several runs are active at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp, entered+"="+entries)

@@ -13,9 +13,13 @@ type target struct {
 	// conditions: string constants whose name ends in "Condition" are
 	// expressions of DynamoDB and are broken too.
 	conditions bool
-	// measuring are the tests that compare durations or memory. They are left out, because
-	// several mutants run at once and a busy machine fails them.
-	measuring []string
+	// skipped are the tests that are left out: those that compare durations or memory,
+	// because several mutants run at once and a busy machine fails them; those that run
+	// another binary, in which there are no mutants; and slow ones that repeat others.
+	skipped []string
+	// short runs the short form of the tests, because the long one repeats it with more
+	// cases and each survivor would take minutes.
+	short bool
 	// quoting are the tests that repeat the text of a condition. They notice
 	// every change and prove nothing about it, so they are left out if a
 	// condition is broken.
@@ -61,9 +65,9 @@ var targets = []target{
 		"engine.go", "middleware.go", "request.go", "events.go", "key.go", "syntax.go", "scope.go", "fingerprint.go", // a request
 		"outcome.go", "recorder.go", "response.go", "content.go", "answer.go", "problem.go", "json.go", // its answer
 		"options.go", "profile.go",
-	}, measuring: []string{"TestLimits"}},
+	}, skipped: []string{"TestLimits"}},
 	{module: ".", pkg: "lambdahttp", breaks: []string{"policy.go"}, tests: "policy"},
-	{module: ".", pkg: "internal/httpform", breaks: []string{"httpform.go"}, tests: "../../lambdahttp", measuring: []string{"TestLimits"}},
+	{module: ".", pkg: "internal/httpform", breaks: []string{"httpform.go"}, tests: "../../lambdahttp", skipped: []string{"TestLimits"}},
 	{module: "idempotencyclient", pkg: ".", breaks: []string{
 		"transport.go", "call.go", "rules.go", "body.go", "options.go", "pending.go", "key.go", "problem.go", "error.go",
 	}},
@@ -72,7 +76,7 @@ var targets = []target{
 	// and what is refused. All files would take more than an hour.
 	{module: "infra", pkg: ".", breaks: []string{"grants.go", "alarms.go", "props.go"}},
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
-	{module: ".", pkg: "internal/canonical", breaks: []string{"canonical.go", "number.go", "order.go", "parse.go"}, measuring: []string{"TestLimits", "TestMemory"}},
+	{module: ".", pkg: "internal/canonical", breaks: []string{"canonical.go", "number.go", "order.go", "parse.go"}, skipped: []string{"TestLimits", "TestMemory"}},
 	{module: ".", pkg: "internal/pathkey", breaks: []string{"pathkey.go"}},
 	{module: ".", pkg: "internal/view", breaks: []string{"view.go"}},
 	{module: ".", pkg: "internal/timing", breaks: []string{"timing.go", "half.go"}},
@@ -80,4 +84,18 @@ var targets = []target{
 	{module: ".", pkg: "telemetry/audit", breaks: []string{"audit.go"}},
 	{module: ".", pkg: "telemetry/emf", breaks: []string{"emf.go"}},
 	{module: "telemetry/otelonce", pkg: ".", breaks: []string{"observer.go", "span.go"}},
+	{module: ".", pkg: "idempotent/idempotenttest", breaks: []string{ // all but doc.go
+		"explore.go", "explore_driver.go", "explore_judge.go", "explore_points.go", "explore_rules.go", "explore_sql.go", "explore_watch.go", "explore_world.go",
+		"failuremodes.go", "failuremodes_claim.go", "failuremodes_evidence.go", "failuremodes_outcome.go", "fixture.go", "history.go",
+		"store.go", "store_chunks.go", "store_lists.go", "underfaults.go",
+		"clock.go", "intercept.go", "lab.go", "recorder.go", "requirement.go",
+	}, short: true, skipped: []string{"TestExploreAllPairs"}}, // TestExplore runs its handlers with fewer faults
+	// TestVetTool and TestProjects build the command, into which no mutant is woven, so they
+	// notice nothing and take half a minute each.
+	{module: "oncevet", pkg: ".", breaks: []string{ // all
+		"oncevet.go", "ignores.go", "retries.go", "effects.go", "contexts.go", "keys.go", "steps.go", "guarded.go", "summary.go", "sends.go", "paths.go", "values.go", "toolkit.go",
+	}, skipped: []string{"TestVetTool", "TestProjects"}},
+	{module: ".", pkg: "dynamostore/dynamotest", breaks: []string{ // all
+		"table.go", "item.go", "value.go", "expression.go", "update.go", "list.go", "batch.go", "transact.go", "refusal.go", "reserved.go", "intercept.go", "explore.go",
+	}},
 }

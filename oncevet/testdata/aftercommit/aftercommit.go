@@ -43,6 +43,21 @@ func acrossPackage(ctx context.Context, o provider.Order) error {
 	return provider.PayWithKey(ctx, o) // want `aftercommit: `
 }
 
+func inGoroutine(ctx context.Context, o provider.Order) error {
+	go dynamostore.Commit(ctx, "done") // want `ignored: the error of Commit is ignored`
+	_, err := provider.Pay(ctx, o)
+	return err
+}
+
+func execution(ctx context.Context, o provider.Order) error {
+	e, _ := idempotent.FromContext(ctx)
+	if err := e.Commit(ctx, "done", e.Store().Replace); err != nil {
+		return err
+	}
+	_, err := provider.Pay(ctx, o) // want `aftercommit: `
+	return err
+}
+
 func mail(context.Context) (string, error) { return "m_1", nil }
 
 func right(ctx context.Context, o provider.Order) error {
@@ -57,9 +72,44 @@ func right(ctx context.Context, o provider.Order) error {
 		_, err := provider.Pay(ctx, o) // nothing was committed: this undoes the payment
 		return err
 	}
+	if _, refused := err.(*dynamostore.ConditionError); refused {
+		_, err := provider.Pay(ctx, o)
+		return err
+	}
 	if err != nil {
 		return err
 	}
 	_, err = provider.Find(ctx, o)
 	return err
 }
+
+func deferred(ctx context.Context, o provider.Order) error {
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		return err
+	}
+	defer provider.Pay(ctx, o)
+	return nil
+}
+
+func branches(ctx context.Context, o provider.Order, other error, ready func() bool) error {
+	err := dynamostore.Commit(ctx, "done")
+	if other != nil {
+		_, err = provider.Pay(ctx, o) // want `aftercommit: `
+		return err
+	}
+	if ready() || errors.Is(other, errClosed) {
+		_, err = provider.Pay(ctx, o) // want `aftercommit: `
+		return err
+	}
+	if _, refused := errors.AsType[*dynamostore.ConditionError](err); refused {
+		_, err = provider.Pay(ctx, o)
+		return err
+	}
+	if nil == err {
+		return nil
+	}
+	_, failed := provider.Pay(ctx, o)
+	return errors.Join(err, failed)
+}
+
+var errClosed = errors.New("closed")

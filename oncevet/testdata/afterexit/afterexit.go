@@ -14,7 +14,11 @@ import (
 
 func handlers(guard *idempotent.Guard, options func(*lambdabatch.Options)) {
 	lambdabatch.SQS(guard, direct, options)
+	lambdabatch.SQS(guard, unwaited, options)
 	lambdabatch.Kinesis(guard, right, options)
+	lambdabatch.Kinesis(guard, group, options)
+	lambdabatch.Kinesis(guard, selects, options)
+	lambdabatch.Kinesis(guard, counts, options)
 }
 
 func direct(ctx context.Context, o provider.Order) error {
@@ -33,7 +37,39 @@ func inner(ctx context.Context, o provider.Order) {
 	}()
 }
 
-func right(ctx context.Context, o provider.Order) error {
+var last context.Context
+
+func unwaited(ctx context.Context, o provider.Order) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { <-ctx.Done() }() // waits for nothing of the handler
+	go func() { last = ctx }()   // want `afterexit: `
+	go func() {                  // want `afterexit: `
+		for range 2 {
+			func() { _ = provider.PayWithKey(ctx, o) }()
+		}
+	}()
+	return nil
+}
+
+func counts(_ context.Context, o provider.Order) error {
+	n := 0
+	go func() { n++ }()
+	return nil
+}
+
+func selects(ctx context.Context, o provider.Order) error {
+	done := make(chan error, 1)
+	go func() { done <- provider.PayWithKey(ctx, o) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func group(ctx context.Context, o provider.Order) error {
 	var group sync.WaitGroup
 	group.Add(1)
 	go func() {
@@ -41,6 +77,10 @@ func right(ctx context.Context, o provider.Order) error {
 		_ = provider.PayWithKey(ctx, o)
 	}()
 	group.Wait()
+	return nil
+}
+
+func right(ctx context.Context, o provider.Order) error {
 	done := make(chan error, 1)
 	go func() { done <- provider.PayWithKey(ctx, o) }()
 	go func() { println("without the context") }()

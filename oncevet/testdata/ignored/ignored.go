@@ -5,7 +5,10 @@ package ignored
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
+	"log/slog"
+	"os"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -33,6 +36,32 @@ func logged(ctx context.Context) (string, error) {
 	return "done", nil
 }
 
+var failures []error
+
+func count(err error) { failures = append(failures, err) }
+
+func printed(ctx context.Context) (string, error) {
+	if err := dynamostore.Commit(ctx, "done"); err != nil { // want `ignored: the error of Commit is only logged`
+		fmt.Println("commit", err)
+	}
+	if err := dynamostore.Commit(ctx, "done"); nil != err { // want `ignored: the error of Commit is only logged`
+		fmt.Fprintln(os.Stderr, err)
+	}
+	committed := false
+	if err := dynamostore.Commit(ctx, "done"); err == nil {
+		committed = true
+	}
+	if !committed {
+		return "", nil
+	}
+	err := dynamostore.Commit(ctx, "done") // want `ignored: the error of Commit is only logged`
+	slog.Error("commit", "error", err)
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		log.Fatal(err)
+	}
+	return "done", nil
+}
+
 func mail(context.Context) (string, error) { return "m_1", nil }
 
 func save(ctx context.Context) error {
@@ -50,12 +79,18 @@ func right(ctx context.Context) (string, error) {
 	if _, err := dynamostore.CommitStep(ctx, "order", "done"); err != nil {
 		return "", err
 	}
+	if _, err := idempotent.Step(ctx, "mail", mail); nil == err {
+		return "done", nil
+	}
 	for {
 		if err := dynamostore.Commit(ctx, "done"); err != nil {
 			log.Print(err)
 			continue
 		}
 		break
+	}
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		count(err)
 	}
 	var err error
 	defer func() {

@@ -14,6 +14,13 @@ func accepted(ctx context.Context) {
 	_ = dynamostore.Commit(ctx, "done") //oncevet:ignore ignored the same
 }
 
+func otherCheck(ctx context.Context) {
+	//oncevet:ignore ignored the reason is not for this check
+	go dynamostore.Commit(ctx, "done")
+	_ = dynamostore.Commit(ctx, "done") /* want `ignored: ` */ //
+	/* want `ignore: there is no stepname finding here` */ //oncevet:ignore stepname the reason
+}
+
 func refused(ctx context.Context) {
 	/* want `ignore: a comment without a reason ignores nothing` */ //oncevet:ignore ignored
 	_ = dynamostore.Commit(ctx, "done")                             // want `ignored: `

@@ -43,3 +43,28 @@ func right(err error) error {
 }
 
 func unknown(err error) error { return errors.Join(errClosed, idempotent.Unknown(err)) } // counts anywhere
+
+func maybe(err error) error {
+	if err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	return nil
+}
+
+func read(err error) (string, error) {
+	if err == nil {
+		return "", nil
+	}
+	return "", idempotent.Final("declined", "Declined.")
+}
+
+func more(err error) []error {
+	_, final := read(err)
+	return []error{
+		errors.Join(errClosed, maybe(err)),                 // want `joined: NotExecuted counts only`
+		errors.Join(errClosed, final),                      // want `joined: Final does not count`
+		fmt.Errorf("pay: %v", idempotent.NotExecuted(err)), // it is text
+		fmt.Errorf("pay: %w %d", final, len("x")),
+		errors.Join(errClosed, fmt.Errorf("pay: %w", err)),
+	}
+}

@@ -5,6 +5,7 @@ package lostcontext
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"example.com/vet/provider"
@@ -15,10 +16,20 @@ import (
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, direct)
 	idempotent.Wrap(guard, key, right)
+	idempotent.Wrap(guard, key, by(provider.PayWithKey))
+}
+
+func by(pay func(context.Context, provider.Order) error) func(context.Context, provider.Order) (string, error) {
+	return func(ctx context.Context, o provider.Order) (string, error) {
+		return "", pay(context.TODO(), o) // want `lostcontext: a function gets`
+	}
 }
 
 func direct(ctx context.Context, o provider.Order) (string, error) {
 	if err := provider.PayWithKey(context.Background(), o); err != nil { // want `lostcontext: PayWithKey gets a context without the handler's deadline and key`
+		return "", err
+	}
+	if err := captured(ctx, o); err != nil {
 		return "", err
 	}
 	if err := inner(ctx, o); err != nil {
@@ -32,15 +43,27 @@ func direct(ctx context.Context, o provider.Order) (string, error) {
 	})
 }
 
+func captured(ctx context.Context, o provider.Order) error {
+	other := context.Background()
+	defer func() { other = nil }()
+	return func() error {
+		return provider.PayWithKey(other, o) // want `lostcontext: `
+	}()
+}
+
 func inner(_ context.Context, o provider.Order) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if _, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://bank.test", nil); err != nil { // want `lostcontext: `
+		return err
+	}
 	return provider.PayWithKey(ctx, o) // want `lostcontext: `
 }
 
 func right(ctx context.Context, o provider.Order) (string, error) {
 	slog.InfoContext(context.Background(), "paying")
 	defer provider.PayWithKey(context.Background(), o) // cleans up after the context has ended
+	defer provider.Detached(ctx, o)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return "", provider.PayWithKey(ctx, o)

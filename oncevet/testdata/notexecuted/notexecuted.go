@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/smtp"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,24 @@ func uncheckedCommit(ctx context.Context) error {
 }
 
 // The first order is sent before the second one is checked.
+func query(ctx context.Context, db *sql.DB) error {
+	if _, err := db.QueryContext(ctx, "SELECT 1"); nil != err {
+		return idempotent.NotExecuted(err)
+	}
+	if err := db.QueryRowContext(ctx, "insert INTO stock VALUES (1) RETURNING id").Scan(new(int)); nil != err {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows DB.QueryRowContext`
+	}
+	return nil
+}
+
+func mails() error {
+	err := smtp.SendMail("mail.test:25", nil, "a@mail.test", nil, nil)
+	if err == nil {
+		return nil
+	}
+	return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows SendMail`
+}
+
 func inLoop(ctx context.Context, orders []provider.Order) error {
 	for {
 		if err := validate(orders); err != nil {
@@ -148,6 +167,115 @@ func inClosure(ctx context.Context, o provider.Order) error {
 func retry(f func() error) error {
 	if err := f(); err != nil {
 		return f()
+	}
+	return nil
+}
+
+func conditions(ctx context.Context, o provider.Order) (_ string, err error) {
+	if o.ID == "" {
+		defer func() { err = idempotent.NotExecuted(err) }() // not certain
+	}
+	resp, err := http.Post("https://bank.test", "", nil)
+	if resp == nil {
+		return "", idempotent.NotExecuted(err)
+	}
+	return "", err
+}
+
+type doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+type queue interface {
+	Do(string) error
+	Add(*dynamodb.PutItemInput)
+}
+
+type repository struct{}
+
+func (repository) Save(context.Context, *dynamodb.PutItemInput) error { return nil }
+
+func clients(ctx context.Context, d doer, q queue, r repository) error {
+	q.Add(&dynamodb.PutItemInput{})
+	if err := q.Do("x"); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	if err := r.Save(ctx, &dynamodb.PutItemInput{}); err != nil {
+		return idempotent.NotExecuted(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "https://bank.test", nil)
+	if err != nil {
+		return err
+	}
+	if _, err := d.Do(req); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows doer.Do`
+	}
+	return nil
+}
+
+func byClient(c *http.Client) error {
+	if _, err := c.Post("https://bank.test", "", nil); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Post`
+	}
+	return nil
+}
+
+func byStatement(s *sql.Stmt) error {
+	if _, err := s.Exec(1); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Stmt.Exec`
+	}
+	return nil
+}
+
+func compares(ctx context.Context, o, other provider.Order) error {
+	_, err := provider.Pay(ctx, o)
+	if o.ID == other.ID {
+		return idempotent.NotExecuted(err)
+	}
+	if _, err := dynamostore.CommitStep(ctx, "paid", "done"); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows CommitStep`
+	}
+	return err
+}
+
+func commitStep(ctx context.Context) error {
+	if _, err := dynamostore.CommitStep(ctx, "paid", "done"); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows CommitStep`
+	}
+	return nil
+}
+
+func ofSDK(ctx context.Context, c *dynamodb.Client) error {
+	if _, err := c.PutItem(ctx, &dynamodb.PutItemInput{}); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.PutItem`
+	}
+	return nil
+}
+
+func findOrPay(ctx context.Context, o provider.Order) error {
+	if err := provider.FindOrPay(ctx, o); err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Client.Do`
+	}
+	return nil
+}
+
+func unnamed(d interface {
+	Do(*http.Request) (*http.Response, error)
+}, method string) error {
+	send := func(string) error {
+		req, err := http.NewRequest(method, "https://bank.test", nil)
+		if err != nil {
+			return err
+		}
+		if _, err = d.Do(req); err != nil {
+			return err
+		}
+		do := d.Do
+		_, err = do(req)
+		return err
+	}
+	if err := send(http.MethodPost); err != nil { // the method is not known
+		return idempotent.NotExecuted(err)
 	}
 	return nil
 }

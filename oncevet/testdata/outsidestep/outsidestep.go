@@ -9,6 +9,7 @@ import (
 	"example.com/vet/provider"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -20,6 +21,7 @@ func resume(o *idempotent.Operation) {
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, direct, resume)
 	idempotent.Wrap(guard, key, right, resume)
+	idempotent.Wrap(guard, key, byValue, resume)
 	idempotent.Wrap(guard, key, reconciled)
 	idempotent.Wrap(guard, key, provider.Handler, resume) // want `outsidestep: Client.Do \(provider.go:\d+\) sends a request outside a step`
 	lambdabatch.SQS(guard, batch, func(o *lambdabatch.Options) {
@@ -31,7 +33,104 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Resume }
 	})
+	apiGateway := newAPI().ALB
+	apiGateway(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	newAPI().APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	idempotent.Wrap(guard, key, methods, resume)
+	idempotent.Wrap(guard, key, chosen, resume)
+	other(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		http.Post("https://bank.test", "", nil)
+	}))
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+func chosen(ctx context.Context, o provider.Order) (string, error) {
+	pay, box := provider.Pay, provider.Box[int]{}
+	if o.ID == "" {
+		pay = provider.Find
+	}
+	if _, err := pay(ctx, o); err != nil { // want `outsidestep: `
+		return "", err
+	}
+	if o.ID == "1" {
+		return chosen(ctx, provider.Order{}) // want `outsidestep: `
+	}
+	if err := send(o); err != nil { // want `outsidestep: `
+		return "", err
+	}
+	return box.Pay(ctx, o) // want `outsidestep: `
+}
+
+func send[T any](T) error {
+	_, err := http.Post("https://bank.test", "", nil)
+	return err
+}
+
+// other guards nothing.
+func other(*idempotent.Guard, ...func(*lambdahttp.Options)) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler { return h }
+}
+
+// byGuard has the options of its guard, unless its own ones change them.
+func byGuard(key idempotent.KeyFunc[provider.Order]) error {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Recovery, o.Steps = idempotent.Resume, []string{"charge"}
+	})
+	if err != nil {
+		return err
+	}
+	idempotent.Wrap(guard, key, func(context.Context, provider.Order) (string, error) {
+		_, err := http.Post("https://bank.test", "", nil) // want `outsidestep: `
+		return "", err
+	})
+	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
+	return nil
+}
+
+// unknown has options that the package does not decide.
+func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], optFns []func(*idempotent.Operation), recovery idempotent.Recovery) {
+	idempotent.Wrap(guard, key, reconciled, optFns...)
+	idempotent.Wrap(guard, key, reconciled, optFns[:1]...)
+	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = recovery })
+}
+
+func newAPI() lambdahttp.JSON[provider.Order, string] {
+	return lambdahttp.JSON[provider.Order, string]{Handle: fromFunction}
+}
+
+func fromFunction(_ context.Context, o provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test/"+o.ID, "", nil) // want `outsidestep: `
+	return "", err
+}
+
+var api = lambdahttp.JSON[provider.Order, string]{Handle: fromVariable}
+
+func fromVariable(_ context.Context, o provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test/"+o.ID, "", nil) // want `outsidestep: `
+	return "", err
+}
+
+func methods(ctx context.Context, o provider.Order) (string, error) {
+	var req *http.Request
+	if o.ID != "" {
+		req, _ = http.NewRequest(http.MethodPost, "https://bank.test", nil)
+	}
+	http.DefaultClient.Do(req) // want `outsidestep: `
+	req, _ = http.NewRequest("", "https://bank.test", nil)
+	http.DefaultClient.Do(req)
+	method := http.MethodGet
+	if o.ID != "" {
+		method = http.MethodPost
+	}
+	req, _ = http.NewRequest(method, "https://bank.test", nil) // unknown
+	http.DefaultClient.Do(req)
+	req, _ = http.NewRequest(http.MethodHead, "https://bank.test", nil)
+	http.DefaultClient.Do(req.Clone(ctx))
+	req, _ = http.NewRequest(http.MethodOptions, "https://bank.test", nil)
+	http.DefaultClient.Do(req)
+	_, err := http.PostForm("https://bank.test", nil) // want `outsidestep: `
+	return "", err
 }
 
 // chained puts layers around a handler, in a loop.
@@ -104,4 +203,23 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	if _, err := provider.Pay(r.Context(), provider.Order{}); err != nil { // want `outsidestep: `
 		w.WriteHeader(http.StatusBadGateway)
 	}
+}
+
+type client struct{ base string }
+
+func (c client) send(ctx context.Context, method string) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base, nil)
+	if err != nil {
+		return err
+	}
+	_, err = http.DefaultClient.Do(req)
+	return err
+}
+
+func byValue(ctx context.Context, _ provider.Order) (string, error) {
+	send := client{"https://bank.test"}.send
+	if err := send(ctx, http.MethodGet); err != nil {
+		return "", err
+	}
+	return "", send(ctx, http.MethodPut) // want `outsidestep: `
 }

@@ -28,6 +28,21 @@ func Find(ctx context.Context, o Order) (string, error) {
 	return talk(ctx, http.MethodGet, o.ID)
 }
 
+// FindOrPay sends one request or two.
+func FindOrPay(ctx context.Context, o Order) error {
+	if _, err := Find(ctx, o); err == nil {
+		return nil
+	}
+	_, err := Pay(ctx, o)
+	return err
+}
+
+// Box has a method of a generic type.
+type Box[T any] struct{ Content T }
+
+// Pay sends a request without a key.
+func (b Box[T]) Pay(ctx context.Context, o Order) (string, error) { return Pay(ctx, o) }
+
 // PayWithKey sends the downstream key.
 func PayWithKey(ctx context.Context, o Order) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://bank.test/"+o.ID, nil)
@@ -104,9 +119,3 @@ func ByMessage(_ context.Context, e events.SQSEvent) (idempotent.Key, error) {
 
 // Day sets options.
 func Day(o *idempotent.Operation) { o.Retention = 24 * time.Hour }
-
-// Lossy cannot be decoded.
-type Lossy struct{ total int }
-
-// Total uses the field.
-func (l Lossy) Total() int { return l.total }

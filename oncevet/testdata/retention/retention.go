@@ -19,6 +19,10 @@ type bridge = func(context.Context, events.EventBridgeEvent) (string, error)
 
 func short(o *idempotent.Operation) { o.Retention = time.Hour }
 
+func unknown(guard *idempotent.Guard, h bridge, d time.Duration) {
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, func(o *idempotent.Operation) { o.Retention = d })
+}
+
 func handlers(guard *idempotent.Guard, h bridge, topic func(context.Context, events.SNSEvent) (string, error)) {
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, func(o *idempotent.Operation) { o.Retention = 24 * time.Hour }) // want `retention: outcomes expire after 24h0m0s, and the source delivers again for up to 30h0m0s`
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, short)                                                          // want `retention: outcomes expire after 1h`

@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 func resume(o *idempotent.Operation) {
@@ -22,6 +23,24 @@ func resume(o *idempotent.Operation) {
 func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	idempotent.Wrap(guard, key, undeclared, resume)
 	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge"} }) // want `stepname: step "ship" \(provider.go:\d+\) is not in Operation.Steps \(charge\)`
+}
+
+// byGuard has the steps of its guard.
+func byGuard(key idempotent.KeyFunc[provider.Order]) error {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Steps = []string{"charge"} })
+	if err != nil {
+		return err
+	}
+	idempotent.Wrap(guard, key, func(ctx context.Context, o provider.Order) (string, error) {
+		return idempotent.Step(ctx, "ship", work) // want `stepname: step "ship" \(stepname.go:\d+\) is not in Operation.Steps \(charge\)`
+	}, func(o *idempotent.Operation) { o.Recovery = idempotent.Resume })
+	return nil
+}
+
+// unknown has steps that the package does not decide.
+func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], names []string) {
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = names })
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge", names[0]} })
 }
 
 func work(context.Context) (string, error) { return "", nil }

@@ -4,7 +4,12 @@ package unstablekey
 
 import (
 	"context"
+	crand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"html"
+	"io"
 	"slices"
 	"sort"
 	"strconv"
@@ -64,7 +69,129 @@ func keys(ctx context.Context, o provider.Order, m events.SQSMessage, parts map[
 	}
 }
 
-func newID(o provider.Order) string { return o.ID + time.Now().String() }
+func newID(o provider.Order) string {
+	if o.ID != "" {
+		return o.ID + time.Now().String()
+	}
+	return ""
+}
+
+func first(e events.SQSEvent) events.SQSMessage { return e.Records[0] }
+
+func random(r io.Reader, e events.SQSEvent, n int) ([]idempotent.Key, error) {
+	d := make([]byte, n)
+	crand.Read(d)
+	sum := sha256.Sum256([]byte(uuid.NewString()))
+	parts := [2]string{"", uuid.NewString()}
+	id := ""
+	func() { id = uuid.NewString() }()
+	var a, b, c [16]byte
+	crand.Read(a[:])
+	if _, err := io.ReadFull(crand.Reader, b[:]); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(r, c[:]); err != nil {
+		return nil, err
+	}
+	return []idempotent.Key{
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(a[:])}, // want `unstablekey: .* rand.Read`
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(b[:])}, // want `unstablekey: .* crypto/rand.Reader`
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(c[:])},
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(d)},      // want `unstablekey: .* rand.Read`
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(sum[:])}, // want `unstablekey: .* uuid.NewString`
+		{Operation: "o", Scope: "s", ID: parts[1]},                   // want `unstablekey: .* uuid.NewString`
+		{Operation: "o", Scope: "s", ID: first(e).MessageId},         // want `unstablekey: .* an SQS message id`
+		{Operation: "o", Scope: "s", ID: first(e).Body},
+		{Operation: "o", Scope: "s", ID: id},                                                        // want `unstablekey: .* uuid.NewString`
+		{Operation: "o", Scope: "s", ID: fmt.Sprint(time.Since(epoch))},                             // want `unstablekey: .* time.Since`
+		{Operation: "o", Scope: "s", ID: fmt.Sprint(time.Until(epoch))},                             // want `unstablekey: .* time.Until`
+		{Operation: "o", Scope: "s", ID: strings.Join(append([]string{"x"}, uuid.NewString()), "")}, // want `unstablekey: .* uuid.NewString`
+		{Operation: "o", Scope: "s", ID: uuid.NewString() + time.Now().String()},                    // want `unstablekey: .* uuid.NewString`
+		{Operation: "o", Scope: "s", ID: strconv.FormatInt(time.Now().Unix()/86400, 10)},            // one a day
+	}, nil
+}
+
+func shorten(s string) string         { return s[:8] }
+func size(s string) int               { return len(s) }
+func label(time.Time) string          { return "x" }
+func split(s string) (string, string) { return s[:1], s[1:] }
+
+func computed(o provider.Order, layout string, parts map[string]string) []idempotent.Key {
+	letters, joined := "", ""
+	for _, r := range o.ID {
+		letters += string(r)
+	}
+	for range 2 {
+		head, _ := split(o.ID)
+		joined += head
+	}
+	return []idempotent.Key{
+		newKey("s", time.Now().Format(time.RFC3339)),                      // want `unstablekey: .* time.Now`
+		newKey("s", time.Now().Format(layout)),                            // want `unstablekey: .* time.Now`
+		newKey("s", strings.Join(slices.Collect(maps.Values(parts)), "")), // want `unstablekey: .* the order of a map`
+		newKey("s", fmt.Sprint(maps.All(parts))),                          // want `unstablekey: .* the order of a map`
+		newKey("s", shorten(uuid.NewString())),                            // want `unstablekey: .* uuid.NewString`
+		newKey("s", html.EscapeString(uuid.NewString())),                  // want `unstablekey: .* uuid.NewString`
+		newKey("s", time.Now().Round(time.Hour).String()),
+		newKey("s", strconv.Itoa(size(uuid.NewString()))),
+		newKey("s", strconv.Itoa(len(uuid.NewString()))),
+		newKey("s", label(time.Now())),
+		newKey("s", strings.Join(append([]string{"x"}, o.ID), "")),
+		newKey("s", letters),
+		newKey("s", joined),
+	}
+}
+
+func eachPart(o provider.Order, parts map[string]string) (keys []idempotent.Key) {
+	reversed := ""
+	for name := range parts {
+		keys = append(keys, newKey(o.ID, name+"-"+o.ID), newKey(o.ID, o.ID+name))
+		reversed = name + reversed
+	}
+	var twice, sorted []string
+	for range 2 {
+		for name := range parts {
+			twice = append(twice, name)
+			sorted = append(sorted, name)
+		}
+	}
+	slices.Sort(sorted)
+	return append(keys,
+		newKey(o.ID, reversed),                 // want `unstablekey: .* the order of a map`
+		newKey(o.ID, strings.Join(twice, ",")), // want `unstablekey: .* the order of a map`
+		newKey(o.ID, strings.Join(sorted, ",")),
+	)
+}
+
+var epoch time.Time
+
+var last struct{ id string }
+
+func note(id string) { last.id = id }
+
+func newKey(scope, id string) idempotent.Key {
+	return idempotent.Key{Operation: "o", Scope: scope, ID: id}
+}
+
+type orderID string
+
+func (id orderID) key() idempotent.Key { return newKey("acme", string(id)) }
+
+func acmeKey(id string) idempotent.Key { return newKey("acme", id) }
+
+func through(o provider.Order) []idempotent.Key {
+	note(uuid.NewString())
+	byID, random, format := orderID(o.ID).key, orderID(uuid.NewString()).key, time.Now().Format
+	return []idempotent.Key{
+		newKey("acme", uuid.NewString()), // want `unstablekey: the key's ID comes from uuid`
+		acmeKey(uuid.NewString()),        // want `unstablekey: the key's ID comes from uuid`
+		acmeKey(o.ID),
+		byID(),
+		orderID(uuid.NewString()).key(),      // want `unstablekey: the key's ID comes from uuid`
+		random(),                             // want `unstablekey: the key's ID comes from uuid`
+		newKey("acme", format(time.RFC3339)), // want `unstablekey: .* time.Now`
+	}
+}
 
 func rules(guard *idempotent.Guard, h func(context.Context, provider.Order) error) {
 	idempotent.KeyFrom("order", func(o provider.Order) (scope, id string) {
@@ -75,7 +202,16 @@ func rules(guard *idempotent.Guard, h func(context.Context, provider.Order) erro
 			return m.Event.(*events.SQSMessage).MessageId, nil
 		}
 	})
-	lambdabatch.SQS(guard, h, func(o *lambdabatch.Options) { o.ID = lambdabatch.Field("/id") })
+	lambdabatch.SQS(guard, h, func(o *lambdabatch.Options) {
+		o.ID = lambdabatch.Field("/id")
+		o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "acme", nil }
+		o.Unwrap = func(context.Context, *lambdabatch.Message) error {
+			return fmt.Errorf("no body at %s", time.Now())
+		}
+	})
+	idempotent.WholePayload("order", func(provider.Order) string {
+		return uuid.NewString() // want `unstablekey: the key comes from uuid`
+	})
 }
 
 // other code may use random ids.

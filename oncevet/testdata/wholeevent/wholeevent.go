@@ -25,6 +25,7 @@ func handlers(guard *idempotent.Guard, h func(context.Context, events.SQSEvent) 
 	idempotent.WholePayload("report", func(events.SQSEvent) string { return "s" })                                       // want `wholeevent: the key is a whole SQSEvent`
 
 	idempotent.Wrap(guard, withFingerprint, h)
+	idempotent.Wrap(guard, through, h)
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), bridge)
 }
 
@@ -45,6 +46,37 @@ func withFingerprint(_ context.Context, e events.SQSEvent) (k idempotent.Key, er
 	k = idempotent.Key{Operation: "order", Scope: "s", ID: "1"}
 	k.Fingerprint, err = idempotent.FingerprintOf(e.Records[0].Body)
 	return k, err
+}
+
+type (
+	aliased = events.SQSEvent
+	mixed   struct {
+		ID       string
+		Messages []*events.SQSMessage
+	}
+	node struct {
+		ID   string
+		Next *node
+	}
+)
+
+func contained(a aliased, m mixed, n node) {
+	idempotent.FingerprintOf(a) // want `wholeevent: the fingerprint is that of a whole SQSEvent`
+	idempotent.FingerprintOf(m) // want `wholeevent: the fingerprint is that of a whole SQSMessage`
+	idempotent.FingerprintOf(n)
+}
+
+func encode(e any) ([]byte, error) { return []byte("{}"), nil }
+
+func otherDocuments(e events.SQSEvent, stored map[string][]byte) {
+	doc, _ := encode(e)
+	idempotent.FingerprintJSON(doc)
+	doc, _ = stored["{}"]
+	idempotent.FingerprintJSON(doc)
+}
+
+func through(ctx context.Context, e events.SQSEvent) (idempotent.Key, error) {
+	return withFingerprint(ctx, e)
 }
 
 func fingerprints(e events.SQSEvent) error {
