@@ -168,7 +168,8 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// At Ctrl-C the console waits 5 seconds for a request that does not end, and reports it.
+// At Ctrl-C the console waits 5 seconds for a request that does not end, and reports it. It
+// reports a listener that fails, too.
 func TestConsole_Stuck(t *testing.T) {
 	t.Parallel()
 	for work, want := range map[time.Duration]string{endTimeout - time.Second: "", endTimeout + time.Second: "a request did not end: context deadline exceeded"} {
@@ -193,6 +194,14 @@ func TestConsole_Stuck(t *testing.T) {
 				t.Errorf("a request that takes %s: got %q, want %q", work, got, want)
 			}
 		})
+	}
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if err := serve(t.Context(), io.Discard, closed, nil); !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "the console ended: ") {
+		t.Errorf("a listener that is closed: got %v", err)
 	}
 }
 
