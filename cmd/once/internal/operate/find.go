@@ -161,9 +161,7 @@ func (t *Target) only(
 	ctx context.Context, e *Env, o Store, what string, list iter.Seq2[driver.Record, error], matches func(*driver.Record) bool, both string,
 ) (found *driver.Record, err error) {
 	if t.Scan {
-		all, end := ReadAll(ctx, e, o, "looking for the "+what)
-		defer end()
-		list = all
+		list, _ = ReadAll(ctx, e, o, "looking for the "+what)
 	}
 	for r, err := range list {
 		switch {
