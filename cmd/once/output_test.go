@@ -41,6 +41,26 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// A value is broken between two words where its line, with the longest label, would have
+// more than 80 columns.
+func TestFolded(t *testing.T) {
+	t.Parallel()
+	word := func(columns int) string { return strings.Repeat("é", columns) }
+	for value, want := range map[string]string{
+		word(36) + " " + word(36):                  word(36) + " " + word(36),
+		word(36) + " " + word(37):                  word(36) + "\n" + word(37),
+		word(30) + " " + word(30) + " " + word(20): word(30) + " " + word(30) + "\n" + word(20),
+		word(70) + " " + word(5) + " " + word(60):  word(70) + "\n" + word(5) + " " + word(60),
+		word(90) + " " + word(1):                   word(90) + "\n" + word(1),
+		"":                                         "",
+	} {
+		got := output.Folded([][2]string{{"in", "x"}, {word(5), "y"}, {"is", value}})
+		if len(got) != 3 || got[2] != [2]string{"is", want} {
+			t.Errorf("%q is folded as %q, want %q", value, got, want)
+		}
+	}
+}
+
 // A table that is too wide loses its last columns.
 func TestTable_Fits(t *testing.T) {
 	t.Parallel()
