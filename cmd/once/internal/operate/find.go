@@ -184,7 +184,7 @@ func (t *Target) only(
 func AddResults(ctx context.Context, e *Env, o Store, r *driver.Record, v *view.Record) error {
 	g := Guard(e, o)
 	if err := v.AddStepResults(ctx, g, r); err != nil {
-		return &coded{err, ExitFailure} // an idempotent.StepError is no refusal here
+		return err
 	}
 	if r.State != driver.StateCompleted || v.Sealed {
 		return nil
