@@ -156,11 +156,8 @@ func (c *listCmd) candidates(ctx context.Context, o operate.Store) iter.Seq2[dri
 	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != view.StateResumable && s != driver.StateUnknown.String() }):
 		return operate.Read(ctx, o, operate.Waiting(ctx, o), c.operations, func(*driver.Record) bool { return true })
 	}
-	return func(yield func(driver.Record, error) bool) {
-		all, end := operate.ReadAll(ctx, c.Env, o, "reading the table")
-		defer end()
-		all(yield)
-	}
+	all, _ := operate.ReadAll(ctx, c.Env, o, "reading the table")
+	return all
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {

@@ -56,6 +56,7 @@ func TestHelp(t *testing.T) {
 		{"once version ", []string{"--version"}},
 		{"__start_once", []string{"completion", "bash"}},
 		{"unknown\n", []string{"__complete", "list", "--state", "un"}},
+		{":4\n", []string{"__complete", "show", ""}}, // no files
 	} {
 		if out := printed(t, row.args...); !strings.Contains(out, row.says) {
 			t.Errorf("once %q prints\n%s", row.args, out)

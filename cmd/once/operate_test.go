@@ -128,29 +128,6 @@ func TestRead(t *testing.T) {
 	})
 }
 
-func TestExitCode(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		err  error
-		want int
-	}{
-		{nil, operate.ExitOK},
-		{errors.New("any"), operate.ExitFailure},
-		{operate.Usage("no"), operate.ExitUsage},
-		{fmt.Errorf("x: %w", idempotent.ErrNoRecord), operate.ExitNotFound},
-		{operate.Refuse("no"), operate.ExitRefused},
-		{&idempotent.SettledError{}, operate.ExitRefused},
-		{&idempotent.InProgressError{}, operate.ExitRefused},
-		{&idempotent.StaleEvidenceError{}, operate.ExitRefused},
-		{&idempotent.StepError{}, operate.ExitRefused},
-		{&idempotent.StoreError{Err: errors.New("down")}, operate.ExitFailure},
-	} {
-		if got := operate.ExitCode(row.err); got != row.want {
-			t.Errorf("%v: exit code %d, want %d", row.err, got, row.want)
-		}
-	}
-}
-
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ operation, code, says string }{

@@ -41,6 +41,26 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// A value is broken between two words where its line, with the longest label, would have
+// more than 80 columns.
+func TestFolded(t *testing.T) {
+	t.Parallel()
+	word := func(columns int) string { return strings.Repeat("é", columns) }
+	for value, want := range map[string]string{
+		word(36) + " " + word(36):                  word(36) + " " + word(36),
+		word(36) + " " + word(37):                  word(36) + "\n" + word(37),
+		word(30) + " " + word(30) + " " + word(20): word(30) + " " + word(30) + "\n" + word(20),
+		word(70) + " " + word(5) + " " + word(60):  word(70) + "\n" + word(5) + " " + word(60),
+		word(90) + " " + word(1):                   word(90) + "\n" + word(1),
+		"":                                         "",
+	} {
+		got := output.Folded([][2]string{{"in", "x"}, {word(5), "y"}, {"is", value}})
+		if len(got) != 3 || got[2] != [2]string{"is", want} {
+			t.Errorf("%q is folded as %q, want %q", value, got, want)
+		}
+	}
+}
+
 // A table that is too wide loses its last columns.
 func TestTable_Fits(t *testing.T) {
 	t.Parallel()
@@ -84,7 +104,7 @@ func TestTable_Pages(t *testing.T) {
 }
 
 // On a terminal the progress of long work is one line, which is removed before anything
-// else is printed and at the end. Elsewhere it is a line each ten seconds.
+// else is printed. Elsewhere it is a line each ten seconds.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
@@ -97,8 +117,11 @@ func TestMeter(t *testing.T) {
 			now = now.Add(100 * time.Millisecond)
 			m.Read(dynamostore.ScanProgress{Items: (i + 1) * 100, ReadUnits: float64(i+1) / 2})
 		}
-		if p := m.End(); p.Items != 10_000 {
+		if p := m.Amount(); p.Items != 10_000 {
 			t.Errorf("read %d items", p.Items)
+		}
+		if screen != nil {
+			screen.Over(io.Discard).Write(nil)
 		}
 		return out.String()
 	}
@@ -126,7 +149,8 @@ func TestMeter(t *testing.T) {
 	fmt.Fprintln(screen.Over(&stdout), "a row")
 	now = now.Add(time.Second)
 	m.Add(2)
-	if m.End(); stdout.String() != "a row\n" {
+	fmt.Fprintln(screen.Over(&stdout), "a sum")
+	if stdout.String() != "a row\na sum\n" {
 		t.Errorf("standard output is %q", stdout.String())
 	}
 	first, last := "writing: 1 of about 3 records, 1.0 a second, 2s left", "writing: 3 records, 1.5 a second"

@@ -79,11 +79,10 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 		}
 		p.from = o
 	}
-	all, end := operate.ReadAll(ctx, c.Env, o, "reading the table")
+	all, _ := operate.ReadAll(ctx, c.Env, o, "reading the table")
 	err = p.walk(ctx, all, func(r *driver.Record) bool {
 		return purgeable(r, c.Now()) && r.Since.Before(before) && operate.Selects(c.operations, r.ID)
 	})
-	end()
 	if err == nil {
 		p.chunks, err = o.PurgeChunks(ctx, before, func(opts *dynamostore.PurgeOptions) { opts.Operations, opts.DryRun = c.operations, !c.yes })
 	}

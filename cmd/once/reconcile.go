@@ -105,7 +105,6 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		opts.Operations = c.operations
 		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
 	})(ctx)
-	m.End()
 	if err != nil && !errors.As(err, new(*outage.Error)) { // which failures explains
 		return err
 	}

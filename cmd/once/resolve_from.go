@@ -157,7 +157,6 @@ func wrongLines(lines []string, what string) string {
 // that the file as a whole is wrong, or that the store could not be read.
 func (c *bulk) check(ctx context.Context, o operate.Store, tasks []*operate.Task) error {
 	dry, m := operate.Rehearse(o), c.Meter("checking", len(tasks))
-	defer m.End()
 	operate.Parallel(slices.All(tasks), operate.ReadParallel, func(_ int, t *operate.Task) {
 		if t.Record, t.Err = o.Get(ctx, t.ID); t.Err == nil {
 			t.Err = t.Evidence.Fit(t.Record)

@@ -469,8 +469,13 @@ func (w watchedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// local removes the folder of the script from its output.
-func (d *desk) local(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
+// local removes the folder of the script from its output, and the line break before a name
+// that is long only because of that folder.
+func (d *desk) local(text string) string {
+	dir := regexp.QuoteMeta(d.dir + "/")
+	text = regexp.MustCompile(`file\n +`+dir).ReplaceAllString(text, "file ")
+	return strings.ReplaceAll(text, d.dir+"/", "")
+}
 
 // fullDisk is a file of which one write fails.
 type fullDisk struct {

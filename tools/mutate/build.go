@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,17 +19,18 @@ import (
 // mutants that the compiler refused before.
 const maxBuilds = 6
 
-// binary is a test binary that holds all mutants of a package.
+// binary are the test binaries that hold all mutants of a package, one for each folder of
+// tests.
 type binary struct {
 	*source
-	path       string
+	work       string       // the folder of the binaries
 	refused    map[int]bool // by id: mutants that do not compile
 	favourites sync.Map     // by entry: the test that noticed the last mutant of the function
 }
 
 // build weaves the mutants into the package and builds its tests.
 func (s *source) build(work string) (*binary, error) {
-	b := &binary{source: s, path: filepath.Join(work, "test"), refused: map[int]bool{}}
+	b := &binary{source: s, work: work, refused: map[int]bool{}}
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return nil, err
 	}
@@ -76,18 +78,31 @@ func (b *binary) try(work string) (refused []int, err error) {
 	if err := os.WriteFile(list, doc, 0o644); err != nil {
 		return nil, err
 	}
-	// -e: print every error, not only the first ten.
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-gcflags=-e", "-o", b.path, "./"+b.tests)
-	cmd.Dir = b.dir
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil, nil
+	for _, tests := range b.suites() {
+		// -e: print every error, not only the first ten.
+		cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-gcflags=-e", "-o", b.path(tests), "./"+tests)
+		cmd.Dir = b.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if refused = whose(string(out), spans); len(refused) == 0 {
+				return nil, fmt.Errorf("%s does not compile, and not because of a mutant:\n%s", b.folder(), out)
+			}
+			return refused, nil
+		}
 	}
-	refused = whose(string(out), spans)
-	if len(refused) == 0 {
-		return nil, fmt.Errorf("%s does not compile, and not because of a mutant:\n%s", b.folder(), out)
+	return nil, nil
+}
+
+// suites returns the folders in the package whose tests run.
+func (s *source) suites() []string {
+	if s.tests == nil {
+		return []string{""}
 	}
-	return refused, nil
+	return s.tests
+}
+
+// path returns the binary of a folder of tests.
+func (b *binary) path(tests string) string {
+	return filepath.Join(b.work, fmt.Sprintf("test%d", slices.Index(b.suites(), tests)))
 }
 
 var compileError = regexp.MustCompile(`(?m)^(\S*?)([^/\s]+\.go):(\d+):\d+: `)

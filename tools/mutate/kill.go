@@ -33,6 +33,7 @@ type fate struct {
 // test is a test, example or fuzz target of a package.
 type test struct {
 	name   string
+	suite  string // the folder in the package
 	took   time.Duration
 	enters map[int]bool // the functions with mutants that it enters, by their entry
 }
@@ -40,13 +41,18 @@ type test struct {
 // rehearse runs each test by itself, without a mutant, and records which
 // functions it enters: only those tests can notice a mutant of a function.
 func (b *binary) rehearse() ([]test, error) {
-	list, f := b.exec(0, time.Minute, "", "-test.list=.")
-	if f.noticed {
-		return nil, b.unsound(f)
-	}
 	var tests []test
-	for _, name := range listed.FindAllString(list, -1) {
-		tests = append(tests, test{name: name})
+	for _, suite := range b.suites() {
+		list, f := b.exec(suite, 0, time.Minute, "", "-test.list=.")
+		if f.noticed {
+			return nil, b.unsound(f)
+		}
+		for _, name := range listed.FindAllString(list, -1) {
+			if slices.ContainsFunc(tests, func(t test) bool { return t.name == name }) {
+				return nil, fmt.Errorf("%s has two tests %s: rename one", b.folder(), name)
+			}
+			tests = append(tests, test{name: name, suite: suite})
+		}
 	}
 	for _, name := range slices.Concat(b.quoting, b.skipped) {
 		if !slices.ContainsFunc(tests, func(t test) bool { return t.name == name }) {
@@ -65,7 +71,9 @@ func (b *binary) rehearse() ([]test, error) {
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(tests, func(x, y test) int { return cmp.Compare(x.took, y.took) })
+	slices.SortFunc(tests, func(x, y test) int {
+		return cmp.Or(cmp.Compare(slices.Index(b.suites(), x.suite), slices.Index(b.suites(), y.suite)), cmp.Compare(x.took, y.took))
+	})
 	return tests, errors.Join(failures...)
 }
 
@@ -78,9 +86,9 @@ const longestTest = 5 * time.Minute
 
 // watch runs one test and records its duration and the functions that it enters.
 func (b *binary) watch(t *test) error {
-	path := filepath.Join(filepath.Dir(b.path), t.name+".entered")
+	path := filepath.Join(b.work, t.name+".entered")
 	begun := time.Now()
-	if _, f := b.exec(noteEntries, longestTest, path, failFast, "-test.run="+pattern([]test{*t})); f.noticed {
+	if _, f := b.exec(t.suite, noteEntries, longestTest, path, failFast, "-test.run="+pattern([]test{*t})); f.noticed {
 		return b.unsound(f)
 	}
 	t.took, t.enters = time.Since(begun), map[int]bool{}
@@ -107,7 +115,7 @@ func (b *binary) unsound(f fate) error {
 var firstRuns = [...]time.Duration{150 * time.Millisecond, 2 * time.Second}
 
 // runs returns the tests that can notice the mutant m, sorted by duration and
-// split into up to three runs. The test named favourite runs before them, by
+// split into up to three runs, and the tests of another folder into one more. The test named favourite runs before them, by
 // itself, if it is one of them. without are names of tests to leave out.
 func runs(tests []test, m mutant, favourite string, without []string) (out [][]test) {
 	var first, run []test
@@ -119,7 +127,7 @@ func runs(tests []test, m mutant, favourite string, without []string) (out [][]t
 		case t.name == favourite:
 			first = []test{t}
 			continue
-		case len(run) > 0 && len(out) < len(firstRuns) && together+t.took > firstRuns[len(out)]:
+		case len(run) > 0 && (t.suite != run[0].suite || len(out) < len(firstRuns) && together+t.took > firstRuns[len(out)]):
 			out, run, together = append(out, run), nil, 0
 		}
 		run, together = append(run, t), together+t.took
@@ -144,7 +152,7 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 	favourite, _ := b.favourites.Load(m.entry)
 	name, _ := favourite.(string)
 	for _, run := range runs(tests, m, name, without) {
-		if _, f := b.exec(m.id, limitOf(run), "", failFast, "-test.run="+pattern(run)); f.noticed {
+		if _, f := b.exec(run[0].suite, m.id, limitOf(run), "", failFast, "-test.run="+pattern(run)); f.noticed {
 			by, _, _ := strings.Cut(f.by, "/")
 			b.favourites.Store(m.entry, by)
 			return f
@@ -176,21 +184,21 @@ func pattern(tests []test) string {
 // mutant prevents.
 const failFast = "-test.failfast"
 
-// exec runs the test binary once with the mutant id, or with id 0 without a
+// exec runs the test binary of a folder once with the mutant id, or with id 0 without a
 // mutant. The functions that it enters are noted in the file entries, unless that is "".
-func (b *binary) exec(id int, limit time.Duration, entries string, flags ...string) (output string, f fate) {
+func (b *binary) exec(suite string, id int, limit time.Duration, entries string, flags ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)
 	defer stop()
 	// What the tests leave in the temporary folder goes with it.
-	temp, err := os.MkdirTemp(filepath.Dir(b.path), "temp")
+	temp, err := os.MkdirTemp(b.work, "temp")
 	if err != nil {
 		return "", fate{noticed: true, by: err.Error()}
 	}
 	defer os.RemoveAll(temp)
 	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
-	cmd := exec.CommandContext(ctx, b.path, slices.Concat([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags, []string{fmt.Sprint("-test.short=", b.short)})...)
-	cmd.Dir = filepath.Join(b.dir, b.tests)
+	cmd := exec.CommandContext(ctx, b.path(suite), slices.Concat([]string{"-test.v=test2json", "-test.timeout=" + limit.String()}, flags, []string{fmt.Sprint("-test.short=", b.short)})...)
+	cmd.Dir = filepath.Join(b.dir, suite)
 	// One processor each, because several runs are active at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "TMPDIR="+temp, entered+"="+entries)
 	cmd.WaitDelay = time.Second

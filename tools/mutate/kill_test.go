@@ -55,8 +55,8 @@ func TestTranscript(t *testing.T) {
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	in := map[int]bool{7: true}
-	tests := []test{{"A", 60 * time.Millisecond, in}, {"B", 70 * time.Millisecond, nil}, {"C", 80 * time.Millisecond, in},
-		{"D", 100 * time.Millisecond, in}, {"E", time.Second, in}, {"F", 3 * time.Second, in}, {"G", 9 * time.Second, in}}
+	tests := []test{{"A", "", 60 * time.Millisecond, in}, {"B", "", 70 * time.Millisecond, nil}, {"C", "", 80 * time.Millisecond, in},
+		{"D", "", 100 * time.Millisecond, in}, {"E", "", time.Second, in}, {"F", "", 3 * time.Second, in}, {"G", "", 9 * time.Second, in}}
 	for _, row := range []struct {
 		m         mutant
 		favourite string
@@ -64,7 +64,7 @@ func TestRuns(t *testing.T) {
 		want      string
 	}{
 		{mutant{id: 9, entry: 7}, "", nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
-		{mutant{id: 9, entry: 7}, "", []string{"A", "F"}, "^(C)$ ^(D|E)$ ^(G)$"},
+		{mutant{id: 9, entry: 7}, "", []string{"A", "", "F"}, "^(C)$ ^(D|E)$ ^(G)$"},
 		{mutant{id: 9, entry: 7}, "F", nil, "^(F)$ ^(A|C)$ ^(D|E)$ ^(G)$"},
 		{mutant{id: 9, entry: 7}, "G", []string{"G"}, "^(A|C)$ ^(D|E)$ ^(F)$"},
 		{mutant{id: 9, entry: 7}, "B", nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
@@ -89,11 +89,11 @@ func TestFavourites(t *testing.T) {
 	log := filepath.Join(dir, "log")
 	// Instead of a test binary: TestSlow notices every mutant.
 	script := "#!/bin/sh\necho $ONCE_MUTANT $4 >> " + log + "\ncase $4 in *Slow*) echo '--- FAIL: TestSlow/row (0.00s)'; exit 1; esac\n"
-	if err := os.WriteFile(filepath.Join(dir, "test"), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "test0"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b := &binary{source: &source{dir: dir}, path: filepath.Join(dir, "test")}
-	tests := []test{{"TestFast", time.Millisecond, map[int]bool{7: true, 8: true}}, {"TestSlow", time.Second, map[int]bool{7: true, 8: true}}}
+	b := &binary{source: &source{dir: dir}, work: dir}
+	tests := []test{{"TestFast", "", time.Millisecond, map[int]bool{7: true, 8: true}}, {"TestSlow", "", time.Second, map[int]bool{7: true, 8: true}}}
 	for _, m := range []mutant{{id: 1, entry: 7}, {id: 2, entry: 7}, {id: 3, entry: 8}} {
 		if f := b.run(m, tests); f.by != "TestSlow/row" {
 			t.Errorf("mutant %d was noticed by %q, want TestSlow/row", m.id, f.by)

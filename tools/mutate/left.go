@@ -9,7 +9,5 @@ var leftOver = map[string]string{
 	"lambdahttp.recorder.WriteHeader: r.status == 0 && !informational loses r.status == 0 &&":                                         "Idempotency-Status is set again after the response has begun",
 	"lambdahttp.recorder.mark: m.name == nameExposed && slices.Equal(h[m.name], r.w.Header()[m.name]) loses m.name == nameExposed &&": "a header of this package that is set around the handler with the same value is sent twice",
 
-	"cmd/once/internal/console.serve: err != nil is never true": "a request that does not end at Ctrl-C is cut off without a message, and the exit code is 0",
-
 	"idempotent.reconciler.submit: errors.As(err, new(*InProgressError)) is never true": "evidence about a record that runs again counts as postponed, not as stale",
 }

@@ -25,22 +25,24 @@ func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 		by = append(by, name)
 		all.noticed, all.timedOut = true, all.timedOut && f.timedOut
 	}
-	if len(tests) == 0 {
-		return fate{}
-	}
-	output, f := b.exec(m.id, limitOf(tests), "", "-test.run="+pattern(tests))
-	for _, t := range tests {
-		switch resultOf(output, t.name) {
-		case "FAIL":
-			note(t.name, fate{})
-		case "":
-			if _, alone := b.exec(m.id, limitOf([]test{t}), "", "-test.run="+pattern([]test{t})); alone.noticed {
-				note(t.name, alone)
+	for len(tests) > 0 {
+		suite := tests[0].suite
+		same := slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.suite != suite })
+		tests = slices.DeleteFunc(tests, func(t test) bool { return t.suite == suite })
+		output, f := b.exec(suite, m.id, limitOf(same), "", "-test.run="+pattern(same))
+		for _, t := range same {
+			switch resultOf(output, t.name) {
+			case "FAIL":
+				note(t.name, fate{})
+			case "":
+				if _, alone := b.exec(suite, m.id, limitOf([]test{t}), "", "-test.run="+pattern([]test{t})); alone.noticed {
+					note(t.name, alone)
+				}
 			}
 		}
-	}
-	if f.noticed && by == nil { // only together
-		return f
+		if f.noticed && by == nil { // only together
+			return f
+		}
 	}
 	slices.Sort(by)
 	all.by = strings.Join(by, " ")
@@ -68,9 +70,11 @@ func (x matrix) add(v verdict) {
 
 // report prints the tests of a package, those that could go first.
 func (x matrix) report(out io.Writer, b *binary, tests []test) error {
-	lengths, err := lengthsIn(filepath.Join(b.dir, b.tests))
-	if err != nil {
-		return err
+	lengths := map[string]int{}
+	for _, suite := range b.suites() {
+		if err := addLengths(lengths, filepath.Join(b.dir, suite)); err != nil {
+			return err
+		}
 	}
 	// Long tests go before short ones.
 	slices.SortFunc(tests, func(x, y test) int {
@@ -109,17 +113,17 @@ func (x matrix) report(out io.Writer, b *binary, tests []test) error {
 	return nil
 }
 
-// lengthsIn returns how many lines each function of the tests in a folder has.
-func lengthsIn(dir string) (map[string]int, error) {
+// addLengths adds how many lines each function of the tests in a folder has.
+func addLengths(lengths map[string]int, dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	lengths, fset := map[string]int{}, token.NewFileSet()
+	fset := token.NewFileSet()
 	for _, name := range names {
 		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, decl := range f.Decls {
 			if d, ok := decl.(*ast.FuncDecl); ok && d.Recv == nil {
@@ -127,5 +131,5 @@ func lengthsIn(dir string) (map[string]int, error) {
 			}
 		}
 	}
-	return lengths, nil
+	return nil
 }

@@ -3,12 +3,15 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -18,6 +21,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -141,6 +145,65 @@ func serveSite(t *testing.T, s *site) (d *session, ticket string, own func(metho
 }
 
 func nightEnvironment() *operate.Env { return &operate.Env{Now: func() time.Time { return night }} }
+
+// pipes is a listener whose connections are in memory.
+type pipes struct {
+	dialed chan net.Conn
+	ended  chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.dialed:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error {
+	close(p.ended)
+	return nil
+}
+
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// At Ctrl-C the console waits 5 seconds for a request that does not end, and reports it. It
+// reports a listener that fails, too.
+func TestConsole_Stuck(t *testing.T) {
+	t.Parallel()
+	for work, want := range map[time.Duration]string{endTimeout - time.Second: "", endTimeout + time.Second: "a request did not end: context deadline exceeded"} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			p := pipes{make(chan net.Conn), make(chan struct{})}
+			client, server := net.Pipe()
+			ended := make(chan struct{})
+			go func() {
+				p.dialed <- server
+				fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: console\r\n\r\n")
+				io.Copy(io.Discard, client)
+			}()
+			err := serve(ctx, io.Discard, p, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				interrupt()
+				<-r.Context().Done()
+				time.Sleep(work)
+			}))
+			<-ended
+			if got := fmt.Sprint(cmp.Or(err, errors.New(""))); got != want {
+				t.Errorf("a request that takes %s: got %q, want %q", work, got, want)
+			}
+		})
+	}
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if err := serve(t.Context(), io.Discard, closed, nil); !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "the console ended: ") {
+		t.Errorf("a listener that is closed: got %v", err)
+	}
+}
 
 // moving is a store in which a record moves to the list of those that were given up,
 // between the reads of the two lists.

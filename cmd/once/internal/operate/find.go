@@ -161,9 +161,7 @@ func (t *Target) only(
 	ctx context.Context, e *Env, o Store, what string, list iter.Seq2[driver.Record, error], matches func(*driver.Record) bool, both string,
 ) (found *driver.Record, err error) {
 	if t.Scan {
-		all, end := ReadAll(ctx, e, o, "looking for the "+what)
-		defer end()
-		list = all
+		list, _ = ReadAll(ctx, e, o, "looking for the "+what)
 	}
 	for r, err := range list {
 		switch {
@@ -186,7 +184,7 @@ func (t *Target) only(
 func AddResults(ctx context.Context, e *Env, o Store, r *driver.Record, v *view.Record) error {
 	g := Guard(e, o)
 	if err := v.AddStepResults(ctx, g, r); err != nil {
-		return &coded{err, ExitFailure} // an idempotent.StepError is no refusal here
+		return err
 	}
 	if r.State != driver.StateCompleted || v.Sealed {
 		return nil

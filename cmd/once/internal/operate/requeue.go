@@ -15,7 +15,6 @@ import (
 // GivenUp returns the records of the operations that reconciliation has given up.
 func GivenUp(ctx context.Context, e *Env, o Store, operations []string) (list []*driver.Record, err error) {
 	m := e.Meter("listing", 0)
-	defer m.End()
 	for r, err := range Exhausted(ctx, o, operations) {
 		if err != nil {
 			return nil, err

@@ -66,7 +66,6 @@ func (e *Env) Results(lines bool) *Results {
 // returns the errors of the audit.
 func (r *Results) CarryOut(ctx context.Context, tasks []*Task, a *Auditor, do func(*Task)) (audit error) {
 	m := r.env.Meter("writing", len(tasks))
-	defer m.End()
 	for len(tasks) > 0 && a.Check() == nil && ctx.Err() == nil {
 		batch := tasks[:min(writeParallel, len(tasks))]
 		tasks = tasks[len(batch):]

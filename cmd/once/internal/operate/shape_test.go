@@ -102,6 +102,9 @@ func (s scanned) Scan(ctx context.Context, optFns ...func(*dynamostore.ScanOptio
 	for _, f := range optFns {
 		f(&opts)
 	}
+	if opts.Segments != 1 {
+		panic("the segments of a table have a first page each")
+	}
 	return s.scan(ctx, opts.Progress)
 }
 

@@ -50,7 +50,7 @@ type group struct {
 
 // CountAll reads the store, and calls visit for each record.
 func CountAll(ctx context.Context, e *Env, o Store, visit func(*driver.Record)) (*Stats, error) {
-	all, end := ReadAll(ctx, e, o, "reading the table")
+	all, meter := ReadAll(ctx, e, o, "reading the table")
 	s := &Stats{Groups: []*group{}, groups: map[[2]string]*group{}}
 	var failed error
 	for r, err := range all {
@@ -64,10 +64,10 @@ func CountAll(ctx context.Context, e *Env, o Store, visit func(*driver.Record)) 
 			visit(&r)
 		}
 	}
-	read := end()
 	if failed != nil {
 		return nil, failed
 	}
+	read := meter.Amount()
 	s.Items, s.ReadUnits, s.USD = read.Items, read.ReadUnits, read.ReadUnits*ReadUnitUSD
 	if err := o.Alien(ctx); err != nil {
 		return nil, err

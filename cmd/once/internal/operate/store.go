@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/once-lambda/once/cmd/once/internal/output"
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -68,12 +69,11 @@ func (rehearsal) Replace(context.Context, driver.Record, driver.Version) (*drive
 	return nil, nil
 }
 
-// ReadAll lists every record, with a meter. It also returns the function that ends the
-// meter, and that returns what was read.
-func ReadAll(ctx context.Context, e *Env, o Store, what string) (iter.Seq2[driver.Record, error], func() dynamostore.ScanProgress) {
+// ReadAll lists every record, and returns the meter of what is read.
+func ReadAll(ctx context.Context, e *Env, o Store, what string) (iter.Seq2[driver.Record, error], *output.Meter) {
 	items, _ := o.Size(ctx)
 	m := e.reading(what, items)
-	return o.Scan(ctx, func(opts *dynamostore.ScanOptions) { opts.Progress = m.Read }), m.End
+	return o.Scan(ctx, func(opts *dynamostore.ScanOptions) { opts.Progress = m.Read }), m
 }
 
 // Waiting lists the records that wait for reconciliation, due or not, and those

@@ -56,7 +56,7 @@ func (e *Env) openTable(ctx context.Context, name string) (Store, error) {
 	whole, _ := dynamostore.New(client, name, settings, wholeScans, func(o *dynamostore.Options) {
 		o.NoIndex = &dynamostore.ScanOptions{Progress: meter.Read}
 	})
-	t := table{Store: s, env: e, cfg: cfg, client: client, scheduled: scheduled, whole: whole, meter: meter}
+	t := table{Store: s, env: e, cfg: cfg, client: client, scheduled: scheduled, whole: whole}
 	t.over = func(c dynamostore.Client) *dynamostore.Store {
 		s, _ := dynamostore.New(c, name, settings)
 		return s
@@ -75,7 +75,6 @@ type table struct {
 	client    dynamostore.Client
 	scheduled *dynamostore.Store
 	whole     *dynamostore.Store // whose lists read the whole table
-	meter     *output.Meter      // of these lists
 	over      func(dynamostore.Client) *dynamostore.Store
 }
 
@@ -92,7 +91,6 @@ func (t table) Whole() Store {
 func (t table) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*dynamostore.PurgeOptions)) (int, error) {
 	items, _ := t.Size(ctx)
 	m := t.env.reading("reading the table for pieces of large results", items)
-	defer m.End()
 	return t.over(counted{t.client, m}).PurgeChunks(ctx, before, optFns...)
 }
 
@@ -111,11 +109,8 @@ func (c counted) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...fun
 	return out, err
 }
 
-// Close ends the meter.
-func (t table) Close() error {
-	t.meter.End()
-	return nil
-}
+// Close does nothing.
+func (t table) Close() error { return nil }
 
 // Size returns what DynamoDB updates every six hours, or 0 without permission.
 func (t table) Size(ctx context.Context) (items, bytes int) {

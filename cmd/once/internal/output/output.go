@@ -141,7 +141,8 @@ func aligned(lines []string) string {
 }
 
 // Screen is a terminal on which the line of a [Meter] stands below what is printed. Its
-// writers remove the line first, and the meter draws it again.
+// writers remove the line first, and the meter draws it again. The line of the last meter
+// stands until something is printed.
 type Screen struct {
 	to io.Writer // standard error
 
@@ -164,7 +165,10 @@ type over struct {
 func (o over) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.clear()
+	if o.width > 0 {
+		fmt.Fprintf(o.to, "\r%*s\r", o.width, "")
+	}
+	o.width = 0
 	return o.w.Write(p)
 }
 
@@ -174,14 +178,6 @@ func (s *Screen) draw(line string) {
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.to, "\r%-*s", s.width, line)
 	s.width = len(line)
-}
-
-// clear removes the line. The caller holds the lock.
-func (s *Screen) clear() {
-	if s.width > 0 {
-		fmt.Fprintf(s.to, "\r%*s\r", s.width, "")
-	}
-	s.width = 0
 }
 
 // Meter shows how far long work is: on a screen in its line, and elsewhere in a line of
@@ -273,15 +269,10 @@ func (m *Meter) line(now time.Time) string {
 	return line
 }
 
-// End removes the line, and returns the amount read.
-func (m *Meter) End() dynamostore.ScanProgress {
+// Amount returns the amount read so far.
+func (m *Meter) Amount() dynamostore.ScanProgress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.screen != nil {
-		m.screen.mu.Lock()
-		defer m.screen.mu.Unlock()
-		m.screen.clear()
-	}
 	return m.read
 }
 
