@@ -105,9 +105,6 @@ func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.Operation
 // bodies has buffers for answers.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// largestPooled is the capacity up to which a buffer is used again.
-const largestPooled = 64 << 10
-
 // DeserializeResponse decodes the answer of an operation.
 func (p protocol) DeserializeResponse(
 	ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable,
@@ -123,9 +120,7 @@ func (p protocol) DeserializeResponse(
 	if err == nil {
 		decoded, failed := decodeAnswer(resp, body.Bytes(), out)
 		if decoded {
-			if body.Cap() <= largestPooled {
-				bodies.Put(body)
-			}
+			bodies.Put(body)
 			return failed
 		}
 		err = io.EOF
@@ -186,7 +181,8 @@ func jsonSize(it item) (size int) {
 // appendPut appends the JSON of a PutItem to b. It reports false if the input has a
 // member, a type or a character that a store does not send.
 func appendPut(b []byte, in *dynamodb.PutItemInput) (_ []byte, ok bool) {
-	if in.ConditionalOperator != "" || in.Expected != nil || in.ReturnItemCollectionMetrics != "" || in.ReturnValues != "" || in.TableName == nil || in.Item == nil {
+	if in.ConditionalOperator != "" || in.Expected != nil || in.ReturnConsumedCapacity != "" || in.ReturnItemCollectionMetrics != "" || in.ReturnValues != "" ||
+		in.TableName == nil || in.Item == nil {
 		return nil, false
 	}
 	e := encoder{b, true}
@@ -206,25 +202,17 @@ func appendPut(b []byte, in *dynamodb.PutItemInput) (_ []byte, ok bool) {
 	}
 	if in.ExpressionAttributeValues != nil {
 		e.raw(`,"ExpressionAttributeValues":`)
-		e.attributes(in.ExpressionAttributeValues, 0)
-	}
-	if in.ReturnConsumedCapacity != "" {
-		e.raw(`,"ReturnConsumedCapacity":`)
-		e.text(string(in.ReturnConsumedCapacity))
+		e.attributes(in.ExpressionAttributeValues)
 	}
 	if in.ReturnValuesOnConditionCheckFailure != "" {
 		e.raw(`,"ReturnValuesOnConditionCheckFailure":`)
 		e.text(string(in.ReturnValuesOnConditionCheckFailure))
 	}
 	e.raw(`,"Item":`)
-	e.attributes(in.Item, 0)
+	e.attributes(in.Item)
 	e.raw(`}`)
 	return e.b, e.ok
 }
-
-// deepest is how many maps and lists can be in each other in a message that this file
-// encodes or decodes. Those of a store have two.
-const deepest = 4
 
 // encoder writes JSON.
 type encoder struct {
@@ -259,20 +247,17 @@ func (e *encoder) name(s string) {
 	e.raw(`:`)
 }
 
-func (e *encoder) attributes(m item, depth int) {
+func (e *encoder) attributes(m item) {
 	e.raw(`{`)
 	for name, value := range m {
 		e.name(name)
-		e.value(value, depth)
+		e.value(value)
 	}
 	e.raw(`}`)
 }
 
-func (e *encoder) value(value types.AttributeValue, depth int) {
-	if depth > deepest {
-		e.ok = false
-		return
-	}
+// value writes a value of a type that a store sends.
+func (e *encoder) value(value types.AttributeValue) {
 	switch v := value.(type) {
 	case *types.AttributeValueMemberS:
 		e.raw(`{"S":`)
@@ -286,35 +271,24 @@ func (e *encoder) value(value types.AttributeValue, depth int) {
 		e.b = base64.StdEncoding.AppendEncode(e.b, v.Value)
 		e.raw(`"`)
 	case *types.AttributeValueMemberBOOL:
-		e.raw(`{"BOOL":`)
-		e.flag(v.Value)
-	case *types.AttributeValueMemberNULL:
-		e.raw(`{"NULL":`)
-		e.flag(v.Value)
+		e.ok = e.ok && v.Value
+		e.raw(`{"BOOL":true`)
 	case *types.AttributeValueMemberM:
 		e.raw(`{"M":`)
-		e.attributes(v.Value, depth+1)
+		e.attributes(v.Value)
 	case *types.AttributeValueMemberL:
 		e.raw(`{"L":[`)
 		for i, value := range v.Value {
 			if i > 0 {
 				e.raw(`,`)
 			}
-			e.value(value, depth+1)
+			e.value(value)
 		}
 		e.raw(`]`)
 	default:
 		e.ok = false
 	}
 	e.raw(`}`)
-}
-
-func (e *encoder) flag(v bool) {
-	if v {
-		e.raw(`true`)
-	} else {
-		e.raw(`false`)
-	}
 }
 
 // scanner reads the JSON of an answer as DynamoDB sends it: without spaces, escapes and
@@ -447,6 +421,11 @@ func (s *scanner) attributes(depth int) item {
 	return all
 }
 
+// deepest is how many maps and lists are around a value of a record, at most: those of a
+// step are in two maps.
+const deepest = 2
+
+// value reads a value of a type that a store sends.
 func (s *scanner) value(depth int) (value types.AttributeValue) {
 	switch {
 	case s.bad || depth > deepest:
@@ -457,10 +436,8 @@ func (s *scanner) value(depth int) (value types.AttributeValue) {
 		value = &types.AttributeValueMemberN{Value: string(s.quoted())}
 	case s.has(`{"B":`):
 		value = &types.AttributeValueMemberB{Value: s.binary()}
-	case s.has(`{"BOOL":`):
-		value = &types.AttributeValueMemberBOOL{Value: s.flag()}
-	case s.has(`{"NULL":`):
-		value = &types.AttributeValueMemberNULL{Value: s.flag()}
+	case s.has(`{"BOOL":true`):
+		value = &types.AttributeValueMemberBOOL{Value: true}
 	case s.has(`{"M":`):
 		value = &types.AttributeValueMemberM{Value: s.attributes(depth + 1)}
 	case s.has(`{"L":[`):
@@ -472,12 +449,4 @@ func (s *scanner) value(depth int) (value types.AttributeValue) {
 	}
 	s.want(`}`)
 	return value
-}
-
-func (s *scanner) flag() bool {
-	if s.has(`true`) {
-		return true
-	}
-	s.want(`false`)
-	return false
 }

@@ -77,13 +77,54 @@ func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInpu
 	return r
 }
 
+// No message about a record, and no chunk that is read, goes through the SDK's protocol,
+// whatever the record has. The SDK's would be correct too, but slower.
+func TestProtocol_Store(t *testing.T) {
+	t.Parallel()
+	sdk := &otherProtocol{ClientProtocol: sdks}
+	var sent struct {
+		Item         json.RawMessage
+		RequestItems map[string]struct{ Keys []map[string]any }
+	}
+	w := &wire{answer: func(n int, body string) (*http.Response, error) {
+		if err := json.Unmarshal([]byte(body), &sent); err != nil {
+			t.Error(err)
+		}
+		switch n {
+		case 1:
+			return response(200, `{}`), nil
+		case 2:
+			return response(400, fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":%s}`, sent.Item)), nil
+		}
+		chunk := sent.RequestItems["once"].Keys[0]
+		chunk["v"], chunk["part"] = map[string]any{"N": "1"}, map[string]any{"B": "YQ=="}
+		answer, err := json.Marshal(map[string]any{"Responses": map[string]any{"once": []any{chunk}}, "UnprocessedKeys": map[string]any{}})
+		return response(200, string(answer)), err
+	}}
+	store := newStore(t, dynamostore.NewClient(w.config(), func(o *dynamodb.Options) { o.Protocol = dynamostore.ProtocolOf(sdk, schemas.PutItemInput) }))
+	r := fullRecord()
+	insert(t, store, r)
+	if got, err := store.Insert(t.Context(), r, at(0)); err != nil || !reflect.DeepEqual(got, &r) {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if data, err := store.GetChunks(t.Context(), r.ID, r.Version, 1); string(data) != "a" {
+		t.Errorf("read a chunk %q, %v", data, err)
+	}
+	if n := w.requests.Load(); n != 3 || sdk.requests != 1 || sdk.answers != 0 { // it encodes the request for the chunk
+		t.Errorf("%d requests; the SDK encoded %d and decoded %d answers, want 3, 1 and 0", n, sdk.requests, sdk.answers)
+	}
+}
+
 // NewClient reads the answers as the SDK does, whatever is in them.
 func TestProtocol_Answers(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(3, 4))}
 	refused, batches := 0, 0
-	for range messages() {
+	for i := range messages() {
 		a := m.answer()
+		if i < len(deep) {
+			a = deep[i]
+		}
 		got, want := decoded(t, own, a), decoded(t, sdks, a)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("for %d %v %q\nread %#v\nwant %#v", a.status, a.header, a.body, got, want)
@@ -101,6 +142,15 @@ func TestProtocol_Answers(t *testing.T) {
 	if batches < messages()/10 {
 		t.Errorf("%d of %d answers are batches", batches, messages())
 	}
+}
+
+// deep are answers with more maps or lists in each other than the SDK reads.
+var deep = []answer{nested(`{"M":{"a":`, `}}`), nested(`{"L":[`, `]}`)}
+
+func nested(open, end string) answer {
+	const more = 10_000
+	return answer{status: 400, body: `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","Item":{"a":` +
+		strings.Repeat(open, more) + `{"S":"b"}` + strings.Repeat(end, more) + `}}`}
 }
 
 type answer struct {
@@ -186,6 +236,36 @@ func TestProtocol_Allocations(t *testing.T) {
 	}
 }
 
+// A request allocates its body once, so as often whatever is in it. A success allocates nothing.
+func TestProtocol_AllocatesOnce(t *testing.T) {
+	encode := func(it item) float64 {
+		in := &dynamodb.PutItemInput{TableName: aws.String("once"), Item: it, ConditionExpression: aws.String(strings.Repeat("x", 100))}
+		return testing.AllocsPerRun(100, func() {
+			own.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
+		})
+	}
+	steps := item{}
+	for i := range 50 {
+		steps[fmt.Sprint("step/", i)] = &types.AttributeValueMemberM{Value: item{"m": text("R"), "a": text("1"), "t": text("1700000000000"), "e": text("json"), "s": text("")}}
+	}
+	small := encode(item{})
+	for name, value := range map[string]types.AttributeValue{
+		"text": text(strings.Repeat("x", 10_000)), "bytes": &types.AttributeValueMemberB{Value: make([]byte, 10_000)}, "steps": &types.AttributeValueMemberM{Value: steps},
+	} {
+		if got := encode(item{"a": value}); got != small {
+			t.Errorf("%s: %.0f allocations, %.0f in the smallest request", name, got, small)
+		}
+	}
+	body, out := strings.NewReader(""), &dynamodb.PutItemOutput{}
+	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: 200, Body: io.NopCloser(body)}}
+	if got := testing.AllocsPerRun(100, func() {
+		body.Reset("{}")
+		own.DeserializeResponse(t.Context(), putItem, dynamodb.TypeRegistry, resp, out)
+	}); got != 0 {
+		t.Errorf("a success: %.0f allocations", got)
+	}
+}
+
 // A PutItem whose schema has a member that this package does not know is the SDK's. The
 // pinned SDK has no such member.
 func TestProtocol_UnknownMember(t *testing.T) {
@@ -243,15 +323,20 @@ func TestProtocol_OfOthers(t *testing.T) {
 	}
 }
 
-// otherProtocol counts the requests that it encodes.
+// otherProtocol counts the messages that it encodes and decodes.
 type otherProtocol struct {
 	smithyhttp.ClientProtocol
-	requests int
+	requests, answers int
 }
 
 func (p *otherProtocol) SerializeRequest(ctx context.Context, schema *smithy.OperationSchema, in smithy.Serializable, req *smithyhttp.Request) error {
 	p.requests++
 	return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
+}
+
+func (p *otherProtocol) DeserializeResponse(ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable) error {
+	p.answers++
+	return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
 }
 
 // maker makes messages at random: usual ones, unusual ones and damaged ones.
