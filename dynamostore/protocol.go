@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -116,31 +117,19 @@ func (p protocol) DeserializeResponse(
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	body.Reset()
-	_, err := body.ReadFrom(resp.Body)
-	if err == nil {
-		decoded, failed := decodeAnswer(resp, body.Bytes(), out)
-		if decoded {
-			bodies.Put(body)
-			return failed
-		}
-		err = io.EOF
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return &smithy.DeserializationError{Err: fmt.Errorf("the answer ended early: %w", err)}
 	}
-	resp.Body = &readAgain{body, err, resp.Body}
+	decoded, failed := decodeAnswer(resp, body.Bytes(), out)
+	if decoded {
+		bodies.Put(body)
+		return failed
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
 	return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
-}
-
-// readAgain is a body that was read, with the error at its end.
-type readAgain struct {
-	text *bytes.Buffer
-	end  error
-	io.Closer
-}
-
-func (r *readAgain) Read(p []byte) (int, error) {
-	if r.text.Len() == 0 {
-		return 0, r.end
-	}
-	return r.text.Read(p)
 }
 
 // decodeAnswer decodes an answer: that an item was written, the error of a condition that
@@ -148,16 +137,15 @@ func (r *readAgain) Read(p []byte) (int, error) {
 // out unchanged.
 func decodeAnswer(resp *smithyhttp.Response, body []byte, out smithy.Deserializable) (decoded bool, failed error) {
 	s := scanner{text: body}
-	batch, isBatch := out.(*dynamodb.BatchGetItemOutput)
-	switch {
+	switch batch, isBatch := out.(*dynamodb.BatchGetItemOutput); {
+	case resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Amzn-ErrorType") == "":
+		if failed := s.failed(); failed != nil {
+			return true, failed
+		}
 	case resp.StatusCode == http.StatusOK && isBatch:
 		return s.batch(batch), nil
 	case resp.StatusCode == http.StatusOK:
 		return string(body) == "{}", nil
-	case resp.StatusCode == http.StatusBadRequest && !isBatch && resp.Header.Get("X-Amzn-ErrorType") == "":
-		if failed := s.failed(); failed != nil {
-			return true, failed
-		}
 	}
 	return false, nil
 }
@@ -224,17 +212,12 @@ func (e *encoder) raw(s string) { e.b = append(e.b, s...) }
 
 // text writes a string that needs no escapes.
 func (e *encoder) text(s string) {
-	ascii := true
+	e.ok = e.ok && utf8.ValidString(s)
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c == '"', c == '\\', c == 0x7f:
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
 			e.ok = false
-			return
-		case c >= utf8.RuneSelf:
-			ascii = false
 		}
 	}
-	e.ok = e.ok && (ascii || utf8.ValidString(s))
 	e.b = append(append(append(e.b, '"'), s...), '"')
 }
 
@@ -303,12 +286,12 @@ func (s *scanner) failed() *types.ConditionalCheckFailedException {
 	failed, kind := &types.ConditionalCheckFailedException{}, ""
 	s.members(func(name []byte) {
 		switch {
-		case string(name) == "__type" && kind == "":
+		case string(name) == "__type":
 			kind = string(s.quoted())
-		case (string(name) == "message" || string(name) == "Message") && failed.Message == nil:
+		case string(name) == "message", string(name) == "Message":
 			message := string(s.quoted())
 			failed.Message = &message
-		case string(name) == "Item" && failed.Item == nil:
+		case string(name) == "Item":
 			failed.Item = s.attributes(0)
 		default:
 			s.bad = true
@@ -327,7 +310,7 @@ func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
 	read := dynamodb.BatchGetItemOutput{}
 	s.members(func(name []byte) {
 		switch {
-		case string(name) == "Responses" && read.Responses == nil:
+		case string(name) == "Responses":
 			read.Responses = map[string][]map[string]types.AttributeValue{}
 			s.members(func(table []byte) {
 				items := []map[string]types.AttributeValue{}
@@ -335,7 +318,7 @@ func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
 				s.list(`]`, func() { items = append(items, s.attributes(0)) })
 				read.Responses[string(table)] = items
 			})
-		case string(name) == "UnprocessedKeys" && read.UnprocessedKeys == nil:
+		case string(name) == "UnprocessedKeys":
 			s.want(`{}`)
 			read.UnprocessedKeys = map[string]types.KeysAndAttributes{}
 		default:
@@ -382,35 +365,27 @@ func (s *scanner) want(literal string) { s.bad = s.bad || !s.has(literal) }
 
 // quoted reads a string.
 func (s *scanner) quoted() []byte {
-	s.want(`"`)
-	for i, c := range s.text {
-		switch {
-		case c == '"':
-			value := s.text[:i]
-			s.text = s.text[i+1:]
-			return value
-		case c < ' ', c == '\\':
-			s.bad = true
-			return nil
-		}
+	value := s.toQuote()
+	for _, c := range value {
+		s.bad = s.bad || c < ' ' || c == '\\'
 	}
-	s.bad = true
-	return nil
+	return value
 }
 
 // binary reads a string of bytes.
 func (s *scanner) binary() []byte {
+	value := s.toQuote()
+	decoded := make([]byte, base64.StdEncoding.DecodedLen(len(value)))
+	n, _ := base64.StdEncoding.Decode(decoded, value) // n is less than it should be if there is an error, or a line break
+	s.bad = s.bad || base64.StdEncoding.EncodedLen(n) != len(value)
+	return decoded[:n]
+}
+
+// toQuote reads a quote and what follows up to the next one. Without that nothing is left.
+func (s *scanner) toQuote() (value []byte) {
 	s.want(`"`)
-	end := bytes.IndexByte(s.text, '"')
-	if end < 0 || bytes.IndexByte(s.text[:end], '\n') >= 0 || bytes.IndexByte(s.text[:end], '\r') >= 0 { // which DecodeString skips
-		s.bad = true
-		return nil
-	}
-	value := make([]byte, base64.StdEncoding.DecodedLen(end))
-	n, err := base64.StdEncoding.Decode(value, s.text[:end])
-	s.bad = s.bad || err != nil
-	s.text = s.text[end+1:]
-	return value[:n]
+	value, s.text, _ = bytes.Cut(s.text, []byte{'"'})
+	return value
 }
 
 func (s *scanner) attributes(depth int) item {
@@ -428,7 +403,7 @@ const deepest = 2
 // value reads a value of a type that a store sends.
 func (s *scanner) value(depth int) (value types.AttributeValue) {
 	switch {
-	case s.bad || depth > deepest:
+	case depth > deepest:
 		s.bad = true
 	case s.has(`{"S":`):
 		value = &types.AttributeValueMemberS{Value: string(s.quoted())}

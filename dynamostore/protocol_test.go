@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -69,7 +70,7 @@ func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(body, &r.body); err != nil {
+	if err := json.Unmarshal(body, &r.body); err != nil || !utf8.Valid(body) {
 		t.Fatalf("%v: %s", err, body)
 	}
 	r.method, r.path, r.header = req.Method, req.URL.Path, req.Header
@@ -94,7 +95,7 @@ func TestProtocol_Store(t *testing.T) {
 		case 1:
 			return response(200, `{}`), nil
 		case 2:
-			return response(400, fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":%s}`, sent.Item)), nil
+			return response(400, fmt.Sprintf(`{"__type":%q,"message":"The conditional request failed","Item":%s}`, conditionFailed, sent.Item)), nil
 		}
 		chunk := sent.RequestItems["once"].Keys[0]
 		chunk["v"], chunk["part"] = map[string]any{"N": "1"}, map[string]any{"B": "YQ=="}
@@ -122,8 +123,8 @@ func TestProtocol_Answers(t *testing.T) {
 	refused, batches := 0, 0
 	for i := range messages() {
 		a := m.answer()
-		if i < len(deep) {
-			a = deep[i]
+		if i < len(rare) {
+			a = rare[i]
 		}
 		got, want := decoded(t, own, a), decoded(t, sdks, a)
 		if !reflect.DeepEqual(got, want) {
@@ -144,13 +145,27 @@ func TestProtocol_Answers(t *testing.T) {
 	}
 }
 
-// deep are answers with more maps or lists in each other than the SDK reads.
-var deep = []answer{nested(`{"M":{"a":`, `}}`), nested(`{"L":[`, `]}`)}
+// rare are answers that maker hardly makes.
+var rare = []answer{
+	refusal(nested(`{"M":{"a":`, `{"S":"b"}`, `}}`)), refusal(nested(`{"L":[`, `{"S":"b"}`, `]}`)),
+	refusal(`{"M":{"a":{"M":{"a":{"M":{"a":}}}}}}`), refusal(``), refusal(`{"S":"}`), refusal(`{"B":"YQ==\n"}`), refusal(`{"B":"YQ\r=="}`),
+	{status: 400, body: `{"__type":"` + conditionFailed + `","x":}`},
+	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, header: http.Header{"X-Amzn-Errortype": {"ThrottlingException"}}},
+	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, batch: true},
+	{status: 200, body: `{"UnprocessedKeys":{},"x":}`, batch: true},
+}
 
-func nested(open, end string) answer {
+const conditionFailed = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+
+// refusal is the answer to a condition that failed, with an item that has the value.
+func refusal(value string) answer {
+	return answer{status: 400, body: `{"__type":"` + conditionFailed + `","Item":{"a":` + value + `}}`}
+}
+
+// nested returns JSON with more maps or lists in each other than the SDK reads.
+func nested(begin, value, end string) string {
 	const more = 10_000
-	return answer{status: 400, body: `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","Item":{"a":` +
-		strings.Repeat(open, more) + `{"S":"b"}` + strings.Repeat(end, more) + `}}`}
+	return strings.Repeat(begin, more) + value + strings.Repeat(end, more)
 }
 
 type answer struct {
@@ -172,7 +187,7 @@ func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
 	t.Helper()
 	body := io.Reader(strings.NewReader(a.body))
 	if a.fails {
-		body = io.MultiReader(body, iotest.ErrReader(errors.New("the connection is lost")))
+		body = io.MultiReader(body, iotest.ErrReader(errLost))
 	}
 	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: a.status, Header: a.header, Body: &closer{body, &r.closed}}}
 	schema := putItem
@@ -189,11 +204,15 @@ func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
 	resp.Body.Close() // as the SDK does afterwards
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.refusal = refusal
+	} else if errors.Is(err, errLost) {
+		r.err = fmt.Sprintf("%T", err)
 	} else if err != nil {
 		r.err = fmt.Sprintf("%T %v", err, err)
 	}
 	return r
 }
+
+var errLost = errors.New("the connection is lost")
 
 type closer struct {
 	io.Reader
@@ -210,7 +229,7 @@ func TestProtocol_Allocations(t *testing.T) {
 	item := map[string]types.AttributeValue{"pk": text("charge#9f0c"), "exp": &types.AttributeValueMemberN{Value: "1"}, "wid": &types.AttributeValueMemberB{Value: make([]byte, 16)}}
 	in := &dynamodb.PutItemInput{TableName: aws.String("once"), Item: item, ConditionExpression: aws.String("attribute_not_exists(pk)")}
 	m := &maker{}
-	refusal := `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":` + m.json(item) + `}`
+	refusal := `{"__type":"` + conditionFailed + `","message":"The conditional request failed","Item":` + m.json(item) + `}`
 	encode := func(p smithyhttp.ClientProtocol) float64 {
 		return testing.AllocsPerRun(100, func() {
 			p.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
@@ -296,8 +315,10 @@ func TestProtocol_OfOthers(t *testing.T) {
 		t.Error("NewClient has the SDK's protocol")
 	}
 	cbor := rpcv2.NewCBOR(schemas.DynamoDB_20120810)
-	if got := dynamostore.ProtocolOf(cbor, schemas.PutItemInput); got != cbor {
-		t.Errorf("the protocol %s became %T", cbor.ID(), got)
+	for _, p := range []smithyhttp.ClientProtocol{cbor, nil} {
+		if got := dynamostore.ProtocolOf(p, schemas.PutItemInput); got != p {
+			t.Errorf("the protocol %T became %T", p, got)
+		}
 	}
 	var sent *http.Request
 	client := dynamostore.NewClient((&wire{}).config(), func(o *dynamodb.Options) {
@@ -375,7 +396,7 @@ func (m *maker) put() *dynamodb.PutItemInput {
 }
 
 // unusual are parts of texts that need an escape, or look as if they did.
-var unusual = []string{`"`, `\`, "\n", "\x00", "\x7f", "\x1f", "é", "\u2028", "😀", "\xff", "<&>", "/", " "}
+var unusual = []string{`"`, `\`, "\n", "\x00", "\x7f", "\x1f", "é", "\u2028", "😀", "\xff", "\x80", "<&>", "/", " "}
 
 func (m *maker) text() string {
 	text := strings.Repeat("charge#9f0c", 1+m.IntN(3))[:1+m.IntN(11)]
@@ -450,7 +471,7 @@ func (m *maker) answer() answer {
 		return a
 	}
 	var b bytes.Buffer
-	kind := "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+	kind := conditionFailed
 	if m.in(10) {
 		kind = []string{"ConditionalCheckFailedException", "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "a#Unheard", ""}[m.IntN(4)]
 	}
@@ -462,7 +483,7 @@ func (m *maker) answer() answer {
 		members = append(members, `"Item":`+m.json(m.attributes(0)))
 	}
 	if m.in(20) {
-		members = append(members, []string{`"Code":"Other"`, `"message":null`, `"Item":null`, `"Item":{"a":{"S":"b"}}`, `"x":[{}]`, `"__type":"a#b"`}[m.IntN(6)])
+		members = append(members, []string{`"Code":"Other"`, `"message":null`, `"message":"again"`, `"Message":"again"`, `"Item":null`, `"Item":{"a":{"S":"b"}}`, `"x":[{}]`, `"__type":"a#b"`}[m.IntN(8)])
 	}
 	m.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	fmt.Fprintf(&b, "{%s}", strings.Join(members, ","))
