@@ -40,6 +40,9 @@ var equivalents = map[string]string{
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
 	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":                                      "a list without a reader ends with its context",
 	"dynamostore.Store.Abandoned: s.opts.ScanEvery < 0 has <=":                                                "zero was replaced by the default before",
+	"dynamostore.boundRetries: o.RateLimiter is not set to ratelimit.NewTokenRateLimit(retryTokens)":          "the SDK has the same default; another version may change it",
+	"dynamostore.boundRetries: o.NoRetryIncrement is not set to retryGain":                                    "the SDK has the same default; another version may change it",
+	"dynamostore.protocol.SerializeRequest: err != nil is never true":                                         "the position of a bytes.Reader can always be read",
 	"dynamostore.pace.wait: p.next.Before(now) includes the equal time":                                       "sets the value that the field already has",
 	"dynamostore.Store.merged: e.err != nil && e.listed.ID == \"\" loses e.err != nil &&":                     "an entry without an id has an error",
 	"dynamostore.pass.read: defer p.stop() is gone":                                                           "only frees a context, whose parent ends after it",
@@ -210,6 +213,8 @@ var endless = map[string]string{
 	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay is never true":                        "a permanent conflict is retried without end",
 	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= conflictAttempts ||": "a permanent conflict is retried without end",
 
+	"dynamostore.Store.purgeSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":                                     "the first page is read again and again",
+	"dynamostore.scanner.list: !s.bad && !s.has(end) loses !s.bad &&":                                                             "a list in an answer that is damaged is read without end",
 	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is negated":                                                    "the last page is requested again and again",
 	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is never true":                                                 "the last page is requested again and again",
 	"dynamostore.Store.scanSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":                                      "the first page is requested again and again",
