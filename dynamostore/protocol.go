@@ -297,7 +297,7 @@ func (s *scanner) failed() *types.ConditionalCheckFailedException {
 			s.bad = true
 		}
 	})
-	if s.bad || len(s.text) > 0 || kind != conditionFailed {
+	if s.bad || kind != conditionFailed {
 		return nil
 	}
 	return failed
@@ -325,7 +325,7 @@ func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
 			s.bad = true
 		}
 	})
-	if s.bad || len(s.text) > 0 {
+	if s.bad {
 		return false
 	}
 	out.Responses, out.UnprocessedKeys = read.Responses, read.UnprocessedKeys

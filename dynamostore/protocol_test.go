@@ -44,9 +44,9 @@ var (
 func TestProtocol_Requests(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(1, 2))}
-	for range messages() {
-		in := m.put()
-		got, want := encoded(t, own, in), encoded(t, sdks, in)
+	for i := range messages() {
+		in, path := m.put(), []string{"", "/stage"}[i%2]
+		got, want := encoded(t, own, in, path), encoded(t, sdks, in, path)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("for %#v\nsent %#v\nwant %#v", in, got, want)
 		}
@@ -60,9 +60,11 @@ type request struct {
 	rewinds      bool
 }
 
-func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInput) (r request) {
+// encoded returns a request to an endpoint with that path.
+func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInput, path string) (r request) {
 	t.Helper()
 	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
+	req.URL.Path = path
 	if err := p.SerializeRequest(t.Context(), putItem, in, req); err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +96,8 @@ func TestProtocol_Store(t *testing.T) {
 		switch n {
 		case 1:
 			return response(200, `{}`), nil
-		case 2:
-			return response(400, fmt.Sprintf(`{"__type":%q,"message":"The conditional request failed","Item":%s}`, conditionFailed, sent.Item)), nil
+		case 2, 3:
+			return response(400, fmt.Sprintf(`{"__type":%q,%q:"The conditional request failed","Item":%s}`, conditionFailed, []string{"message", "Message"}[n-2], sent.Item)), nil
 		}
 		chunk := sent.RequestItems["once"].Keys[0]
 		chunk["v"], chunk["part"] = map[string]any{"N": "1"}, map[string]any{"B": "YQ=="}
@@ -105,14 +107,16 @@ func TestProtocol_Store(t *testing.T) {
 	store := newStore(t, dynamostore.NewClient(w.config(), func(o *dynamodb.Options) { o.Protocol = dynamostore.ProtocolOf(sdk, schemas.PutItemInput) }))
 	r := fullRecord()
 	insert(t, store, r)
-	if got, err := store.Insert(t.Context(), r, at(0)); err != nil || !reflect.DeepEqual(got, &r) {
-		t.Errorf("read %+v, %v", got, err)
+	for range 2 {
+		if got, err := store.Insert(t.Context(), r, at(0)); err != nil || !reflect.DeepEqual(got, &r) {
+			t.Errorf("read %+v, %v", got, err)
+		}
 	}
 	if data, err := store.GetChunks(t.Context(), r.ID, r.Version, 1); string(data) != "a" {
 		t.Errorf("read a chunk %q, %v", data, err)
 	}
-	if n := w.requests.Load(); n != 3 || sdk.requests != 1 || sdk.answers != 0 { // it encodes the request for the chunk
-		t.Errorf("%d requests; the SDK encoded %d and decoded %d answers, want 3, 1 and 0", n, sdk.requests, sdk.answers)
+	if n := w.requests.Load(); n != 4 || sdk.requests != 1 || sdk.answers != 0 { // it encodes the request for the chunk
+		t.Errorf("%d requests; the SDK encoded %d and decoded %d answers, want 4, 1 and 0", n, sdk.requests, sdk.answers)
 	}
 }
 
@@ -148,7 +152,7 @@ func TestProtocol_Answers(t *testing.T) {
 // rare are answers that maker hardly makes.
 var rare = []answer{
 	refusal(nested(`{"M":{"a":`, `{"S":"b"}`, `}}`)), refusal(nested(`{"L":[`, `{"S":"b"}`, `]}`)),
-	refusal(`{"M":{"a":{"M":{"a":{"M":{"a":}}}}}}`), refusal(``), refusal(`{"S":"}`), refusal(`{"B":"YQ==\n"}`), refusal(`{"B":"YQ\r=="}`),
+	refusal(`{"M":{"a":{"M":{"a":{"M":{"a":}}}}}}}`), refusal(`}`), refusal(`]}`), refusal(`{"S":"}`), refusal(`{"B":"YQ==\n"}`), refusal(`{"B":"YQ\r=="}`),
 	{status: 400, body: `{"__type":"` + conditionFailed + `","x":}`},
 	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, header: http.Header{"X-Amzn-Errortype": {"ThrottlingException"}}},
 	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, batch: true},
@@ -295,7 +299,7 @@ func TestProtocol_UnknownMember(t *testing.T) {
 	}
 	requests := func() (of int) {
 		sdk := &otherProtocol{ClientProtocol: sdks}
-		encoded(t, dynamostore.ProtocolOf(sdk, put), &dynamodb.PutItemInput{TableName: aws.String("t"), Item: map[string]types.AttributeValue{}})
+		encoded(t, dynamostore.ProtocolOf(sdk, put), &dynamodb.PutItemInput{TableName: aws.String("t"), Item: map[string]types.AttributeValue{}}, "")
 		return sdk.requests
 	}
 	if n := requests(); n != 0 {
