@@ -305,6 +305,20 @@ func TestLayout_Allocations(t *testing.T) {
 	}
 }
 
+// The result of a step is stored as bytes even if it is nil, which the SDK would send as null.
+func TestLayout_NilResultOfAStep(t *testing.T) {
+	t.Parallel()
+	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Steps: []driver.StepRecord{{Name: "a", Finished: true, Encoding: "json"}}}
+	it, err := plain.encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := it[attrSteps].(*types.AttributeValueMemberM).Value["a"].(*types.AttributeValueMemberM).Value
+	if step[stepResult].(*types.AttributeValueMemberB).Value == nil {
+		t.Error("the result is null")
+	}
+}
+
 // A full chunk fits into an item of DynamoDB with every key: with the longest
 // record id, and with the longest key that DynamoDB accepts.
 func TestChunkItem_Fits(t *testing.T) {
