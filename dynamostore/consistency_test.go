@@ -402,6 +402,9 @@ func TestAbandoned_DeletionFails(t *testing.T) {
 			if calls := fake.count("DeleteItem"); calls == 0 || row.calls > 0 && calls > row.calls {
 				t.Errorf("%s: %d deletions", row.name, calls)
 			}
+			if reads := fake.count("GetItem"); reads != 1 { // of where the pass is, in its only table
+				t.Errorf("%s: %d reads", row.name, reads)
+			}
 			fake.refuse = nil
 			if next := abandoned(t, s, noon.Add(27*time.Hour), &passed{}); next.Deleted != 20 || next.Ended.IsZero() {
 				t.Errorf("%s: then %+v", row.name, next)
