@@ -40,6 +40,7 @@ var equivalents = map[string]string{
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
 	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":                                      "a list without a reader ends with its context",
 	"dynamostore.Store.Abandoned: s.opts.ScanEvery < 0 has <=":                                                "zero was replaced by the default before",
+	"dynamostore.Store.scanProblems: s.opts.ScanEvery < 0 has <=":                                             "zero was replaced by the default before",
 	"dynamostore.boundRetries: o.RateLimiter is not set to ratelimit.NewTokenRateLimit(retryTokens)":          "the SDK has the same default; another version may change it",
 	"dynamostore.boundRetries: o.ThrottlingRetryCost is not set to retryCost":                                 "the SDK has the same default; another version may change it",
 	"dynamostore.boundRetries: o.NoRetryIncrement is not set to retryGain":                                    "the SDK has the same default; another version may change it",
