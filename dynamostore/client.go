@@ -144,7 +144,8 @@ func boundRetries(o *dynamodb.Options) {
 // DynamoDB can ask for a longer pause, of up to 5 s: the SDK, from 1.48 on, reads it
 // afterwards.
 func pause(attempt int, err error) (time.Duration, error) {
-	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+	var answer *smithyhttp.ResponseError
+	if errors.As(err, &answer) {
 		answer.Response.Header.Del("X-Amz-Retry-After")
 	}
 	return backoff(retryBase, retryMax, attempt), nil
@@ -164,7 +165,7 @@ func boundTries(o *dynamodb.Options) {
 
 func boundTry(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	limit := bulkTry
-	if request, ok := in.Request.(*smithyhttp.Request); ok && request.ContentLength <= bulkSize {
+	if in.Request.(*smithyhttp.Request).ContentLength <= bulkSize {
 		switch awsmiddleware.GetOperationName(ctx) {
 		case "PutItem", "GetItem", "UpdateItem", "DeleteItem", "TransactWriteItems":
 			limit = itemTry

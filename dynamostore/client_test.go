@@ -21,7 +21,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -85,7 +88,15 @@ func cutOff(int, string) (*http.Response, error) { return nil, io.ErrUnexpectedE
 // own options, of what DynamoDB asks for, and of the SDK's version. One lost reply costs
 // little. In an outage of a minute, 200 calls make 100 retries.
 func TestNewClient_BoundsRetries(t *testing.T) {
-	t.Parallel()
+	for _, mode := range []string{"false", "true"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Setenv("AWS_NEW_RETRIES_2026", mode)
+			boundsRetries(t)
+		})
+	}
+}
+
+func boundsRetries(t *testing.T) {
 	const ms = time.Millisecond
 	twice := func(o *dynamodb.Options) { o.RetryMaxAttempts = 2 }
 	status := func(code int) func(int, string) (*http.Response, error) {
@@ -146,7 +157,6 @@ func TestNewClient_BoundsRetries(t *testing.T) {
 			return w.requests.Load(), longest
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				if requests, took := insert(t, 0); requests != row.requests || took < row.least || took > row.most {
 					t.Errorf("%d attempts in %s, want %d in %s to %s", requests, took, row.requests, row.least, row.most)
@@ -157,6 +167,40 @@ func TestNewClient_BoundsRetries(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// The error of a call that its caller ends is the context's, and blames no time-out.
+func TestNewClient_EndedByCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		w := &wire{}
+		if _, err := newStore(t, dynamostore.NewClient(w.config())).Get(ctx, "charge#key"); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "no reply") || w.requests.Load() != 1 {
+			t.Errorf("%v after %d attempts", err, w.requests.Load())
+		}
+	})
+}
+
+// An answer that comes just when its attempt ends is an answer.
+func TestNewClient_LastMoment(t *testing.T) {
+	t.Parallel()
+	for status, body := range map[int]string{200: `{}`, 400: `{"__type":"com.amazonaws.dynamodb.v20120810#ValidationException","message":"no"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			client := dynamostore.NewClient((&wire{}).config(), func(o *dynamodb.Options) {
+				o.HTTPClient = smithyhttp.ClientDoFunc(func(r *http.Request) (*http.Response, error) {
+					requests++
+					<-r.Context().Done()
+					return response(status, body), nil
+				})
+			})
+			_, err := newStore(t, client).Insert(t.Context(), someRecord(), at(0))
+			if api, refused := errors.AsType[smithy.APIError](err); (err == nil) != (status == 200) || err != nil && (!refused || api.ErrorCode() != "ValidationException") || requests != 1 {
+				t.Errorf("status %d: %v after %d requests", status, err, requests)
+			}
 		})
 	}
 }
@@ -213,17 +257,27 @@ func TestNewClient_Refusal(t *testing.T) {
 // One attempt without a reply costs its time-out, but the call succeeds.
 func TestNewClient_OneTryHangs(t *testing.T) {
 	t.Parallel()
-	insert := func(ctx context.Context, s *dynamostore.Store) error {
+	insert := func(ctx context.Context, s *dynamostore.Store, _ *dynamodb.Client) error {
 		met, err := s.Insert(ctx, someRecord(), at(0))
 		if met != nil {
 			t.Errorf("got %+v", met)
 		}
 		return err
 	}
+	// transact writes items in a request with more bytes than the limit of a small one.
+	transact := func(more int) func(context.Context, *dynamostore.Store, *dynamodb.Client) error {
+		return func(ctx context.Context, _ *dynamostore.Store, client *dynamodb.Client) error {
+			const around = len(`{"ClientRequestToken":"t","TransactItems":[{"Put":{"Item":{"pk":{"S":""}},"TableName":"once"}}]}`)
+			_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{ClientRequestToken: aws.String("t"), TransactItems: []types.TransactWriteItem{
+				{Put: &types.Put{TableName: aws.String("once"), Item: item{"pk": text(strings.Repeat("x", 1<<20-around+more))}}},
+			}})
+			return err
+		}
+	}
 	for name, c := range map[string]struct {
 		left   time.Duration // zero: no deadline
 		took   time.Duration // by the first attempt
-		call   func(ctx context.Context, s *dynamostore.Store) error
+		call   func(ctx context.Context, s *dynamostore.Store, client *dynamodb.Client) error
 		always bool
 		err    string
 	}{
@@ -231,11 +285,27 @@ func TestNewClient_OneTryHangs(t *testing.T) {
 		"a far deadline":    {15 * time.Minute, 5 * time.Second, insert, false, ""},
 		"a near deadline":   {time.Second, 500 * time.Millisecond, insert, false, ""},
 		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond, insert, false, ""},
-		"a batch": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+		"a read": {0, 5 * time.Second, func(ctx context.Context, s *dynamostore.Store, _ *dynamodb.Client) error {
+			if _, err := s.Get(ctx, "charge#key"); !errors.Is(err, idempotent.ErrNoRecord) {
+				return err
+			}
+			return nil
+		}, false, ""},
+		"an update": {0, 5 * time.Second, func(ctx context.Context, _ *dynamostore.Store, client *dynamodb.Client) error {
+			_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: aws.String("once"), Key: item{"pk": text("a")}})
+			return err
+		}, false, ""},
+		"a removal": {0, 5 * time.Second, func(ctx context.Context, _ *dynamostore.Store, client *dynamodb.Client) error {
+			_, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String("once"), Key: item{"pk": text("a")}})
+			return err
+		}, false, ""},
+		"a transaction of 1 MB":    {0, 5 * time.Second, transact(0), false, ""},
+		"a transaction above 1 MB": {0, 20 * time.Second, transact(1), false, ""},
+		"a batch": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store, _ *dynamodb.Client) error {
 			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
 			return err
 		}, false, ""},
-		"a list": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store) error {
+		"a list": {0, 20 * time.Second, func(ctx context.Context, s *dynamostore.Store, _ *dynamodb.Client) error {
 			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
 				return err
 			}
@@ -253,7 +323,8 @@ func TestNewClient_OneTryHangs(t *testing.T) {
 				defer cancel()
 				w := &hangingWire{always: c.always}
 				began := time.Now()
-				err := c.call(ctx, newStore(t, dynamostore.NewClient(w.config())))
+				client := dynamostore.NewClient(w.config())
+				err := c.call(ctx, newStore(t, client), client)
 				took, requests := time.Since(began), w.requests.Load()
 				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !c.always && requests != 2 || c.always && c.left == 0 && requests != 6 {
 					t.Errorf("got %v after %d requests", err, requests)
@@ -419,6 +490,9 @@ func TestOpenWarmsUp(t *testing.T) {
 			})
 			if lines := strings.Count(log.String(), "\n"); lines != min(1, len(row.logged)) {
 				t.Errorf("%d lines were logged", lines)
+			}
+			if strings.Contains(log.String(), "did not answer") != (name == "no way") {
+				t.Errorf("logged %s", log.String())
 			}
 			for _, want := range row.logged {
 				if !strings.Contains(log.String(), want) {

@@ -161,9 +161,9 @@ func newValues() *values {
 // reserve allocates so many values for what follows.
 func (v *values) reserve(texts, blobs, numbers int) {
 	v.write()
-	const usual = 15 // digits: of a time and an attempt
+	const usual = 8 // digits, on average: of a time and an attempt
 	v.texts, v.blobs = make([]types.AttributeValueMemberS, texts), make([]types.AttributeValueMemberB, blobs)
-	v.numbers, v.ends, v.digits = make([]types.AttributeValueMemberN, numbers), make([]uint32, 0, numbers), make([]byte, 0, usual*numbers/2)
+	v.numbers, v.ends, v.digits = make([]types.AttributeValueMemberN, numbers), make([]uint32, 0, numbers), make([]byte, 0, usual*numbers)
 }
 
 func (v *values) text(s string) *types.AttributeValueMemberS {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -105,9 +106,6 @@ func (p protocol) SerializeRequest(ctx context.Context, schema *smithy.Operation
 // bodies has buffers for answers.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// largestPooled is the capacity up to which a buffer is used again.
-const largestPooled = 64 << 10
-
 // DeserializeResponse decodes the answer of an operation.
 func (p protocol) DeserializeResponse(
 	ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable,
@@ -119,33 +117,19 @@ func (p protocol) DeserializeResponse(
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	body.Reset()
-	_, err := body.ReadFrom(resp.Body)
-	if err == nil {
-		decoded, failed := decodeAnswer(resp, body.Bytes(), out)
-		if decoded {
-			if body.Cap() <= largestPooled {
-				bodies.Put(body)
-			}
-			return failed
-		}
-		err = io.EOF
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return &smithy.DeserializationError{Err: fmt.Errorf("the answer ended early: %w", err)}
 	}
-	resp.Body = &readAgain{body, err, resp.Body}
+	decoded, failed := decodeAnswer(resp, body.Bytes(), out)
+	if decoded {
+		bodies.Put(body)
+		return failed
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
 	return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
-}
-
-// readAgain is a body that was read, with the error at its end.
-type readAgain struct {
-	text *bytes.Buffer
-	end  error
-	io.Closer
-}
-
-func (r *readAgain) Read(p []byte) (int, error) {
-	if r.text.Len() == 0 {
-		return 0, r.end
-	}
-	return r.text.Read(p)
 }
 
 // decodeAnswer decodes an answer: that an item was written, the error of a condition that
@@ -153,16 +137,15 @@ func (r *readAgain) Read(p []byte) (int, error) {
 // out unchanged.
 func decodeAnswer(resp *smithyhttp.Response, body []byte, out smithy.Deserializable) (decoded bool, failed error) {
 	s := scanner{text: body}
-	batch, isBatch := out.(*dynamodb.BatchGetItemOutput)
-	switch {
+	switch batch, isBatch := out.(*dynamodb.BatchGetItemOutput); {
+	case resp.StatusCode == http.StatusBadRequest && resp.Header.Get("X-Amzn-ErrorType") == "":
+		if failed := s.failed(); failed != nil {
+			return true, failed
+		}
 	case resp.StatusCode == http.StatusOK && isBatch:
 		return s.batch(batch), nil
 	case resp.StatusCode == http.StatusOK:
 		return string(body) == "{}", nil
-	case resp.StatusCode == http.StatusBadRequest && !isBatch && resp.Header.Get("X-Amzn-ErrorType") == "":
-		if failed := s.failed(); failed != nil {
-			return true, failed
-		}
 	}
 	return false, nil
 }
@@ -186,7 +169,8 @@ func jsonSize(it item) (size int) {
 // appendPut appends the JSON of a PutItem to b. It reports false if the input has a
 // member, a type or a character that a store does not send.
 func appendPut(b []byte, in *dynamodb.PutItemInput) (_ []byte, ok bool) {
-	if in.ConditionalOperator != "" || in.Expected != nil || in.ReturnItemCollectionMetrics != "" || in.ReturnValues != "" || in.TableName == nil || in.Item == nil {
+	if in.ConditionalOperator != "" || in.Expected != nil || in.ReturnConsumedCapacity != "" || in.ReturnItemCollectionMetrics != "" || in.ReturnValues != "" ||
+		in.TableName == nil || in.Item == nil {
 		return nil, false
 	}
 	e := encoder{b, true}
@@ -206,25 +190,17 @@ func appendPut(b []byte, in *dynamodb.PutItemInput) (_ []byte, ok bool) {
 	}
 	if in.ExpressionAttributeValues != nil {
 		e.raw(`,"ExpressionAttributeValues":`)
-		e.attributes(in.ExpressionAttributeValues, 0)
-	}
-	if in.ReturnConsumedCapacity != "" {
-		e.raw(`,"ReturnConsumedCapacity":`)
-		e.text(string(in.ReturnConsumedCapacity))
+		e.attributes(in.ExpressionAttributeValues)
 	}
 	if in.ReturnValuesOnConditionCheckFailure != "" {
 		e.raw(`,"ReturnValuesOnConditionCheckFailure":`)
 		e.text(string(in.ReturnValuesOnConditionCheckFailure))
 	}
 	e.raw(`,"Item":`)
-	e.attributes(in.Item, 0)
+	e.attributes(in.Item)
 	e.raw(`}`)
 	return e.b, e.ok
 }
-
-// deepest is how many maps and lists can be in each other in a message that this file
-// encodes or decodes. Those of a store have two.
-const deepest = 4
 
 // encoder writes JSON.
 type encoder struct {
@@ -236,17 +212,12 @@ func (e *encoder) raw(s string) { e.b = append(e.b, s...) }
 
 // text writes a string that needs no escapes.
 func (e *encoder) text(s string) {
-	ascii := true
+	e.ok = e.ok && utf8.ValidString(s)
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c == '"', c == '\\', c == 0x7f:
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
 			e.ok = false
-			return
-		case c >= utf8.RuneSelf:
-			ascii = false
 		}
 	}
-	e.ok = e.ok && (ascii || utf8.ValidString(s))
 	e.b = append(append(append(e.b, '"'), s...), '"')
 }
 
@@ -259,20 +230,17 @@ func (e *encoder) name(s string) {
 	e.raw(`:`)
 }
 
-func (e *encoder) attributes(m item, depth int) {
+func (e *encoder) attributes(m item) {
 	e.raw(`{`)
 	for name, value := range m {
 		e.name(name)
-		e.value(value, depth)
+		e.value(value)
 	}
 	e.raw(`}`)
 }
 
-func (e *encoder) value(value types.AttributeValue, depth int) {
-	if depth > deepest {
-		e.ok = false
-		return
-	}
+// value writes a value of a type that a store sends.
+func (e *encoder) value(value types.AttributeValue) {
 	switch v := value.(type) {
 	case *types.AttributeValueMemberS:
 		e.raw(`{"S":`)
@@ -286,35 +254,24 @@ func (e *encoder) value(value types.AttributeValue, depth int) {
 		e.b = base64.StdEncoding.AppendEncode(e.b, v.Value)
 		e.raw(`"`)
 	case *types.AttributeValueMemberBOOL:
-		e.raw(`{"BOOL":`)
-		e.flag(v.Value)
-	case *types.AttributeValueMemberNULL:
-		e.raw(`{"NULL":`)
-		e.flag(v.Value)
+		e.ok = e.ok && v.Value
+		e.raw(`{"BOOL":true`)
 	case *types.AttributeValueMemberM:
 		e.raw(`{"M":`)
-		e.attributes(v.Value, depth+1)
+		e.attributes(v.Value)
 	case *types.AttributeValueMemberL:
 		e.raw(`{"L":[`)
 		for i, value := range v.Value {
 			if i > 0 {
 				e.raw(`,`)
 			}
-			e.value(value, depth+1)
+			e.value(value)
 		}
 		e.raw(`]`)
 	default:
 		e.ok = false
 	}
 	e.raw(`}`)
-}
-
-func (e *encoder) flag(v bool) {
-	if v {
-		e.raw(`true`)
-	} else {
-		e.raw(`false`)
-	}
 }
 
 // scanner reads the JSON of an answer as DynamoDB sends it: without spaces, escapes and
@@ -329,18 +286,18 @@ func (s *scanner) failed() *types.ConditionalCheckFailedException {
 	failed, kind := &types.ConditionalCheckFailedException{}, ""
 	s.members(func(name []byte) {
 		switch {
-		case string(name) == "__type" && kind == "":
+		case string(name) == "__type":
 			kind = string(s.quoted())
-		case (string(name) == "message" || string(name) == "Message") && failed.Message == nil:
+		case string(name) == "message", string(name) == "Message":
 			message := string(s.quoted())
 			failed.Message = &message
-		case string(name) == "Item" && failed.Item == nil:
+		case string(name) == "Item":
 			failed.Item = s.attributes(0)
 		default:
 			s.bad = true
 		}
 	})
-	if s.bad || len(s.text) > 0 || kind != conditionFailed {
+	if s.bad || kind != conditionFailed {
 		return nil
 	}
 	return failed
@@ -353,7 +310,7 @@ func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
 	read := dynamodb.BatchGetItemOutput{}
 	s.members(func(name []byte) {
 		switch {
-		case string(name) == "Responses" && read.Responses == nil:
+		case string(name) == "Responses":
 			read.Responses = map[string][]map[string]types.AttributeValue{}
 			s.members(func(table []byte) {
 				items := []map[string]types.AttributeValue{}
@@ -361,14 +318,14 @@ func (s *scanner) batch(out *dynamodb.BatchGetItemOutput) bool {
 				s.list(`]`, func() { items = append(items, s.attributes(0)) })
 				read.Responses[string(table)] = items
 			})
-		case string(name) == "UnprocessedKeys" && read.UnprocessedKeys == nil:
+		case string(name) == "UnprocessedKeys":
 			s.want(`{}`)
 			read.UnprocessedKeys = map[string]types.KeysAndAttributes{}
 		default:
 			s.bad = true
 		}
 	})
-	if s.bad || len(s.text) > 0 {
+	if s.bad {
 		return false
 	}
 	out.Responses, out.UnprocessedKeys = read.Responses, read.UnprocessedKeys
@@ -408,35 +365,27 @@ func (s *scanner) want(literal string) { s.bad = s.bad || !s.has(literal) }
 
 // quoted reads a string.
 func (s *scanner) quoted() []byte {
-	s.want(`"`)
-	for i, c := range s.text {
-		switch {
-		case c == '"':
-			value := s.text[:i]
-			s.text = s.text[i+1:]
-			return value
-		case c < ' ', c == '\\':
-			s.bad = true
-			return nil
-		}
+	value := s.toQuote()
+	for _, c := range value {
+		s.bad = s.bad || c < ' ' || c == '\\'
 	}
-	s.bad = true
-	return nil
+	return value
 }
 
 // binary reads a string of bytes.
 func (s *scanner) binary() []byte {
+	value := s.toQuote()
+	decoded := make([]byte, base64.StdEncoding.DecodedLen(len(value)))
+	n, _ := base64.StdEncoding.Decode(decoded, value) // n is less than it should be if there is an error, or a line break
+	s.bad = s.bad || base64.StdEncoding.EncodedLen(n) != len(value)
+	return decoded[:n]
+}
+
+// toQuote reads a quote and what follows up to the next one. Without that nothing is left.
+func (s *scanner) toQuote() (value []byte) {
 	s.want(`"`)
-	end := bytes.IndexByte(s.text, '"')
-	if end < 0 || bytes.IndexByte(s.text[:end], '\n') >= 0 || bytes.IndexByte(s.text[:end], '\r') >= 0 { // which DecodeString skips
-		s.bad = true
-		return nil
-	}
-	value := make([]byte, base64.StdEncoding.DecodedLen(end))
-	n, err := base64.StdEncoding.Decode(value, s.text[:end])
-	s.bad = s.bad || err != nil
-	s.text = s.text[end+1:]
-	return value[:n]
+	value, s.text, _ = bytes.Cut(s.text, []byte{'"'})
+	return value
 }
 
 func (s *scanner) attributes(depth int) item {
@@ -447,9 +396,14 @@ func (s *scanner) attributes(depth int) item {
 	return all
 }
 
+// deepest is how many maps and lists are around a value of a record, at most: those of a
+// step are in two maps.
+const deepest = 2
+
+// value reads a value of a type that a store sends.
 func (s *scanner) value(depth int) (value types.AttributeValue) {
 	switch {
-	case s.bad || depth > deepest:
+	case depth > deepest:
 		s.bad = true
 	case s.has(`{"S":`):
 		value = &types.AttributeValueMemberS{Value: string(s.quoted())}
@@ -457,10 +411,8 @@ func (s *scanner) value(depth int) (value types.AttributeValue) {
 		value = &types.AttributeValueMemberN{Value: string(s.quoted())}
 	case s.has(`{"B":`):
 		value = &types.AttributeValueMemberB{Value: s.binary()}
-	case s.has(`{"BOOL":`):
-		value = &types.AttributeValueMemberBOOL{Value: s.flag()}
-	case s.has(`{"NULL":`):
-		value = &types.AttributeValueMemberNULL{Value: s.flag()}
+	case s.has(`{"BOOL":true`):
+		value = &types.AttributeValueMemberBOOL{Value: true}
 	case s.has(`{"M":`):
 		value = &types.AttributeValueMemberM{Value: s.attributes(depth + 1)}
 	case s.has(`{"L":[`):
@@ -472,12 +424,4 @@ func (s *scanner) value(depth int) (value types.AttributeValue) {
 	}
 	s.want(`}`)
 	return value
-}
-
-func (s *scanner) flag() bool {
-	if s.has(`true`) {
-		return true
-	}
-	s.want(`false`)
-	return false
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -43,9 +44,9 @@ var (
 func TestProtocol_Requests(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(1, 2))}
-	for range messages() {
-		in := m.put()
-		got, want := encoded(t, own, in), encoded(t, sdks, in)
+	for i := range messages() {
+		in, path := m.put(), []string{"", "/stage"}[i%2]
+		got, want := encoded(t, own, in, path), encoded(t, sdks, in, path)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("for %#v\nsent %#v\nwant %#v", in, got, want)
 		}
@@ -59,9 +60,11 @@ type request struct {
 	rewinds      bool
 }
 
-func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInput) (r request) {
+// encoded returns a request to an endpoint with that path.
+func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInput, path string) (r request) {
 	t.Helper()
 	req := smithyhttp.NewStackRequest().(*smithyhttp.Request)
+	req.URL.Path = path
 	if err := p.SerializeRequest(t.Context(), putItem, in, req); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(body, &r.body); err != nil {
+	if err := json.Unmarshal(body, &r.body); err != nil || !utf8.Valid(body) {
 		t.Fatalf("%v: %s", err, body)
 	}
 	r.method, r.path, r.header = req.Method, req.URL.Path, req.Header
@@ -77,13 +80,56 @@ func encoded(t *testing.T, p smithyhttp.ClientProtocol, in *dynamodb.PutItemInpu
 	return r
 }
 
+// No message about a record, and no chunk that is read, goes through the SDK's protocol,
+// whatever the record has. The SDK's would be correct too, but slower.
+func TestProtocol_Store(t *testing.T) {
+	t.Parallel()
+	sdk := &otherProtocol{ClientProtocol: sdks}
+	var sent struct {
+		Item         json.RawMessage
+		RequestItems map[string]struct{ Keys []map[string]any }
+	}
+	w := &wire{answer: func(n int, body string) (*http.Response, error) {
+		if err := json.Unmarshal([]byte(body), &sent); err != nil {
+			t.Error(err)
+		}
+		switch n {
+		case 1:
+			return response(200, `{}`), nil
+		case 2, 3:
+			return response(400, fmt.Sprintf(`{"__type":%q,%q:"The conditional request failed","Item":%s}`, conditionFailed, []string{"message", "Message"}[n-2], sent.Item)), nil
+		}
+		chunk := sent.RequestItems["once"].Keys[0]
+		chunk["v"], chunk["part"] = map[string]any{"N": "1"}, map[string]any{"B": "YQ=="}
+		answer, err := json.Marshal(map[string]any{"Responses": map[string]any{"once": []any{chunk}}, "UnprocessedKeys": map[string]any{}})
+		return response(200, string(answer)), err
+	}}
+	store := newStore(t, dynamostore.NewClient(w.config(), func(o *dynamodb.Options) { o.Protocol = dynamostore.ProtocolOf(sdk, schemas.PutItemInput) }))
+	r := fullRecord()
+	insert(t, store, r)
+	for range 2 {
+		if got, err := store.Insert(t.Context(), r, at(0)); err != nil || !reflect.DeepEqual(got, &r) {
+			t.Errorf("read %+v, %v", got, err)
+		}
+	}
+	if data, err := store.GetChunks(t.Context(), r.ID, r.Version, 1); string(data) != "a" {
+		t.Errorf("read a chunk %q, %v", data, err)
+	}
+	if n := w.requests.Load(); n != 4 || sdk.requests != 1 || sdk.answers != 0 { // it encodes the request for the chunk
+		t.Errorf("%d requests; the SDK encoded %d and decoded %d answers, want 4, 1 and 0", n, sdk.requests, sdk.answers)
+	}
+}
+
 // NewClient reads the answers as the SDK does, whatever is in them.
 func TestProtocol_Answers(t *testing.T) {
 	t.Parallel()
 	m := &maker{rand.New(rand.NewPCG(3, 4))}
 	refused, batches := 0, 0
-	for range messages() {
+	for i := range messages() {
 		a := m.answer()
+		if i < len(rare) {
+			a = rare[i]
+		}
 		got, want := decoded(t, own, a), decoded(t, sdks, a)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("for %d %v %q\nread %#v\nwant %#v", a.status, a.header, a.body, got, want)
@@ -101,6 +147,29 @@ func TestProtocol_Answers(t *testing.T) {
 	if batches < messages()/10 {
 		t.Errorf("%d of %d answers are batches", batches, messages())
 	}
+}
+
+// rare are answers that maker hardly makes.
+var rare = []answer{
+	refusal(nested(`{"M":{"a":`, `{"S":"b"}`, `}}`)), refusal(nested(`{"L":[`, `{"S":"b"}`, `]}`)),
+	refusal(`{"M":{"a":{"M":{"a":{"M":{"a":}}}}}}}`), refusal(`}`), refusal(`]}`), refusal(`{"S":"}`), refusal(`{"B":"YQ==\n"}`), refusal(`{"B":"YQ\r=="}`),
+	{status: 400, body: `{"__type":"` + conditionFailed + `","x":}`},
+	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, header: http.Header{"X-Amzn-Errortype": {"ThrottlingException"}}},
+	{status: 400, body: `{"__type":"` + conditionFailed + `"}`, batch: true},
+	{status: 200, body: `{"UnprocessedKeys":{},"x":}`, batch: true},
+}
+
+const conditionFailed = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+
+// refusal is the answer to a condition that failed, with an item that has the value.
+func refusal(value string) answer {
+	return answer{status: 400, body: `{"__type":"` + conditionFailed + `","Item":{"a":` + value + `}}`}
+}
+
+// nested returns JSON with more maps or lists in each other than the SDK reads.
+func nested(begin, value, end string) string {
+	const more = 10_000
+	return strings.Repeat(begin, more) + value + strings.Repeat(end, more)
 }
 
 type answer struct {
@@ -122,7 +191,7 @@ func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
 	t.Helper()
 	body := io.Reader(strings.NewReader(a.body))
 	if a.fails {
-		body = io.MultiReader(body, iotest.ErrReader(errors.New("the connection is lost")))
+		body = io.MultiReader(body, iotest.ErrReader(errLost))
 	}
 	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: a.status, Header: a.header, Body: &closer{body, &r.closed}}}
 	schema := putItem
@@ -139,11 +208,15 @@ func decoded(t *testing.T, p smithyhttp.ClientProtocol, a answer) (r reading) {
 	resp.Body.Close() // as the SDK does afterwards
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.refusal = refusal
+	} else if errors.Is(err, errLost) {
+		r.err = fmt.Sprintf("%T", err)
 	} else if err != nil {
 		r.err = fmt.Sprintf("%T %v", err, err)
 	}
 	return r
 }
+
+var errLost = errors.New("the connection is lost")
 
 type closer struct {
 	io.Reader
@@ -160,7 +233,7 @@ func TestProtocol_Allocations(t *testing.T) {
 	item := map[string]types.AttributeValue{"pk": text("charge#9f0c"), "exp": &types.AttributeValueMemberN{Value: "1"}, "wid": &types.AttributeValueMemberB{Value: make([]byte, 16)}}
 	in := &dynamodb.PutItemInput{TableName: aws.String("once"), Item: item, ConditionExpression: aws.String("attribute_not_exists(pk)")}
 	m := &maker{}
-	refusal := `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":` + m.json(item) + `}`
+	refusal := `{"__type":"` + conditionFailed + `","message":"The conditional request failed","Item":` + m.json(item) + `}`
 	encode := func(p smithyhttp.ClientProtocol) float64 {
 		return testing.AllocsPerRun(100, func() {
 			p.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
@@ -186,6 +259,36 @@ func TestProtocol_Allocations(t *testing.T) {
 	}
 }
 
+// A request allocates its body once, so as often whatever is in it. A success allocates nothing.
+func TestProtocol_AllocatesOnce(t *testing.T) {
+	encode := func(it item) float64 {
+		in := &dynamodb.PutItemInput{TableName: aws.String("once"), Item: it, ConditionExpression: aws.String(strings.Repeat("x", 100))}
+		return testing.AllocsPerRun(100, func() {
+			own.SerializeRequest(t.Context(), putItem, in, smithyhttp.NewStackRequest().(*smithyhttp.Request))
+		})
+	}
+	steps := item{}
+	for i := range 50 {
+		steps[fmt.Sprint("step/", i)] = &types.AttributeValueMemberM{Value: item{"m": text("R"), "a": text("1"), "t": text("1700000000000"), "e": text("json"), "s": text("")}}
+	}
+	small := encode(item{})
+	for name, value := range map[string]types.AttributeValue{
+		"text": text(strings.Repeat("x", 10_000)), "bytes": &types.AttributeValueMemberB{Value: make([]byte, 10_000)}, "steps": &types.AttributeValueMemberM{Value: steps},
+	} {
+		if got := encode(item{"a": value}); got != small {
+			t.Errorf("%s: %.0f allocations, %.0f in the smallest request", name, got, small)
+		}
+	}
+	body, out := strings.NewReader(""), &dynamodb.PutItemOutput{}
+	resp := &smithyhttp.Response{Response: &http.Response{StatusCode: 200, Body: io.NopCloser(body)}}
+	if got := testing.AllocsPerRun(100, func() {
+		body.Reset("{}")
+		own.DeserializeResponse(t.Context(), putItem, dynamodb.TypeRegistry, resp, out)
+	}); got != 0 {
+		t.Errorf("a success: %.0f allocations", got)
+	}
+}
+
 // A PutItem whose schema has a member that this package does not know is the SDK's. The
 // pinned SDK has no such member.
 func TestProtocol_UnknownMember(t *testing.T) {
@@ -196,7 +299,7 @@ func TestProtocol_UnknownMember(t *testing.T) {
 	}
 	requests := func() (of int) {
 		sdk := &otherProtocol{ClientProtocol: sdks}
-		encoded(t, dynamostore.ProtocolOf(sdk, put), &dynamodb.PutItemInput{TableName: aws.String("t"), Item: map[string]types.AttributeValue{}})
+		encoded(t, dynamostore.ProtocolOf(sdk, put), &dynamodb.PutItemInput{TableName: aws.String("t"), Item: map[string]types.AttributeValue{}}, "")
 		return sdk.requests
 	}
 	if n := requests(); n != 0 {
@@ -216,8 +319,10 @@ func TestProtocol_OfOthers(t *testing.T) {
 		t.Error("NewClient has the SDK's protocol")
 	}
 	cbor := rpcv2.NewCBOR(schemas.DynamoDB_20120810)
-	if got := dynamostore.ProtocolOf(cbor, schemas.PutItemInput); got != cbor {
-		t.Errorf("the protocol %s became %T", cbor.ID(), got)
+	for _, p := range []smithyhttp.ClientProtocol{cbor, nil} {
+		if got := dynamostore.ProtocolOf(p, schemas.PutItemInput); got != p {
+			t.Errorf("the protocol %T became %T", p, got)
+		}
 	}
 	var sent *http.Request
 	client := dynamostore.NewClient((&wire{}).config(), func(o *dynamodb.Options) {
@@ -243,15 +348,20 @@ func TestProtocol_OfOthers(t *testing.T) {
 	}
 }
 
-// otherProtocol counts the requests that it encodes.
+// otherProtocol counts the messages that it encodes and decodes.
 type otherProtocol struct {
 	smithyhttp.ClientProtocol
-	requests int
+	requests, answers int
 }
 
 func (p *otherProtocol) SerializeRequest(ctx context.Context, schema *smithy.OperationSchema, in smithy.Serializable, req *smithyhttp.Request) error {
 	p.requests++
 	return p.ClientProtocol.SerializeRequest(ctx, schema, in, req)
+}
+
+func (p *otherProtocol) DeserializeResponse(ctx context.Context, schema *smithy.OperationSchema, registry *smithy.TypeRegistry, resp *smithyhttp.Response, out smithy.Deserializable) error {
+	p.answers++
+	return p.ClientProtocol.DeserializeResponse(ctx, schema, registry, resp, out)
 }
 
 // maker makes messages at random: usual ones, unusual ones and damaged ones.
@@ -290,7 +400,7 @@ func (m *maker) put() *dynamodb.PutItemInput {
 }
 
 // unusual are parts of texts that need an escape, or look as if they did.
-var unusual = []string{`"`, `\`, "\n", "\x00", "\x7f", "\x1f", "é", "\u2028", "😀", "\xff", "<&>", "/", " "}
+var unusual = []string{`"`, `\`, "\n", "\x00", "\x7f", "\x1f", "é", "\u2028", "😀", "\xff", "\x80", "<&>", "/", " "}
 
 func (m *maker) text() string {
 	text := strings.Repeat("charge#9f0c", 1+m.IntN(3))[:1+m.IntN(11)]
@@ -365,7 +475,7 @@ func (m *maker) answer() answer {
 		return a
 	}
 	var b bytes.Buffer
-	kind := "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+	kind := conditionFailed
 	if m.in(10) {
 		kind = []string{"ConditionalCheckFailedException", "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "a#Unheard", ""}[m.IntN(4)]
 	}
@@ -377,7 +487,7 @@ func (m *maker) answer() answer {
 		members = append(members, `"Item":`+m.json(m.attributes(0)))
 	}
 	if m.in(20) {
-		members = append(members, []string{`"Code":"Other"`, `"message":null`, `"Item":null`, `"Item":{"a":{"S":"b"}}`, `"x":[{}]`, `"__type":"a#b"`}[m.IntN(6)])
+		members = append(members, []string{`"Code":"Other"`, `"message":null`, `"message":"again"`, `"Message":"again"`, `"Item":null`, `"Item":{"a":{"S":"b"}}`, `"x":[{}]`, `"__type":"a#b"`}[m.IntN(8)])
 	}
 	m.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	fmt.Fprintf(&b, "{%s}", strings.Join(members, ","))

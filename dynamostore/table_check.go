@@ -189,11 +189,11 @@ func (l *layout) keys() []key {
 func otherKeys(got, want []key) string {
 	const create = "keys cannot be changed: create another table"
 	switch {
-	case len(got) == 2 && len(want) == 1:
+	case len(got) > len(want):
 		return create + ", or name its keys in Options.PartitionKey and SortKey, with a Prefix"
-	case len(got) == 1 && len(want) == 2:
+	case len(got) < len(want):
 		return create + ", or remove Options.SortKey"
-	case len(got) == len(want) && got[0].name != want[0].name:
+	case got[0].name != want[0].name:
 		return create + ", or name its keys in Options.PartitionKey and SortKey"
 	}
 	return create

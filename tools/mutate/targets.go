@@ -40,11 +40,13 @@ var targets = []target{
 	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "promoted.go", "text.go", "shape.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go", "lists.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
+		"client.go", "warm.go", "protocol.go", // all but doc.go
 		"store.go", "item.go", "layout.go", "size.go", // records
 		"chunk.go",                  // large results
 		"transact.go", "refusal.go", // transactions
 		"attributes.go",
 		"abandoned.go", "expire.go", "bookmark.go", "pace.go", "list.go", "delete.go",
+		"table_check.go", "table_create.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "dynamostore/powertools", breaks: []string{"powertools.go", "hash.go"}, conditions: true},
 	{module: ".", pkg: "lambdabatch", breaks: []string{
