@@ -319,7 +319,7 @@ func ExampleLookup() {
 		panic(err)
 	}
 	ctx, key := context.Background(), idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}
-	status := func() string {
+	status := func(ctx context.Context) string {
 		out, err := idempotent.Lookup[Resp](ctx, guard, key)
 		var final *idempotent.FinalError
 		switch {
@@ -336,14 +336,14 @@ func ExampleLookup() {
 		}
 	}
 
-	fmt.Println(status())
+	fmt.Println(status(ctx))
 	bound := key
 	bound.Fingerprint = idempotent.FingerprintBytes([]byte("4200"))
-	_, err = idempotent.Do(ctx, guard, bound, func(context.Context) (Resp, error) {
-		fmt.Println(status())
+	_, err = idempotent.Do(ctx, guard, bound, func(ctx context.Context) (Resp, error) {
+		fmt.Println(status(ctx))
 		return Resp{ChargeID: "ch_1"}, nil
 	})
-	fmt.Println(status(), err)
+	fmt.Println(status(ctx), err)
 	// Output:
 	// not charged
 	// pending
