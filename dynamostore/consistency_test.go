@@ -65,6 +65,43 @@ func TestCheck_ConsistencyOfTheChunkTable(t *testing.T) {
 		})
 		wantProblems(t, newStore(t, one, inChunkTable).Check(t.Context()), []string{"MRSC…large results…in one region, like the table of the records"})
 	})
+	// described returns db, with a change of what DynamoDB says of a table.
+	described := func(db dynamostore.Client, table string, change func(*types.TableDescription)) dynamostore.Client {
+		return dynamotest.Intercept(db, func(ctx context.Context, c *dynamotest.Call) {
+			if c.Do(ctx); c.Op == "DescribeTable" && *c.In.(*dynamodb.DescribeTableInput).TableName == table {
+				change(c.Out.(*dynamodb.DescribeTableOutput).Table)
+			}
+		})
+	}
+	t.Run("MREC", func(t *testing.T) {
+		t.Parallel()
+		db := dynamotest.New()
+		create(t, db, inChunkTable)
+		many := described(db, "once-chunks", func(d *types.TableDescription) { d.Replicas = []types.ReplicaDescription{replica("ap-south-1")} })
+		wantProblems(t, newStore(t, many, inChunkTable).Check(t.Context()), []string{"ap-south-1: a region can find a record before its large result"})
+	})
+	t.Run("scans off", func(t *testing.T) {
+		t.Parallel()
+		db := dynamotest.New()
+		create(t, db, strong, inChunkTable)
+		err := newStore(t, db, strong, inChunkTable, func(o *dynamostore.Options) { o.ScanEvery = -1 }).Check(t.Context())
+		if err == nil || strings.Count(err.Error(), "scans are off") != 1 {
+			t.Errorf("got %v, want the problem once", err)
+		}
+	})
+	t.Run("no scan reads the large results", func(t *testing.T) {
+		t.Parallel()
+		db := dynamotest.New()
+		create(t, db, inChunkTable)
+		large := described(db, tableName, func(d *types.TableDescription) { d.TableSizeBytes, d.ItemCount = aws.Int64(100<<30), aws.Int64(1) })
+		if err := newStore(t, large, inChunkTable, func(o *dynamostore.Options) { o.ScanEvery = time.Hour }).Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		out, err := db.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: aws.String("once-chunks")})
+		if err != nil || len(out.Table.GlobalSecondaryIndexes) > 0 {
+			t.Errorf("the table of large results has the indexes %v, %v", out.Table.GlobalSecondaryIndexes, err)
+		}
+	})
 }
 
 func TestCreateTable_Consistency(t *testing.T) {
@@ -113,17 +150,19 @@ func TestCreateTable_Consistency(t *testing.T) {
 func TestCreateTable_RefusedRegions(t *testing.T) {
 	t.Parallel()
 	for code, advice := range map[string]bool{"ValidationException": true, "LimitExceededException": false} {
-		client := dynamotest.Intercept(withoutTables(), func(ctx context.Context, c *dynamotest.Call) {
-			if c.Op == "UpdateTable" {
-				c.Err = &smithy.GenericAPIError{Code: code, Message: "the regions are of two sets"}
-				return
+		synctest.Test(t, func(t *testing.T) { // in which a wait for the replicas takes no time
+			client := dynamotest.Intercept(withoutTables(), func(ctx context.Context, c *dynamotest.Call) {
+				if c.Op == "UpdateTable" {
+					c.Err = &smithy.GenericAPIError{Code: code, Message: "the regions are of two sets"}
+					return
+				}
+				c.Do(ctx)
+			})
+			err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
+			if err == nil || strings.Contains(err.Error(), "the table is now in one region: delete it") != advice || strings.Contains(err.Error(), "keys") {
+				t.Errorf("%s: got %v", code, err)
 			}
-			c.Do(ctx)
 		})
-		err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
-		if err == nil || strings.Contains(err.Error(), "the table is now in one region: delete it") != advice || strings.Contains(err.Error(), "keys") {
-			t.Errorf("%s: got %v", code, err)
-		}
 	}
 }
 

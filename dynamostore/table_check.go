@@ -4,7 +4,6 @@ package dynamostore
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -82,10 +81,8 @@ func (s *Store) check(ctx context.Context) error {
 
 // tryClaim writes a record on a condition that no item meets.
 func (s *Store) tryClaim(ctx context.Context) error {
-	var hash [32]byte
-	var never driver.Version
-	rand.Read(hash[:]) // it does not fail
-	rand.Read(never[:])
+	var hash [32]byte        // of no key
+	var never driver.Version // of no write
 	now := time.Now()
 	_, refused, err := s.put(ctx, &driver.Record{
 		ID:    driver.RecordID("table-check#" + base64.RawURLEncoding.EncodeToString(hash[:])),

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -44,14 +43,14 @@ type CreateOptions struct {
 // validate checks the options of a store with that consistency. DynamoDB decides which
 // regions can be combined.
 func (o *CreateOptions) validate(c Consistency) error {
-	others := o.Replicas
+	others := len(o.Replicas)
 	if o.Witness != "" {
-		others = append(slices.Clone(others), o.Witness)
+		others++
 	}
 	switch {
-	case c == "" && len(others) > 0:
+	case c == "" && others > 0:
 		return fmt.Errorf("dynamostore: CreateTable: CreateOptions.Replicas and Witness are for Options.Consistency %q", Strong)
-	case c == Strong && (len(others) != 2 || len(o.Replicas) == 0):
+	case c == Strong && others != 2:
 		return fmt.Errorf("dynamostore: CreateTable: a table with strong consistency has three replicas, or two and a witness; got %d other replicas and witness %q: want two replicas besides the table's own region, or one and a witness", len(o.Replicas), o.Witness)
 	}
 	return nil
@@ -118,7 +117,7 @@ func (s *Store) createTable(ctx context.Context, o *CreateOptions) error {
 }
 
 // createIfMissing creates the table unless it exists, and reports whether this
-// call created it.
+// call created it, if it returns no error.
 func (s *Store) createIfMissing(ctx context.Context) (created bool, err error) {
 	if _, err := s.describe(ctx); !isMissing(err) {
 		return false, s.explain("DescribeTable", err)
@@ -127,7 +126,7 @@ func (s *Store) createIfMissing(ctx context.Context) (created bool, err error) {
 	if _, ok := errors.AsType[*types.ResourceInUseException](err); ok {
 		return false, nil // another process was faster
 	}
-	return err == nil, s.explain("CreateTable", err)
+	return true, s.explain("CreateTable", err)
 }
 
 // isMissing reports whether err means that the table does not exist. DescribeTable

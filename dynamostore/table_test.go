@@ -98,11 +98,12 @@ func TestCheck(t *testing.T) {
 		{"another key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = []types.KeySchemaElement{hash("id")}
 			f.table.AttributeDefinitions = append(f.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String("id"), AttributeType: "S"})
-		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table"}},
-		{"a key of another type", nil, func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)"}},
+		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table, or name its keys in Options.PartitionKey and SortKey…$"}},
+		{"a key of another type", nil, func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)…: create another table…$"}},
 		{"a sort key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rat"))
-		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)"}},
+		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)…SortKey, with a Prefix…$"}},
+		{"without the sort key", func(o *dynamostore.Options) { o.SortKey, o.Prefix = "sk", "ONCE#" }, func(*fakeDynamoDB) {}, []string{"key is pk (HASH, S) and must be pk (HASH, S), sk (RANGE, S)…or remove Options.SortKey…$"}},
 		{"TTL off", nil, func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
 		{"TTL never switched on", nil, func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
 		{"TTL being switched off", nil, func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
@@ -129,6 +130,10 @@ func TestCheck(t *testing.T) {
 		{"MREC by default", nil, func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
 		{"MREC, own region unknown", nil, func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
 		{"MREC of 2017", nil, func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
+		{"MREC of 2017, with its regions", nil, func(f *fakeDynamoDB) {
+			global(f, "", "us-east-1")
+			f.table.GlobalTableVersion = aws.String("2017.11.29")
+		}, []string{"MREC…us-east-1"}},
 		{"MRSC", nil, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "us-east-1", "us-west-2")
 			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
@@ -163,6 +168,7 @@ func TestCheck(t *testing.T) {
 		}, []string{"ARCHIVED", "rk (RANGE, S)", "the key of its index", "must project its keys", "DELETING", "MREC", "time to live"}},
 		// A table whose scans would read many large results, unless no scan reads them.
 		{"large results", hourly, large(100*gb, 1_000_000), []string{"104 KB on average…reads 100 GB (13107200 read units)…ChunkTable…ScanEvery"}},
+		{"not counted yet", hourly, large(100*gb, 0), []string{"104857600 KB on average"}},
 		{"one GB", hourly, large(gb, gb/4096), []string{"4 KB on average"}},
 		{"less than one GB", hourly, large(gb-1, 10), nil},
 		{"records alone", hourly, large(100*gb, 100*gb/4095), nil},
@@ -188,6 +194,18 @@ func TestCheck(t *testing.T) {
 			global(f, "STRONG", "eu-west-1", "eu-west-3")
 			f.ttl, f.table.Replicas[1].ReplicaStatus = off, "CREATING"
 		}, []string{"replica in eu-west-3 is being created"}},
+		{"replica being updated", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[1].ReplicaStatus = off, "UPDATING"
+		}, nil},
+		{"replica without a status", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl, f.table.Replicas[1].ReplicaStatus = off, ""
+		}, nil},
+		{"time to live being switched on", strong, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			f.ttl.TimeToLiveStatus = "ENABLING"
+		}, []string{"time to live is on"}},
 		{"replica gone", strong, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "eu-west-1", "eu-west-3")
 			f.ttl, f.table.Replicas[0].ReplicaStatus = off, "REGION_DISABLED"
@@ -197,7 +215,12 @@ func TestCheck(t *testing.T) {
 		{"much that is not of the store", func(o *dynamostore.Options) { strong(o); o.Prefix = "ONCE#"; o.ScanEvery = time.Hour }, func(f *fakeDynamoDB) {
 			global(f, "STRONG", "eu-west-1", "eu-west-3")
 			f.ttl, f.table.TableSizeBytes = off, aws.Int64(4<<30)
-		}, []string{"reads all 4 GB…expired records then stay for longer"}},
+		}, []string{"reads all 4 GB (524288 read units)…expired records then stay for longer"}},
+		{"much, all of the store", func(o *dynamostore.Options) { strong(o); o.ScanEvery = time.Hour }, func(f *fakeDynamoDB) {
+			global(f, "STRONG", "eu-west-1", "eu-west-3")
+			large(4*gb, 4<<20)(f)
+			f.ttl = off
+		}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -238,6 +261,9 @@ func wantProblems(t *testing.T, err error, want []string) {
 
 func containsInOrder(text string, parts []string) bool {
 	for _, part := range parts {
+		if part == "$" { // the end
+			return text == ""
+		}
 		i := strings.Index(text, part)
 		if i < 0 {
 			return false
@@ -442,9 +468,13 @@ func TestCreateTable_Denied(t *testing.T) {
 			if call == "a later one" {
 				operation = "DescribeTable"
 			}
+			began := time.Now()
 			err := newStore(t, fake).CreateTable(t.Context())
 			if err == nil || !strings.HasPrefix(err.Error(), "dynamostore: ") || !strings.Contains(err.Error(), "allow dynamodb:"+operation) {
 				t.Errorf("%s: got %v", call, err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%s: it took %s", call, took)
 			}
 		})
 	}

@@ -36,6 +36,8 @@ var equivalents = map[string]string{
 
 	"internal/jsontypes.writeShape: case reflect.Int is gone": "the default clause writes int too",
 
+	"dynamostore.Store.strongProblems: s.opts.ScanEvery < 0 has <=":                                           "zero was replaced by the default before",
+	"dynamostore.poll: time.Until(end) < delay has <=":                                                        "the pause is random to the nanosecond",
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                                    "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
 	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":                                      "a list without a reader ends with its context",
@@ -238,6 +240,10 @@ var endless = map[string]string{
 
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, without end",
 
+	"dynamostore.isMissing: ok is always true":                                                                                         "tests without a bubble wait for three minutes at each table",
+	"dynamostore.Store.waitActive: isMissing(err) is always true":                                                                      "tests without a bubble wait for three minutes at each table",
+	"dynamostore.Store.waitActive: table.TableStatus == types.TableStatusCreating is always true":                                      "tests without a bubble wait for three minutes at each table",
+	"dynamostore.poll: done || time.Until(end) < delay loses done ||":                                                                  "tests without a bubble wait for three minutes at each table",
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                     "a permanent conflict is retried without end",
 	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay is never true":                        "a permanent conflict is retried without end",
 	"dynamostore.Store.waits: attempt >= conflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= conflictAttempts ||": "a permanent conflict is retried without end",
