@@ -141,7 +141,6 @@ var equivalents = map[string]string{
 	"cmd/once/internal/operate.Stats.add: r.Created.Before(g.Oldest.Time) includes the equal time": "sets the value that the field already has",
 	"cmd/once.purgeCmd.settledBefore: t.After(now) includes the equal time":                        "sets the time that the variable already has",
 	"cmd/once.purge.walk: match(&r) && !yield(0, r) is never true":                                 "parallel reads every list to its end",
-	"cmd/once/internal/operate.Evidence.stateAfter: ev.Step != \"\" is always true":                "only saves reading the record",
 	"lambdahttp.verifyDigest: !known is always true":                                               "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.verifyDigest: sums[d.Key] is not set to want":                                      "only saves hashing the body again, whose time TestLimits limits",
 	"lambdahttp.tooLarge: len(r.Body) < x.t.limit/8 is never true":                                 "only saves encoding the response once more",
