@@ -158,9 +158,13 @@ func TestCreateTable_RefusedRegions(t *testing.T) {
 				}
 				c.Do(ctx)
 			})
+			began := time.Now()
 			err := newStore(t, client, strong).CreateTable(t.Context(), inRegions([]string{"eu-west-1", "us-east-1"}, ""))
 			if err == nil || strings.Contains(err.Error(), "the table is now in one region: delete it") != advice || strings.Contains(err.Error(), "keys") {
 				t.Errorf("%s: got %v", code, err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%s: it waited %s for replicas that no one creates", code, took)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ package lambdabatch_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -117,7 +116,7 @@ func TestShadow_UnreadableRecord(t *testing.T) {
 	if a, err := whole(t.Context(), event); err != nil || len(a.BatchItemFailures) > 0 || !ran {
 		t.Errorf("got %+v, %v; ran %t", a, err, ran)
 	}
-	decoded := lambdabatch.Kafka(guard, func(context.Context, json.RawMessage) error { t.Error("it ran"); return nil }, named)
+	decoded := lambdabatch.Kafka(guard, func(context.Context, string) error { t.Error("it ran"); return nil }, named)
 	if a, err := decoded(t.Context(), event); err != nil || len(a.BatchItemFailures) != 1 {
 		t.Errorf("got %+v, %v", a, err)
 	}

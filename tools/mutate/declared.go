@@ -135,7 +135,6 @@ var equivalents = map[string]string{
 	"lambdahttp.Request.bodyField: r.document is not set to doc":                                   "only saves parsing the body again",
 	"lambdahttp.Request.complete: !all is never true":                                              "only saves work for a request that is refused",
 	"lambdahttp.spellings: more != nil is always true":                                             "only costs memory",
-	"internal/httpform.Lasting: slices.Clone(values) loses its Clone":                              "every caller passes a copy",
 	"lambdahttp.recorder.WriteHeader: status < 100 has <=":                                         "100 is informational, which an earlier clause has",
 	"cmd/once.journal.written: delete(j.answers, record) is not called":                            "only costs memory: a run asks once about a record",
 	"cmd/once/internal/operate.Stats.add: r.Created.Before(g.Oldest.Time) includes the equal time": "sets the value that the field already has",
@@ -239,6 +238,7 @@ var endless = map[string]string{
 
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, without end",
 
+	"dynamostore.poll: done || time.Until(end) < delay is never true":                                                                  "it waits without end",
 	"dynamostore.isMissing: ok is always true":                                                                                         "tests without a bubble wait for three minutes at each table",
 	"dynamostore.Store.waitActive: isMissing(err) is always true":                                                                      "tests without a bubble wait for three minutes at each table",
 	"dynamostore.Store.waitActive: table.TableStatus == types.TableStatusCreating is always true":                                      "tests without a bubble wait for three minutes at each table",
