@@ -128,8 +128,14 @@ func (w *window) close(ts *testscript.TestScript) {
 	if code := inTime(ts, w.code); code != operate.ExitOK {
 		ts.Fatalf("the console ended with the code %d", code)
 	}
-	if _, err := http.Get(w.base); err == nil {
-		ts.Fatalf("the console still answers")
+	// The console of another script may have the port already. It knows no such session.
+	r, err := http.NewRequest(http.MethodGet, w.base+"/api/overview", nil)
+	ts.Check(err)
+	r.Header = http.Header{"Sec-Fetch-Site": {"same-origin"}, "Cookie": {w.cookie}, "Once-Session": {w.session}}
+	if reply, err := http.DefaultClient.Do(r); err == nil {
+		if reply.Body.Close(); reply.StatusCode == http.StatusOK {
+			ts.Fatalf("the console still answers")
+		}
 	}
 	io.WriteString(ts.Stderr(), w.desk.local(w.stderr.String()))
 }
