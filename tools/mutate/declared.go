@@ -239,6 +239,13 @@ var endless = map[string]string{
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, without end",
 
 	"dynamostore.poll: done || time.Until(end) < delay is never true":                                                                  "it waits without end",
+	"dynamostore/dynamotest.expressions.parser: t == \"\" is never true":                                                               "the parser reads the same token without end",
+	"dynamostore/dynamotest.expressions.parser: p.fail(\"Syntax error; token: %q, near: %q\", rest[:1], rest) is not called":           "the parser reads the same token without end",
+	"dynamostore/dynamotest.expressions.parser: rest is not set to strings.TrimSpace(rest[len(t):])":                                   "the parser reads the same token without end",
+	"dynamostore/dynamotest.parser.not: p.next() is not called":                                                                        "the parser reads the same token without end",
+	"dynamostore/dynamotest.parser.not: p.accept(\"NOT\") is always true":                                                              "the parser reads the same token without end",
+	"dynamostore/dynamotest.parser.not: p.accept(\"NOT\") is negated":                                                                  "the parser reads the same token without end",
+	"dynamostore/dynamotest.parser.operand: p.accept(\"(\") is always true":                                                            "the parser reads the same token without end",
 	"dynamostore.isMissing: ok is always true":                                                                                         "tests without a bubble wait for three minutes at each table",
 	"dynamostore.Store.waitActive: isMissing(err) is always true":                                                                      "tests without a bubble wait for three minutes at each table",
 	"dynamostore.Store.waitActive: table.TableStatus == types.TableStatusCreating is always true":                                      "tests without a bubble wait for three minutes at each table",
