@@ -195,7 +195,7 @@ type refusal func() (answer, error)
 // handler runs unguarded.
 func (e *engine) admit(ctx context.Context, r *Request) (guarded bool, refused refusal) {
 	p := &e.opts.Profile
-	switch upper := strings.ToUpper(r.Method); {
+	switch {
 	case r.Method == "":
 		// Without this check a POST of another event format would run unguarded.
 		return false, func() (answer, error) {
@@ -205,10 +205,10 @@ func (e *engine) admit(ctx context.Context, r *Request) (guarded bool, refused r
 		return false, func() (answer, error) { return e.respond(KeyNotAllowed, facts{}), nil }
 	case slices.Contains(p.Methods, r.Method):
 		return true, nil
-	case slices.Contains(p.Methods, upper):
+	case slices.Contains(p.Methods, strings.ToUpper(r.Method)):
 		// The handler may read the method in any letter case, and would run unguarded.
 		return false, func() (answer, error) {
-			return e.unprepared(ctx, &Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + upper + "."})
+			return e.unprepared(ctx, &Problem{Status: http.StatusNotImplemented, Detail: "Methods are case-sensitive. Send " + strings.ToUpper(r.Method) + "."})
 		}
 	}
 	return false, nil

@@ -30,8 +30,9 @@ func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 		same := slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.suite != suite })
 		tests = slices.DeleteFunc(tests, func(t test) bool { return t.suite == suite })
 		output, f := b.exec(suite, m.id, limitOf(same), "", "-test.run="+pattern(same))
+		ended := resultsIn(output)
 		for _, t := range same {
-			switch resultOf(output, t.name) {
+			switch ended[t.name] {
 			case "FAIL":
 				note(t.name, fate{})
 			case "":
@@ -50,13 +51,16 @@ func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 	return all
 }
 
-// resultOf returns the result of a test that ended: PASS, FAIL or SKIP.
-func resultOf(output, name string) string {
-	m := regexp.MustCompile(`(?m)^\x16?--- (\w+): ` + name + ` \(`).FindStringSubmatch(output)
-	if m == nil {
-		return ""
+// result matches the line of a test that ended, without those of its subtests.
+var result = regexp.MustCompile(`(?m)^\x16?--- (PASS|FAIL|SKIP): ([^/\s]+) \(`)
+
+// resultsIn returns the results of the tests that ended, by name.
+func resultsIn(output string) map[string]string {
+	ended := map[string]string{}
+	for _, m := range result.FindAllStringSubmatch(output, -1) {
+		ended[m[2]] = m[1]
 	}
-	return m[1]
+	return ended
 }
 
 // matrix has the tests that notice each mutant, by its name.
@@ -89,25 +93,27 @@ func (x matrix) report(out io.Writer, b *binary, tests []test) error {
 			}
 		}
 	}
-	for _, could := range []bool{true, false} {
-		for _, t := range tests {
-			if gone[t.name] != could {
-				continue
-			}
-			notices, alone := 0, 0
-			for _, by := range x {
-				if slices.Contains(by, t.name) {
-					notices++
-					if len(by) == 1 {
-						alone++
-					}
-				}
-			}
-			fate := "stays"
-			if could {
-				fate = "could go"
-			}
-			fmt.Fprintf(out, "%s.%s %s: %d lines, %.2f s, notices %d mutants, %d of them alone\n", b.folder(), t.name, fate, lengths[t.name], t.took.Seconds(), notices, alone)
+	notices, alone := map[string]int{}, map[string]int{}
+	for _, by := range x {
+		for _, name := range by {
+			notices[name]++
+		}
+		if len(by) == 1 {
+			alone[by[0]]++
+		}
+	}
+	show := func(fate string, t test) {
+		fmt.Fprintf(out, "%s.%s %s: %d lines, %.2f s, notices %d mutants, %d of them alone\n",
+			b.folder(), t.name, fate, lengths[t.name], t.took.Seconds(), notices[t.name], alone[t.name])
+	}
+	for _, t := range tests {
+		if gone[t.name] {
+			show("could go", t)
+		}
+	}
+	for _, t := range tests {
+		if !gone[t.name] {
+			show("stays", t)
 		}
 	}
 	return nil
