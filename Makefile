@@ -175,8 +175,8 @@ model-mutants: ### Break the model by clauses; TLC must notice (ARGS)
 
 .PHONY: test-integration test-engines test-apart
 test-integration: test-engines test-apart ### Both of the following
-# The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
-# target, requests run at once in one process.
+# The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line, requests run
+# at once in one process.
 ENGINES := ./tests/measured/bench/peers ./tests/measured/waiting ./tests/engines/chaos ./tests/deployed/e2e ./tests/engines/integration ./tests/engines/powertools ./tests/guard/pairs
 test-engines: SHELL := bash
 test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
@@ -184,8 +184,7 @@ test-engines: ### Tests on DynamoDB Local and LocalStack, and end to end
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
-	$$with go test -count=1 -skip ^TestChaos $(ENGINES) && \
-	$$with $(RACE) -count=1 ./tests/guard/model
+	$$with go test -count=1 -skip ^TestChaos $(ENGINES)
 ELSE := /(engines/(batch|chaos|integration|powertools)|measured/(bench|waiting)|deployed|guard/model|documents/house|guard/pairs)(/|$$)
 test-apart: ### Tests of several packages that need no engine: alarms, documents, conformance
 	go test -count=1 $$(go list ./tests/... | grep -vE '$(ELSE)')

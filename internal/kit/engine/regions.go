@@ -101,13 +101,6 @@ func (g *Strong) Client(region int) dynamostore.Client {
 	return dynamotest.Intercept(g.DB, func(ctx context.Context, c *dynamotest.Call) { g.call(ctx, region, c) })
 }
 
-// Anywhere returns a client that sends each call to one of two regions, at random.
-func (g *Strong) Anywhere() dynamostore.Client {
-	return dynamotest.Intercept(g.DB, func(ctx context.Context, c *dynamotest.Call) {
-		g.call(ctx, int(2*g.draw()), c)
-	})
-}
-
 // CutOff cuts a region off from the others, or heals it.
 func (g *Strong) CutOff(region int, cut bool) {
 	g.mu.Lock()

@@ -6,12 +6,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -184,97 +180,4 @@ func nested(depth int) types.AttributeValue {
 		v = &types.AttributeValueMemberM{Value: attributes{"d": v}}
 	}
 	return v
-}
-
-// appliedThenRefused lets the first transaction through, loses its reply, and
-// answers all later ones with a refusal.
-type appliedThenRefused struct {
-	refusal string
-	sent    atomic.Int32
-}
-
-func (w *appliedThenRefused) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".TransactWriteItems") {
-		return http.DefaultTransport.RoundTrip(r)
-	}
-	if w.sent.Add(1) == 1 {
-		reply, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			return nil, err
-		}
-		reply.Body.Close()
-		if reply.StatusCode != http.StatusOK {
-			return nil, errors.New("the first try was not applied: " + reply.Status)
-		}
-		return nil, io.ErrUnexpectedEOF
-	}
-	r.Body.Close()
-	return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(w.refusal)), Request: r}, nil
-}
-
-// A transaction that was applied, but whose reply was lost, is followed by a
-// refusal of its retry. It is never reported as not applied, and its writes
-// happen once.
-func TestRefusalAfterAnAppliedTry(t *testing.T) {
-	t.Parallel()
-	exception := func(code, more string) string {
-		return fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"no"%s}`, code, more)
-	}
-	cancelled := func(code string) string {
-		return exception("TransactionCanceledException", fmt.Sprintf(`,"CancellationReasons":[{"Code":"None"},{"Code":%q,"Message":"no"}]`, code))
-	}
-	for name, refusal := range map[string]string{
-		"validation":                exception("ValidationException", ""),
-		"missing table":             exception("ResourceNotFoundException", ""),
-		"access denied":             exception("AccessDeniedException", ""),
-		"expired token":             exception("ExpiredTokenException", ""),
-		"throughput":                exception("ProvisionedThroughputExceededException", ""),
-		"throttling":                exception("ThrottlingException", ""),
-		"limit":                     exception("RequestLimitExceeded", ""),
-		"collection":                exception("ItemCollectionSizeLimitExceededException", ""),
-		"mismatch":                  exception("IdempotentParameterMismatchException", ""),
-		"in progress":               exception("TransactionInProgressException", ""),
-		"cancelled for a condition": cancelled("ConditionalCheckFailed"),
-		"cancelled for a conflict":  cancelled("TransactionConflict"),
-		"cancelled by throttling":   cancelled("ThrottlingError"),
-		"cancelled by validation":   cancelled("ValidationError"),
-		"cancelled for the record":  exception("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ConditionalCheckFailed"},{"Code":"None"}]`),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := newAccount(t, &local, 100)
-			wire := &appliedThenRefused{refusal: refusal}
-			// The SDK's own client, made without NewClient.
-			client := dynamodb.NewFromConfig(local.cfg, func(o *dynamodb.Options) {
-				o.HTTPClient, o.RetryMaxAttempts = &http.Client{Transport: wire}, 10
-			})
-			s, err := dynamostore.New(client, local.table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			key := newKey()
-			handler := func(ctx context.Context) (string, error) {
-				return "took 30", dynamostore.Commit(ctx, "took 30", a.withdraw(30))
-			}
-			rerun := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
-			idempotent.Do(t.Context(), guardOver(t, s, rerun), key, func(ctx context.Context) (string, error) {
-				v, err := handler(ctx)
-				if name != "cancelled for the record" && err == nil { // there the record is read, and it is of this write
-					t.Error("Commit succeeded")
-				}
-				for _, claim := range []error{idempotent.ErrNotApplied, driver.ErrTooLarge} {
-					if errors.Is(err, claim) {
-						t.Errorf("%v matches %v", err, claim)
-					}
-				}
-				return v, err
-			})
-			if v, err := idempotent.Do(t.Context(), guardOver(t, local.store(t), rerun), key, handler); v != "took 30" || err != nil {
-				t.Errorf("the next request: %q, %v", v, err)
-			}
-			if balance, n := a.read(t); balance != 70 || n != 1 || wire.sent.Load() < 2 {
-				t.Errorf("the balance is %d after %d withdrawals and %d tries", balance, n, wire.sent.Load())
-			}
-		})
-	}
 }

@@ -8,12 +8,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -202,4 +205,43 @@ func TestPurgeChunks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// fill writes n copies of a record under other keys.
+func (db *database) fill(t *testing.T, like idempotent.RecordID, n int) {
+	t.Helper()
+	client := db.client()
+	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &db.table, Key: db.key(like)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const batch, writers = 25, 4
+	var work sync.WaitGroup
+	numbers := make(chan int, n)
+	for i := 0; i < n; i += batch {
+		numbers <- min(batch, n-i)
+	}
+	close(numbers)
+	for range writers {
+		work.Go(func() {
+			for size := range numbers {
+				writes := make([]types.WriteRequest, size)
+				for i := range writes {
+					it := maps.Clone(got.Item)
+					key := idempotent.Key{Operation: like.Operation(), Scope: "acme", ID: rand.Text()}
+					maps.Copy(it, db.key(key.RecordID()))
+					writes[i].PutRequest = &types.PutRequest{Item: it}
+				}
+				for len(writes) > 0 {
+					out, err := client.BatchWriteItem(t.Context(), &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{db.table: writes}})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					writes = slices.Clone(out.UnprocessedItems[db.table])
+				}
+			}
+		})
+	}
+	work.Wait()
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package model is the oracle of the explorer: the design of one key, as a small
+// sequential machine that shares no code with the guard. A request claims, its handler
+// reports, evidence resolves, time passes. The explorer in the folder explore runs every
+// schedule of a few actors, and compares each write with Key.
 package model
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -72,7 +75,6 @@ type Kind string
 
 const (
 	Result      Kind = "result"
-	Final       Kind = "final"
 	NotExecuted Kind = "not executed"
 	Maybe       Kind = "unknown"
 	Failed      Kind = "failed"    // an error or a panic that declares nothing
@@ -82,16 +84,13 @@ const (
 // Outcome is the end of a handler, or evidence about it.
 type Outcome struct {
 	Kind  Kind
-	Value string // of Result and Final
+	Value string // of Result
 }
 
-// String shortens long values for messages.
-func (o Outcome) String() string { return fmt.Sprintf("%s %.20q", o.Kind, o.Value) }
-
-// Key is everything that is known about a key. The zero Key has no record.
+// Key is everything that is known about a key. The zero Key has no record. It is a value:
+// an operation returns the next one.
 type Key struct {
 	State       State
-	Version     int // counts the writes
 	Fingerprint int
 	Recovery    Recovery // that the last run declared
 	Retention   int64    // likewise
@@ -103,39 +102,6 @@ type Key struct {
 	Step        Step
 	OpenSince   int64 // since when effects under Resume are open; 0: no open effect
 	Announced   bool  // it is in progress, and its process was about to be killed
-	Outcome     Outcome
-}
-
-// Verdict is the kind of an answer.
-type Verdict string
-
-const (
-	// Verdicts about a claim.
-	Entered    Verdict = "entered"
-	Replayed   Verdict = "replayed" // also of a settlement: another outcome is the current one
-	Running    Verdict = "in progress"
-	Mismatch   Verdict = "mismatch"
-	Unresolved Verdict = "unresolved"
-	NoTime     Verdict = "no time"
-
-	// Verdicts about a settlement.
-	Own  Verdict = "own" // the caller gets what its handler reported
-	Lost Verdict = "lost"
-
-	// Verdicts about a resolution; also Running.
-	Done    Verdict = "done"
-	Settled Verdict = "settled"
-	Stale   Verdict = "stale"
-	Gone    Verdict = "gone"
-)
-
-// Answer is what the caller gets.
-type Answer struct {
-	Verdict Verdict
-	Outcome Outcome // of Replayed and Own
-	Stored  bool    // of Replayed and Own: a retry gets the same
-	Attempt int     // of Entered
-	Marked  bool    // of Unresolved: this claim marked the record unknown
 }
 
 func (k Key) absent(now int64) bool {
@@ -161,7 +127,6 @@ func (k Key) resumable() bool {
 // the moment an outcome is stored. A record that money may depend on is stored
 // until evidence comes.
 func (p Policy) written(k Key, now int64) Key {
-	k.Version++
 	k.Expires, k.Due = 0, 0
 	switch {
 	case k.State == InProgress && k.Recovery == Rerun && k.runsAgain():
@@ -178,42 +143,37 @@ func (p Policy) written(k Key, now int64) Key {
 }
 
 // in returns k after a write that changes it to a state.
-func (p Policy) in(k Key, s State, o Outcome, now int64) Key {
-	k.State, k.Outcome = s, Outcome{}
+func (p Policy) in(k Key, s State, now int64) Key {
+	k.State = s
 	if s == Completed {
-		k.Outcome, k.Step, k.OpenSince = o, Step{}, 0
+		k.Step, k.OpenSince = Step{}, 0
 	}
 	return p.written(k, now)
 }
 
-// Claim is the beginning of a request: it may enter its handler, or is refused
-// with a reason.
-func (p Policy) Claim(k Key, r Request, now int64) (Key, Answer) {
+// Claim is the beginning of a request: it may enter its handler, or is refused.
+func (p Policy) Claim(k Key, r Request, now int64) Key {
 	switch {
 	case r.Deadline <= now:
-		return k, Answer{Verdict: NoTime}
+		return k
 	case k.absent(now):
-		return p.owned(Key{Version: k.Version}, r, now)
-	case k.Fingerprint != r.Fingerprint:
-		return k, Answer{Verdict: Mismatch}
-	case k.State == Completed:
-		return k, Answer{Verdict: Replayed, Outcome: k.Outcome, Stored: true}
+		return p.owned(Key{}, r, now)
+	case k.Fingerprint != r.Fingerprint, k.State == Completed, k.State == Unknown:
+		return k
 	case k.State == Retryable:
 		return p.owned(k, r, now)
-	case k.State == Unknown:
-		return k, Answer{Verdict: Unresolved}
 	case k.leased(now):
-		return k, Answer{Verdict: Running}
+		return k
 	case k.runsAgain():
 		return p.owned(k, r, now)
 	default: // the owner never reported, and its effect may have happened
-		return p.in(k, Unknown, Outcome{}, now), Answer{Verdict: Unresolved, Marked: true}
+		return p.in(k, Unknown, now)
 	}
 }
 
 // owned makes k the record of r's attempt, with the recorded steps. From now on
 // r's own promise applies.
-func (p Policy) owned(k Key, r Request, now int64) (Key, Answer) {
+func (p Policy) owned(k Key, r Request, now int64) Key {
 	since := k.OpenSince
 	switch {
 	case r.Recovery != Resume:
@@ -221,11 +181,10 @@ func (p Policy) owned(k Key, r Request, now int64) (Key, Answer) {
 	case since == 0:
 		since = now
 	}
-	k = p.written(Key{
-		State: InProgress, Version: k.Version, Fingerprint: r.Fingerprint, Recovery: r.Recovery, Retention: r.Retention,
+	return p.written(Key{
+		State: InProgress, Fingerprint: r.Fingerprint, Recovery: r.Recovery, Retention: r.Retention,
 		Owner: r.Owner, Attempt: k.Attempt + 1, LeaseEnd: r.Deadline + p.Margin, Step: k.Step, OpenSince: since,
 	}, now)
-	return k, Answer{Verdict: Entered, Attempt: k.Attempt}
 }
 
 // Mark is the write of r's step while its handler runs.
@@ -254,7 +213,7 @@ func (r Request) wants(o Outcome) State {
 	switch {
 	case r.Forgotten || o.Kind == Maybe:
 		return Unknown
-	case o.Kind == Result || o.Kind == Final:
+	case o.Kind == Result:
 		return Completed
 	case o.Kind == NotExecuted && !r.Step.Begun, Key{Recovery: r.Recovery, Step: r.Step}.runsAgain():
 		return Retryable
@@ -264,29 +223,24 @@ func (r Request) wants(o Outcome) State {
 }
 
 // Settle is the end of the handler that r entered, however late.
-func (p Policy) Settle(k Key, r Request, o Outcome, now int64) (Key, Answer) {
+func (p Policy) Settle(k Key, r Request, o Outcome, now int64) Key {
 	if k.Owner == r.Owner && k.Step.Finished { // also by evidence, which the handler does not know
 		r.Step = k.Step
 	}
-	want := r.wants(o)
-	own := Answer{Verdict: Own, Outcome: o, Stored: want == Completed}
-	next := k
+	want, next := r.wants(o), k
 	next.Step = r.Step
 	if !r.Step.Begun && !r.Forgotten {
 		next.OpenSince = r.OpenBefore
 	}
 	switch {
 	case k.State == None: // deleted meanwhile: an outcome creates no record
-		own.Stored = false
-		return k, own
-	case k.State == Completed && k.Fingerprint == r.Fingerprint && !k.absent(now):
-		return k, Answer{Verdict: Replayed, Outcome: k.Outcome, Stored: true}
+		return k
 	case k.State == Completed || k.Owner != r.Owner:
-		return k, Answer{Verdict: Lost}
+		return k
 	case k.State == want && k.Step == next.Step: // it has that state already
-		return k, own
+		return k
 	}
-	return p.in(next, want, o, now), own
+	return p.in(next, want, now)
 }
 
 // Release is what r does with its claim if too little time is left to enter its
@@ -296,52 +250,41 @@ func (p Policy) Release(k Key, r Request, now int64) Key {
 		return k
 	}
 	k.OpenSince = r.OpenBefore
-	return p.in(k, Retryable, Outcome{}, now)
+	return p.in(k, Retryable, now)
 }
 
-// Resolve is evidence: Result, Final, NotExecuted, StepDone or StepCorrect. It is
-// stale if it is about another attempt than the current one.
-func (p Policy) Resolve(k Key, o Outcome, stale bool, now int64) (Key, Answer) {
-	whole := o.Kind == Result || o.Kind == Final
+// Resolve is evidence: Result, NotExecuted or StepDone.
+func (p Policy) Resolve(k Key, o Outcome, now int64) Key {
 	switch {
-	case k.absent(now):
-		return k, Answer{Verdict: Gone}
-	case whole && k.State == Completed && k.Outcome == o:
-		return k, Answer{Verdict: Done}
-	case k.State == Completed:
-		return k, Answer{Verdict: Settled}
-	case o.Kind == NotExecuted && stale:
-		return k, Answer{Verdict: Stale}
+	case k.absent(now), k.State == Completed:
+		return k
 	case o.Kind == StepDone:
 		return p.resolveStep(k, o, now)
 	case o.Kind == NotExecuted && k.State == Retryable && !k.open():
-		return k, Answer{Verdict: Done}
+		return k
 	case k.leased(now) && (k.State == InProgress || o.Kind == NotExecuted): // the worker may still have its effect
-		return k, Answer{Verdict: Running}
+		return k
 	}
 	k.Retention = max(k.Retention, p.Retention)
-	if whole {
-		k = p.in(k, Completed, o, now)
+	if o.Kind == Result {
+		k = p.in(k, Completed, now)
 	} else {
 		if k.OpenSince = 0; !k.Step.Finished {
 			k.Step = Step{}
 		}
-		k = p.in(k, Retryable, o, now)
+		k = p.in(k, Retryable, now)
 	}
 	// The handler may be running.
 	if k.Expires != 0 {
 		k.Expires = max(k.Expires, k.LeaseEnd)
 	}
-	return k, Answer{Verdict: Done}
+	return k
 }
 
 // resolveStep is evidence about the step.
-func (p Policy) resolveStep(k Key, o Outcome, now int64) (Key, Answer) {
-	switch {
-	case k.Step.Finished && k.Step.Value == o.Value:
-		return k, Answer{Verdict: Done}
-	case k.Step.Finished && o.Kind == StepDone:
-		return k, Answer{Verdict: Settled}
+func (p Policy) resolveStep(k Key, o Outcome, now int64) Key {
+	if k.Step.Finished {
+		return k
 	}
 	before := k
 	k.Step.Begun, k.Step.Finished, k.Step.Value = true, true, o.Value
@@ -350,13 +293,11 @@ func (p Policy) resolveStep(k Key, o Outcome, now int64) (Key, Answer) {
 	}
 	switch {
 	case k.State != before.State, k.resumable() != before.resumable():
-		k = p.in(k, k.State, Outcome{}, now)
+		k = p.in(k, k.State, now)
 	case k.State == InProgress:
 		k = p.written(k, now)
-	default:
-		k.Version++
 	}
-	return k, Answer{Verdict: Done}
+	return k
 }
 
 // Sweep is reconciliation without a resolver, by any guard.
@@ -365,21 +306,16 @@ func (p Policy) Sweep(k Key, now int64) Key {
 	case k.State != InProgress || k.leased(now) || k.Due == 0 || k.Due > now || k.absent(now):
 		return k
 	case k.runsAgain():
-		return p.in(k, Retryable, Outcome{}, now)
+		return p.in(k, Retryable, now)
 	default:
-		return p.in(k, Unknown, Outcome{}, now)
+		return p.in(k, Unknown, now)
 	}
 }
 
 // Requeue makes a key that waits for evidence due now. It sweeps a lease that has
 // ended first.
 func (p Policy) Requeue(k Key, now int64) Key {
-	version := k.Version
-	if k = p.Sweep(k, now); k.absent(now) || k.State == Completed || k.State == InProgress {
-		return k
-	}
-	k.Version = version + 1
-	if k.Due != 0 {
+	if k = p.Sweep(k, now); !k.absent(now) && (k.State == Retryable || k.State == Unknown) && k.Due != 0 {
 		k.Due = now
 	}
 	return k
@@ -390,21 +326,21 @@ func (p Policy) Forget(k Key, now int64) Key {
 	if k.absent(now) || k.State != Completed || k.leased(now) {
 		return k
 	}
-	return p.in(k, Retryable, Outcome{}, now)
+	return p.in(k, Retryable, now)
 }
 
 // Correct replaces the outcome of a completed key whose lease has ended.
-func (p Policy) Correct(k Key, o Outcome, now int64) Key {
+func (p Policy) Correct(k Key, now int64) Key {
 	if k.absent(now) || k.State != Completed || k.leased(now) {
 		return k
 	}
 	k.Retention = max(k.Retention, p.Retention)
-	return p.in(k, Completed, o, now)
+	return p.in(k, Completed, now)
 }
 
 // Of returns a record in the form of the model. It leaves out what the model
-// names in its own way: version, fingerprint, owner and outcome. The name of the
-// step is step, and its value is the stored bytes.
+// names in its own way: fingerprint and owner. The name of the step is step, and its value
+// is the stored bytes.
 func Of(r *driver.Record, step string) Key {
 	if r == nil {
 		return Key{}
@@ -428,7 +364,7 @@ func Of(r *driver.Record, step string) Key {
 
 // Nameless returns k without what Of leaves out.
 func (k Key) Nameless() Key {
-	k.Version, k.Fingerprint, k.Owner, k.Outcome = 0, 0, 0, Outcome{}
+	k.Fingerprint, k.Owner = 0, 0
 	return k
 }
 

@@ -44,22 +44,22 @@ func (c *change) modelled() model.Key {
 	}
 	switch {
 	case a.testifies():
-		k, _ = p.Resolve(k, a.evidence.modelled(), false, now)
+		k = p.Resolve(k, a.evidence.modelled(), now)
 	case a.role == reaper:
 		k = p.Sweep(k, now)
 	case a.role == forgetter:
 		k = p.Forget(k, now)
 	case a.role == corrector:
-		k = p.Correct(k, model.Outcome{Kind: model.Result}, now)
+		k = p.Correct(k, now)
 	case a.role == requeuer:
 		k = p.Requeue(k, now)
 	case !own:
 		if !c.Claims() { // it marks the record of another owner unknown, however late
 			r.Deadline = now + 1
 		}
-		k, _ = p.Claim(k, r, c.call.judged.UnixMilli())
+		k = p.Claim(k, r, c.call.judged.UnixMilli())
 	case !c.call.entered && c.After.State == driver.StateCompleted: // with the predecessor's outcome
-		k, _ = p.Settle(k, r, model.Outcome{Kind: model.Result}, now)
+		k = p.Settle(k, r, model.Outcome{Kind: model.Result}, now)
 	case !c.call.entered:
 		k = p.Release(k, r, now)
 	case c.call.announces:
@@ -67,7 +67,7 @@ func (c *change) modelled() model.Key {
 	case c.After.State == driver.StateInProgress:
 		k = p.Mark(k, r, now)
 	default:
-		k, _ = p.Settle(k, r, a.outcome(c.call.kind == commit), now)
+		k = p.Settle(k, r, a.outcome(c.call.kind == commit), now)
 	}
 	return k.Nameless()
 }

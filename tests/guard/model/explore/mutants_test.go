@@ -4,6 +4,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
 // mutants are worlds with one broken clause, and the invariants that notice it,
@@ -23,19 +23,19 @@ var mutants = []struct {
 	caughtBy []string
 }{
 	{"an insert does not check for a record",
-		Scenario{Attempts: 2, Store: broken.Overwriting},
+		Scenario{Attempts: 2, Store: overwriting},
 		[]string{"INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-8", "INV-9"}},
 	{"a record expires with its lease",
-		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: broken.Hasty},
+		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: hasty},
 		[]string{"INV-2", "INV-3", "INV-4", "INV-5", "INV-8"}},
 	{"a write does not check the write id",
-		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: broken.Blind},
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: blind},
 		[]string{"INV-3", "INV-4", "INV-5"}},
 	{"a write creates the record",
-		Scenario{Attempts: 1, Faults: 1, Store: broken.Upserting},
+		Scenario{Attempts: 1, Faults: 1, Store: upserting},
 		[]string{"INV-12"}},
 	{"a write with the own token is taken for the own write (FM62)",
-		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: broken.Familiar},
+		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: familiar},
 		[]string{"INV-3"}},
 	{"the own write is not recognised",
 		Scenario{Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, asked driver.Record) {
@@ -45,7 +45,7 @@ var mutants = []struct {
 		})},
 		[]string{"FM01", "INV-3"}},
 	{"an outcome is acknowledged but not stored",
-		Scenario{Attempts: 1, Store: broken.Forgetful},
+		Scenario{Attempts: 1, Store: forgetful},
 		[]string{"INV-3", "INV-9"}},
 	{"a handler is entered without a claim",
 		Scenario{Attempts: 2, Store: generous},
@@ -255,6 +255,83 @@ func TestShortenedSchedules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// blind replaces the current record without checking its version.
+func blind(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *idempotenttest.StoreCall) { overwrite(ctx, s, c) })
+}
+
+// overwriting inserts over a record that has not expired.
+func overwriting(s driver.Store) driver.Store {
+	return on(driver.OpInsert, s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Current != nil {
+			overwrite(ctx, s, c)
+		}
+	})
+}
+
+// hasty treats a record as expired as soon as its lease has ended.
+func hasty(s driver.Store) driver.Store {
+	return on(driver.OpInsert, s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Current != nil && !c.Now.Before(c.Current.LeaseEnd) {
+			overwrite(ctx, s, c)
+		}
+	})
+}
+
+// upserting creates the record that Replace did not find.
+func upserting(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); errors.Is(c.Err, idempotent.ErrNoRecord) {
+			c.Current, c.Err = s.Insert(ctx, c.Record, time.Time{})
+		}
+	})
+}
+
+// familiar treats every record with the writer's owner token as the writer's
+// own write, and returns it with the writer's version.
+func familiar(s driver.Store) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Do(ctx); c.Op != driver.OpGet && c.Current != nil && c.Current.Owner == c.Record.Owner {
+			c.Current.Version = c.Record.Version
+		}
+	})
+}
+
+// forgetful acknowledges the outcome of a handler and does not store it.
+func forgetful(s driver.Store) driver.Store {
+	return on(driver.OpReplace, s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		stands, err := s.Get(ctx, c.Record.ID)
+		if dropped := err == nil && c.Record.State == driver.StateCompleted && stands.Version == c.Was; !dropped {
+			c.Do(ctx)
+		}
+	})
+}
+
+// overwrite writes over the current record.
+func overwrite(ctx context.Context, s driver.Store, c *idempotenttest.StoreCall) {
+	for c.Current = nil; ; {
+		stands, err := s.Get(ctx, c.Record.ID)
+		if c.Err = err; err != nil {
+			return
+		}
+		if met, err := s.Replace(ctx, c.Record, stands.Version); met == nil || err != nil {
+			c.Err = err
+			return
+		}
+	}
+}
+
+// on replaces one method of a store.
+func on(op driver.Op, s driver.Store, f func(context.Context, *idempotenttest.StoreCall)) driver.Store {
+	return idempotenttest.Intercept(s, func(ctx context.Context, c *idempotenttest.StoreCall) {
+		if c.Op == op {
+			f(ctx, c)
+		} else {
+			c.Do(ctx)
+		}
+	})
 }
 
 // believing shows every record as one of the attempt named.

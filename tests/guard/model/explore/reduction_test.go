@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/tests/guard/model/broken"
 )
 
 // A search that merges schedules with the same state finds the states, the
@@ -28,8 +27,8 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"an announcement", Scenario{Announce: true, Attempts: 1, Plans: []plan{succeed}, Reapers: 1, Clock: clock{PastContext, RestOfLease}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
-		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: broken.Overwriting}},
-		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: broken.Blind}},
+		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: overwriting}},
+		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: blind}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
