@@ -164,11 +164,12 @@ func (c *campaign) judge(b *binary, sum *summary) error {
 // decides nothing: others may fail. So it is left out and the others run again, a
 // few times, unless m is declared endless.
 func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate {
-	if c.matrix {
+	_, loops := c.endless[m.name()]
+	if c.matrix && !loops {
 		return b.runAll(m, tests, without)
 	}
 	first := b.run(m, tests, without...)
-	if _, loops := c.endless[m.name()]; loops {
+	if loops {
 		return first
 	}
 	f := first

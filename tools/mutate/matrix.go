@@ -13,10 +13,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // runAll runs every test that can notice the mutant m, except those named in without, and
-// names all that do. Tests that a crash or a time-out kept from their end run again, one by one.
+// names all that do. Tests that a crash or a time-out kept from their end run again, one by one,
+// with less time: some mutants make most of them wait for ever.
 func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 	tests = slices.Concat(runs(tests, m, "", without)...)
 	all.timedOut = true
@@ -36,7 +38,7 @@ func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 			case "FAIL":
 				note(t.name, fate{})
 			case "":
-				if _, alone := b.exec(suite, m.id, limitOf([]test{t}), "", "-test.run="+pattern([]test{t})); alone.noticed {
+				if _, alone := b.exec(suite, m.id, max(2*time.Second, 20*t.took), "", "-test.run="+pattern([]test{t})); alone.noticed {
 					note(t.name, alone)
 				}
 			}
@@ -67,7 +69,7 @@ func resultsIn(output string) map[string]string {
 type matrix map[string][]string
 
 func (x matrix) add(v verdict) {
-	if v.noticed {
+	if v.noticed && v.outcome != neverEnds {
 		x[v.name()] = strings.Fields(v.by)
 	}
 }

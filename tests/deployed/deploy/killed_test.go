@@ -27,12 +27,11 @@ import (
 
 // How a run of the stubborn function ends, and the error that its caller gets.
 const (
-	sleep  = "sleep"  // past the time-out
-	kill   = "kill"   // after the effect
-	before = "before" // a kill before the effect
+	sleep = "sleep" // past the time-out
+	kill  = "kill"  // after the effect
 )
 
-var told = map[string]string{sleep: "Sandbox.Timedout", kill: "Runtime.ExitError", before: "Runtime.ExitError"}
+var told = map[string]string{sleep: "Sandbox.Timedout", kill: "Runtime.ExitError"}
 
 // stubborn is a function that never returns from the payment provider.
 type stubborn struct{ name, ending, table, operation string }
@@ -115,9 +114,9 @@ func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bo
 
 // aKilledCharge returns the key of a charge of the stack's own operation, whose
 // worker has just been killed.
-func aKilledCharge(t *testing.T, ending, customer string) (key string) {
+func aKilledCharge(t *testing.T, customer string) (key string) {
 	t.Helper()
-	s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": charge.Operation})
+	s := newStubborn(t, kill, map[string]string{"RECOVERY": "reconcile", "OPERATION": charge.Operation})
 	key = rand.Text()
 	s.wantKilled(t, key, aCharge(customer))
 	return key
@@ -129,7 +128,7 @@ func aKilledCharge(t *testing.T, ending, customer string) (key string) {
 func TestTheReconcilerFindsTheEffect(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
-	key := aKilledCharge(t, kill, customer)
+	key := aKilledCharge(t, customer)
 	var last reply
 	kit.Eventually(t, "the charge is settled", func() bool {
 		last = byFunctionURL().post(t, key, aCharge(customer))
@@ -145,34 +144,12 @@ func TestTheReconcilerFindsTheEffect(t *testing.T) {
 	wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
 }
 
-// FM11: the worker dies before the effect. The reconciler finds no charge, and the
-// client's retry makes the first one.
-func TestKilledBeforeTheEffect(t *testing.T) {
-	t.Parallel()
-	customer := newCustomer()
-	key := aKilledCharge(t, before, customer)
-	wantCharges(t, customer, 0)
-	kit.SetLease(t, storeOf(t, stack.records), charge.RecordIDOf(key), time.Now().Add(-time.Second))
-	var last reply
-	kit.Eventually(t, "the charge is made", func() bool {
-		stack.reconcile(t)
-		last = byFunctionURL().post(t, key, aCharge(customer))
-		return last.status != http.StatusConflict
-	})
-	if last.status != http.StatusCreated || last.replayed() {
-		t.Errorf("got %v, want a charge", last)
-	}
-	wantCharges(t, customer, 1)
-	wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
-	wantCharges(t, customer, 1)
-}
-
 // INV-9, F41: if the provider never answers about a record, the record is handed over to
 // operators, and stays as it is.
 func TestTheReconcilerGivesUp(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
-	key := aKilledCharge(t, kill, customer)
+	key := aKilledCharge(t, customer)
 	id := charge.RecordIDOf(key)
 	pay.hush(id.DownstreamKey())
 	kit.SetLease(t, storeOf(t, stack.records), id, time.Now().Add(-time.Second))

@@ -6,8 +6,8 @@
 //
 // Environment: that of the charge example. ENDING is what happens once the
 // provider has answered: sleep, until Lambda ends the process at the time-out, or
-// kill; or before, which is a kill before the request to the provider. OPERATION
-// is the operation of the records, RECOVERY their promise, reconcile or rerun.
+// kill. OPERATION is the operation of the records, RECOVERY their promise, reconcile or
+// rerun.
 package main
 
 import (
@@ -72,18 +72,11 @@ type stubborn struct{ http.RoundTripper }
 
 func (s stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(context.WithoutCancel(r.Context()))
-	ending := os.Getenv("ENDING")
-	if ending == "before" {
-		kill()
-	}
 	resp, err := s.RoundTripper.RoundTrip(r)
-	if ending == "kill" {
-		kill()
+	if os.Getenv("ENDING") == "kill" {
+		// As the kernel does if it uses too much memory: no further code of it runs.
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	time.Sleep(time.Hour)
 	return resp, err
 }
-
-// kill ends the process as the kernel does if it uses too much memory: no further
-// code of it runs.
-func kill() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
