@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -435,29 +438,6 @@ func TestFromContext(t *testing.T) {
 	}
 }
 
-// A predecessor reads the message from its context. A message that it has done is
-// acknowledged without a run, and one that it is working on comes back.
-func TestPredecessor(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Operation) {
-		o.Predecessor = func(ctx context.Context, key idempotent.Key) (any, bool, error) {
-			m, ok := lambdabatch.FromContext(ctx)
-			switch {
-			case !ok:
-				t.Error("the context has no message")
-			case string(m.Body) == `{"order_id":"running"}`:
-				return nil, false, &idempotent.InProgressError{RecordID: key.RecordID()}
-			case string(m.Body) == `{"order_id":"done"}`:
-				return struct{}{}, true, nil
-			}
-			return nil, false, nil
-		}
-	})))
-	wantIDs(t, w.send(h, messages("done", "running", "new")), "m2")
-	w.wantRuns("new")
-}
-
 // A handler returns an error if anything failed, or only if nothing succeeded, or never.
 func TestFail(t *testing.T) {
 	t.Parallel()
@@ -489,5 +469,36 @@ func TestFail(t *testing.T) {
 				t.Errorf("%s: 1 of 2 records: %v", name, err)
 			}
 		})
+	}
+}
+
+// A batch is answered in time, however many of its messages find a store that does not
+// answer: the time of each is that of the batch.
+func TestBatchIsAnsweredInTime(t *testing.T) {
+	t.Parallel()
+	for _, reserve := range []time.Duration{0, time.Millisecond} { // to begin another message
+		for limit, by := range map[time.Duration]time.Duration{400 * time.Millisecond: 360 * time.Millisecond, 3 * time.Second: 2900 * time.Millisecond, time.Minute: time.Minute - 100*time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := idempotent.New(idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
+					<-ctx.Done()
+					c.Err = ctx.Err()
+				}), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := lambdabatch.SQS(g, func(context.Context, order) error { t.Error("ran"); return nil }, func(o *lambdabatch.Options) {
+					o.Operation, o.ID, o.Reserve = "fulfil", lambdabatch.Field("/order_id"), reserve
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				start := time.Now()
+				response, err := h(ctx, messages("o-1", "o-2", "o-3", "o-4", "o-5", "o-6"))
+				wantIDs(t, failed(t, response, err), "m1", "m2", "m3", "m4", "m5", "m6")
+				if took := time.Since(start); took > by {
+					t.Errorf("of %s, with a reserve of %s: answered after %s, want %s at the latest", limit, reserve, took, by)
+				}
+				time.Sleep(time.Minute) // a release can continue beside the answer
+			})
+		}
 	}
 }

@@ -55,15 +55,3 @@ func TestLanes_Drop(t *testing.T) {
 	got, _ := take(l)
 	want(t, got)
 }
-
-func TestLanes_Stop(t *testing.T) {
-	t.Parallel()
-	l := newLanes([]string{"a", "b"})
-	l.next()
-	l.stop()
-	got, _ := take(l)
-	want(t, got)
-	if l.left() != 1 {
-		t.Errorf("%d messages are left, want 1", l.left())
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -317,35 +316,6 @@ func TestTheLastDeliveryOfARedrivenMessage(t *testing.T) {
 	w.wantRuns("o-1")
 }
 
-// Inside another operation the record of a message decides as it does outside.
-func TestBatchInsideAnOperation(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t)
-	handed := 0
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
-		o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
-			handed++
-			return nil
-		}
-	}))
-	w.on("o-1", returns(idempotent.Final("sold_out", "Sold out.")))
-	w.on("o-2", returns(errBroken))
-	for i, again := range [][]string{{"m2"}, {}} {
-		key := idempotent.Key{Operation: "batch", Scope: "s", ID: fmt.Sprint(i), Fingerprint: idempotent.FingerprintBytes(nil)}
-		if _, err := idempotent.Do(w.invocation(), w.guard, key, func(ctx context.Context) (int, error) {
-			response, err := h(ctx, messages("o-1", "o-2"))
-			wantIDs(t, failed(t, response, err), again...)
-			return 0, err
-		}); err != nil {
-			t.Error(err)
-		}
-	}
-	w.wantRuns("o-1", "o-2")
-	if handed != 1 {
-		t.Errorf("%d messages were handed over, want 1", handed)
-	}
-}
-
 // FM67: a message that is handed over is acknowledged, and its record remains
 // due.
 func TestHandOver(t *testing.T) {
@@ -509,28 +479,6 @@ func TestHandOver_Refusals(t *testing.T) {
 	}
 	if err := error(&lambdabatch.DecodeError{Err: errBroken}); !errors.Is(err, errBroken) || strings.Contains(err.Error(), "acme") {
 		t.Errorf("the error is %q", err)
-	}
-}
-
-// An error about another record does not describe this message's record: the
-// message is not handed over, and a missing result of the other record does not
-// complete it.
-func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
-	t.Parallel()
-	for name, inner := range map[string]error{
-		"unresolved":         &idempotent.UnresolvedError{RecordID: "charge#x"},
-		"replay unavailable": &idempotent.ReplayUnavailableError{RecordID: "charge#x"},
-	} {
-		w := newFixture(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-			o.HandOver = func(context.Context, *lambdabatch.Message, error) error {
-				t.Errorf("%s: the message was handed over", name)
-				return nil
-			}
-		}))
-		w.on("o-1", returns(inner))
-		wantIDs(t, w.send(h, messages("o-1")), "m1")
-		w.wantState("o-1", "retryable")
 	}
 }
 
@@ -751,29 +699,6 @@ func TestFIFO(t *testing.T) {
 			}
 		})
 	}
-}
-
-// With concurrency, groups run at the same time, each in its order.
-func TestFIFO_GroupsSideBySide(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(concurrency(3)))
-		var together sync.WaitGroup
-		together.Add(3)
-		for _, first := range []string{"o-1", "o-2", "o-4"} {
-			w.on(first, func(context.Context) error {
-				together.Done()
-				together.Wait() // blocks until all three are running
-				return nil
-			})
-		}
-		wantIDs(t, w.send(h, grouped("a", "b", "a", "c", "b", "a")))
-		at := func(id string) int { return slices.Index(w.runs, id) }
-		if len(w.runs) != 6 || at("o-1") > at("o-3") || at("o-3") > at("o-6") || at("o-2") > at("o-5") {
-			t.Errorf("the handler ran for %q", w.runs)
-		}
-	})
 }
 
 func TestSQSFIFO_RealEvent(t *testing.T) {

@@ -157,20 +157,6 @@ func TestRetentionFollowsTheStream(t *testing.T) {
 	})
 }
 
-// A record that is not reached is a checkpoint too.
-func TestStreams_OutOfTime(t *testing.T) {
-	t.Parallel()
-	onEachStream(t, func(t *testing.T, s stream) {
-		w := newFixture(t)
-		w.on("o-2", func(context.Context) error {
-			w.clock.Advance(timeout)
-			return nil
-		})
-		s.want(t, w, []int{0, 1, 2, 3}, nil, "o-3", "o-4")
-		w.wantRuns("o-1", "o-2")
-	})
-}
-
 // Sequence numbers are unique in one shard: the id of a record is its eventID. Offsets of Kafka count within a partition of a topic.
 func TestShards(t *testing.T) {
 	t.Parallel()

@@ -108,23 +108,6 @@ func TestHide_Running(t *testing.T) {
 	}
 }
 
-// Messages that were refused at the same time do not return at the same time.
-func TestHide_Spread(t *testing.T) {
-	t.Parallel()
-	w, c := newFixture(t), &changes{}
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
-	w.while("o-1", queue, 10*time.Hour, func() {
-		w.send(h, received(1, messages(slices.Repeat([]string{"o-1"}, 40)...)))
-	})
-	seconds := map[int32]bool{}
-	for _, call := range c.calls {
-		seconds[call.seconds] = true
-	}
-	if len(c.calls) != 40 || len(seconds) < 10 {
-		t.Errorf("%d messages return at %d different times", len(c.calls), len(seconds))
-	}
-}
-
 // G6: a message whose outcome is unknown returns after the time that its record
 // names, doubled with each receipt up to an hour.
 func TestHide_Unknown(t *testing.T) {
@@ -277,22 +260,6 @@ func TestHide_Hanging(t *testing.T) {
 				t.Errorf("with %s left, the log has %d lines:\n%s", left, n, w.log())
 			}
 		})
-	}
-}
-
-// A batch whose invocation was cancelled makes no call.
-func TestHide_Cancelled(t *testing.T) {
-	t.Parallel()
-	w, c := newFixture(t), &changes{}
-	ctx, cancel := context.WithCancel(w.invocation())
-	w.on("o-2", func(context.Context) error { cancel(); return nil })
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
-	w.while("o-1", queue, time.Minute, func() {
-		response, err := h(ctx, received(1, messages("o-1", "o-2")))
-		wantIDs(t, failed(t, response, err), "m1")
-	})
-	if len(c.calls) != 0 {
-		t.Errorf("got the calls %+v", c.calls)
 	}
 }
 

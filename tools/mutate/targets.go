@@ -50,7 +50,8 @@ var targets = []target{
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "dynamostore/powertools", breaks: []string{"powertools.go", "hash.go"}, conditions: true},
 	{module: ".", pkg: "lambdabatch", breaks: []string{
-		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
+		"handler.go", "engine.go", "lanes.go", "options.go", "message.go", "visibility.go", "through.go", // all but doc.go
+		"sqs.go", "kinesis.go", "dynamodb.go", "kafka.go", "single.go", "pipe.go",
 	}},
 	{module: "lambdadurable", pkg: ".", breaks: []string{"run.go", "resolver.go", "function.go"}},
 	{module: "cmd/once", pkg: ".", breaks: []string{ // all but children_*.go and process.go
