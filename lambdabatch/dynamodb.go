@@ -9,7 +9,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/logs"
 )
 
 // DynamoDB guards h, a handler for one record of a DynamoDB stream, so that
@@ -52,10 +51,7 @@ func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
 		}
 		item := map[string]any{}
 		for name, v := range image.from {
-			var err error
-			if item[name], err = plain(v); err != nil {
-				return err
-			}
+			item[name] = plain(v)
 		}
 		*image.to = &item
 	}
@@ -68,49 +64,42 @@ func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
 	return err
 }
 
-// plain converts an attribute to a value that encoding/json can encode.
-func plain(v events.DynamoDBAttributeValue) (any, error) {
+// plain converts an attribute to a value that encoding/json can encode. It panics if the
+// attribute has no value, or one of an unknown type, so the record fails.
+func plain(v events.DynamoDBAttributeValue) any {
 	switch v.DataType() {
 	case events.DataTypeNull:
-		return nil, nil
+		return nil
 	case events.DataTypeBoolean:
-		return v.Boolean(), nil
+		return v.Boolean()
 	case events.DataTypeString:
-		return v.String(), nil
+		return v.String()
 	case events.DataTypeNumber:
-		return json.Number(v.Number()), nil
+		return json.Number(v.Number())
 	case events.DataTypeBinary:
-		return v.Binary(), nil
+		return v.Binary()
 	case events.DataTypeStringSet:
-		return v.StringSet(), nil
+		return v.StringSet()
 	case events.DataTypeBinarySet:
-		return v.BinarySet(), nil
+		return v.BinarySet()
 	case events.DataTypeNumberSet:
 		numbers := []json.Number{}
 		for _, n := range v.NumberSet() {
 			numbers = append(numbers, json.Number(n))
 		}
-		return numbers, nil
+		return numbers
 	case events.DataTypeList:
 		list := []any{}
 		for _, e := range v.List() {
-			p, err := plain(e)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, p)
+			list = append(list, plain(e))
 		}
-		return list, nil
+		return list
 	case events.DataTypeMap:
 		object := map[string]any{}
 		for name, e := range v.Map() {
-			p, err := plain(e)
-			if err != nil {
-				return nil, err
-			}
-			object[name] = p
+			object[name] = plain(e)
 		}
-		return object, nil
+		return object
 	}
-	return nil, logs.Error("lambdabatch: unknown DynamoDB type of an attribute in the record")
+	panic("lambdabatch: unknown DynamoDB type of an attribute in the record")
 }

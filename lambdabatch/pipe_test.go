@@ -129,7 +129,9 @@ func TestPipe_Refuses(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	kinesis, kafka := lambdabatch.Pipe(lambdabatch.Kinesis(w.guard, w.handle, w.options(withoutID))), lambdabatch.Pipe(w.kafka())
-	for _, event := range []string{`null`, `{}`, ``, `{"Records":[]}`, `[1]`, `[{"topic":"orders","offset":1}]`, `[{"topic":"orders","partition":"x"}]`, `[{"partition":1}]`, `[null]`} {
+	for _, event := range []string{`null`, `{}`, ``, `{"Records":[]}`, `[1]`, `[{"topic":"orders","offset":1}]`, `[{"topic":"orders","partition":"x"}]`, `[{"partition":1}]`, `[null]`,
+		`[{"eventSource":"aws:kinesis","eventID":"e","sequenceNumber":"1","data":5}]`, `[{"eventSource":"aws:kafka","topic":"orders","partition":0,"offset":"1"}]`,
+		`[{"eventSource":"aws:sqs","topic":"orders","partition":0,"offset":1}]`} {
 		k, errK := kinesis(w.invocation(), json.RawMessage(event))
 		f, errF := kafka(w.invocation(), json.RawMessage(event))
 		for _, err := range []error{errK, errF} {
@@ -137,6 +139,12 @@ func TestPipe_Refuses(t *testing.T) {
 				t.Errorf("%s: %v; %+v, %+v", event, err, k, f)
 			}
 		}
+	}
+	if _, err := lambdabatch.Pipe(lambdabatch.SQS(w.guard, w.handle, w.options()))(w.invocation(), json.RawMessage(`[{"eventSource":"aws:sqs","messageId":"m1","body":5}]`)); err == nil {
+		t.Error("a message whose body is a number was taken")
+	}
+	if _, err := lambdabatch.Pipe(lambdabatch.DynamoDB(w.guard, w.handle, w.options(withoutID)))(w.invocation(), json.RawMessage(`[{"eventSource":"aws:dynamodb","eventID":"e","dynamodb":{"SequenceNumber":5}}]`)); err == nil {
+		t.Error("a record whose number is no text was taken")
 	}
 	for _, event := range []string{`[]`, " \n[ ]"} {
 		_, errK := kinesis(w.invocation(), json.RawMessage(event))

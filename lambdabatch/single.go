@@ -148,10 +148,6 @@ func AsyncInvoke[Req any](operation string) idempotent.KeyFunc[Req] {
 func StepFunctions[Req any](operation string, names func(Req) (execution, state string)) idempotent.KeyFunc[Req] {
 	return func(_ context.Context, r Req) (idempotent.Key, error) {
 		execution, state := names(r)
-		key := idempotent.Key{Operation: operation, Scope: execution, ID: state}
-		if execution == "" {
-			key.Scope, key.ID = idempotent.Global, "" // no key: refused
-		}
-		return key, nil
+		return idempotent.Key{Operation: operation, Scope: execution, ID: state}, nil // refused if one is empty
 	}
 }

@@ -96,6 +96,9 @@ func TestS3(t *testing.T) {
 		},
 		invalid: []events.S3Event{{}, {Records: append(e.Records, e.Records...)}},
 	})
+	deliver(t, lambdabatch.S3("fulfil"), tagged(func(*record) {}), deliveries[events.S3Event]{
+		same: []events.S3Event{tagged(func(r *record) { r.EventTime = r.EventTime.In(time.FixedZone("", 3600)) })},
+	})
 	key, err := lambdabatch.S3("fulfil")(t.Context(), e)
 	if err != nil || key.Scope != "shop-orders" || strings.Count(key.ID, "\x00") != 3 || !strings.HasSuffix(key.ID, "\x00inbox/order+1.json") {
 		t.Errorf("got %+v %v", key, err)
@@ -135,6 +138,7 @@ func TestSingleEvents(t *testing.T) {
 		other:    []bus{bridge(func(e *bus) { e.Source = "shop.returns" })}, // an id is unique for its source only
 		mismatch: []bus{bridge(func(e *bus) { e.Detail = []byte(`{"order_id":"o-2"}`) }), bridge(func(e *bus) { e.DetailType = "another" })},
 		noKey:    []bus{bridge(func(e *bus) { e.ID = "" })},
+		invalid:  []bus{bridge(func(e *bus) { e.ID, e.Detail = "another", []byte(`{`) })},
 	})
 	sns := load[notice](t, "sns")
 	deliver(t, lambdabatch.SNS("fulfil"), sns, deliveries[notice]{
@@ -188,7 +192,7 @@ func TestS3ThroughEventBridge(t *testing.T) {
 			event(object, `"call": {`), event(object, `"call": {`, id, "00000000"), event(sequencer, "", request, "", id, "00000001"),
 		},
 		mismatch: []bus{event("d41d8", "d41d9"), event(`"size": 10`, `"size": 11`)},
-		invalid:  []bus{event(`"size": 10`, `"size": "10"`)},
+		invalid:  []bus{event(`"size": 10`, `"size": "10"`, id, "00000002", "6DCD90281E5", "6DCD90281E7")},
 	})
 	w := newFixture(t)
 	var got []string
