@@ -291,36 +291,6 @@ func TestFM31PanicGoesOn(t *testing.T) {
 	})
 }
 
-// A request that has to wait gets the remaining time of the lease in
-// Retry-After, in whole seconds and never zero, even if the lease ends meanwhile.
-func TestRetryAfterIsNeverZero(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		for _, ticks := range []bool{false, true} {
-			var w *fixture
-			ticking := false
-			w = newFixtureWith(t, on, func(o *idempotent.Options) {
-				o.Now = func() time.Time {
-					if ticking {
-						w.clock.Advance(100 * time.Millisecond)
-					}
-					return w.clock.Now()
-				}
-			})
-			w.becomes(duringRun(func() {
-				w.clock.Advance(w.store.record(t).LeaseEnd.Sub(w.clock.Now()) - 250*time.Millisecond)
-				ticking = ticks
-				a := w.post(charge())
-				ticking = false
-				if a.status != 409 || !strings.Contains(a.body, "in-progress") || a.header["Retry-After"] != "1" {
-					t.Errorf("got %d %s, Retry-After %q at the end of the lease, want 1", a.status, a.body, a.header["Retry-After"])
-				}
-			}))
-			w.post(charge())
-		}
-	})
-}
-
 // inside runs another operation inside the handler's, which returns err.
 func (w *fixture) inside(ctx context.Context, err error, during ...func(context.Context)) error {
 	_, err = idempotent.Do(ctx, w.guard, operationKey("inner"), func(ctx context.Context) (string, error) {
@@ -334,59 +304,6 @@ func (w *fixture) inside(ctx context.Context, err error, during ...func(context.
 
 func operationKey(operation string) idempotent.Key {
 	return idempotent.Key{Operation: operation, Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
-}
-
-// The meaning of an error is the same as in package idempotent: for the record,
-// for the response, and for the error to Lambda, which is returned unwrapped.
-func TestErrorsDeclareAsInTheCore(t *testing.T) {
-	t.Parallel()
-	var (
-		final       = idempotent.Final("closed", "The account is closed.")
-		unknown     = idempotent.Unknown(errDown)
-		notExecuted = idempotent.NotExecuted(errDown)
-	)
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			err    error
-			inner  bool // an inner operation returned it
-			lambda bool // the error is returned to Lambda
-			status int
-			again  int // the status of a retry
-		}{
-			"a wrapped Final":        {err: fmt.Errorf("charge: %w", final), status: 422, again: 422},
-			"a joined Final":         {err: errors.Join(errDown, final), lambda: true, again: 409},
-			"a wrapped Unknown":      {err: fmt.Errorf("charge: %w", unknown), status: 503, again: 409},
-			"a joined Unknown":       {err: errors.Join(errDown, unknown), status: 503, again: 409},
-			"a wrapped NotExecuted":  {err: fmt.Errorf("charge: %w", notExecuted), lambda: true, again: 409},
-			"an inner Final":         {err: final, inner: true, lambda: true, again: 409},
-			"an inner NotExecuted":   {err: notExecuted, inner: true, lambda: true, again: 409},
-			"Unknown of NotExecuted": {err: idempotent.Unknown(notExecuted), status: 503, again: 409},
-			"NotExecuted of Unknown": {err: idempotent.NotExecuted(unknown), status: 503, again: 409},
-		} {
-			w := newFixture(t, on)
-			w.becomes(func(ctx context.Context, r request) (reply, error) {
-				if c.inner {
-					return reply{status: 503}, w.inside(ctx, c.err)
-				}
-				return reply{status: 503}, c.err
-			})
-			a, err := w.send(t.Context(), charge())
-			switch {
-			case on.carried != nil && c.lambda: // an http.Handler has already responded
-				if err != nil || a.status != 503 {
-					t.Errorf("%s: the caller got %d %v, want what was written", name, a.status, err)
-				}
-			case c.lambda && err != c.err:
-				t.Errorf("%s: Lambda got %#v, want the error that the handler returned", name, err)
-			case !c.lambda && (err != nil || a.status != c.status):
-				t.Errorf("%s: the caller got %d %v, want %d", name, a.status, err, c.status)
-			}
-			w.becomes(created)
-			if a := w.post(charge()); a.status != c.again {
-				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.again)
-			}
-		}
-	})
 }
 
 // A method that is guarded in upper case only does not run unguarded: the handler may

@@ -221,24 +221,6 @@ func TestCookiesAreAHeader(t *testing.T) {
 	}
 }
 
-// A missing body and an empty body are the same request.
-func TestNoBodyAndEmptyBody(t *testing.T) {
-	t.Parallel()
-	runs := 0
-	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 204}), single)
-	for _, body := range []string{`null`, `""`} {
-		for _, flag := range []string{"false", "true"} {
-			var ev v1Event
-			if err := json.Unmarshal([]byte(`{"httpMethod":"POST","path":"/","headers":{"Idempotency-Key":"\"`+keyA+`\""},"body":`+body+`,"isBase64Encoded":`+flag+`}`), &ev); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := h(t.Context(), ev); err != nil || got.StatusCode != 204 || runs != 1 {
-				t.Errorf("%s %s: %+v %v after %d runs", body, flag, got, err, runs)
-			}
-		}
-	}
-}
-
 // Several spellings of one name are always returned in sorted order, although a
 // map has no order.
 func TestHeaderSpellings(t *testing.T) {

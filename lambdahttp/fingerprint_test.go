@@ -214,20 +214,6 @@ func TestFieldsPanics(t *testing.T) {
 	}
 }
 
-// A fingerprint covers the whole body: two bodies of 1 MB that differ in the
-// last byte, or in the last value of their JSON, are two requests.
-func TestLastByteOfALargeBodyCounts(t *testing.T) {
-	t.Parallel()
-	text := strings.Repeat("x", 1<<20)
-	compare(t, lambdahttp.WholeRequest, map[string]pair{
-		"JSON": {asJSON(`{"text":"` + text + `","z":1}`), asJSON(`{"text":"` + text + `","z":2}`), false},
-		"text": {typed("text/plain", text+"1"), typed("text/plain", text+"2"), false},
-		"same": {typed("text/plain", text), typed("text/plain", text), true},
-	})
-	compare(t, lambdahttp.RawBody, map[string]pair{"raw": {asJSON(`{"text":"` + text + `"}`), asJSON(`{"text":"` + text + `"} `), false}})
-	compare(t, lambdahttp.Fields("/text"), map[string]pair{"a field": {asJSON(`{"text":"` + text + `1"}`), asJSON(`{"text":"` + text + `2"}`), false}})
-}
-
 func sha256Of(body string) string {
 	sum := sha256.Sum256([]byte(body))
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"

@@ -45,78 +45,6 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 	s.wantRecord(1, "unknown")
 }
 
-// Headers that a layer around the middleware sets for its own exchange are in
-// every response, also if they describe its body, and are not stored. If the handler sets
-// one of them, its value is replayed.
-func TestHeadersFromAround(t *testing.T) {
-	t.Parallel()
-	n := 0
-	const coding, tag, modified = "x-outer", `"1"`, "Thu, 01 Jan 2026 00:00:00 GMT"
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Location", "/charges/ch_1")
-		w.Header().Del("X-Removed")
-		w.Header().Set("Cache-Control", "no-store")
-	}, func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n++
-			w.Header().Set("X-Request-Id", fmt.Sprint("exchange-", n))
-			w.Header().Set("X-Removed", "here")
-			w.Header().Set("Cache-Control", "private")
-			w.Header().Set("Access-Control-Allow-Origin", fmt.Sprint("https://app.example.com:", n))
-			w.Header()["Content-Encoding"], w.Header()["Etag"], w.Header()["Last-Modified"] = []string{coding}, []string{tag}, []string{modified}
-			w.Header().Set("Trailer", "X-Sum")
-			next.ServeHTTP(w, r)
-			w.Header().Set("X-Sum", "42")
-		})
-	})
-	around := func(a *http.Response) bool {
-		return a.Header.Get("Content-Encoding") == coding && a.Header.Get("Etag") == tag && a.Header.Get("Last-Modified") == modified && a.Trailer.Get("X-Sum") == "42"
-	}
-	for i, want := range []struct{ removed, replayed string }{{"", ""}, {"here", "true"}} {
-		a, _ := s.do("{}")
-		h := a.Header
-		if !around(a) {
-			t.Errorf("exchange %d: got %v %v", i+1, h, a.Trailer)
-		}
-		if a.StatusCode != 200 || h.Get("X-Request-Id") != fmt.Sprint("exchange-", i+1) || h.Get("X-Removed") != want.removed ||
-			h.Get("Access-Control-Allow-Origin") != fmt.Sprint("https://app.example.com:", i+1) || h.Get("Cache-Control") != "no-store" || h.Get("Idempotent-Replayed") != want.replayed || h.Get("Location") != "/charges/ch_1" {
-			t.Errorf("exchange %d: %d %v", i+1, a.StatusCode, h)
-		}
-	}
-	if stored := s.store.record(t).Result; bytes.Contains(stored, []byte("exchange")) || bytes.Contains(stored, []byte("example.com")) {
-		t.Errorf("a header set around the middleware was stored: %s", stored)
-	}
-	if a, _ := s.do("another request"); a.StatusCode != 422 || !around(a) {
-		t.Errorf("got %d %v %v", a.StatusCode, a.Header, a.Trailer)
-	}
-}
-
-// A response that replaces the handler's has no header of the handler, and all that were
-// set around it, whether or not the handler was guarded.
-func TestHeadersOfAReplacedResponse(t *testing.T) {
-	t.Parallel()
-	for _, method := range []string{"POST", "GET"} {
-		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-			for _, name := range []string{"Etag", "X-Outer", "X-Inner", "Content-Length"} {
-				w.Header().Set(name, "7")
-			}
-			w.Header().Del("X-Removed")
-			lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
-		}, func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header()["X-Outer"], w.Header()["X-Removed"] = []string{"1"}, []string{"1"}
-				next.ServeHTTP(w, r)
-			})
-		})
-		r := s.request(t.Context(), http.NoBody)
-		r.Method = method
-		a, body := s.send(r)
-		if h := a.Header; a.StatusCode != 422 || !strings.Contains(body, "Declined.") || h.Get("Etag")+h.Get("X-Inner") != "" || h.Get("X-Outer")+h.Get("X-Removed") != "11" {
-			t.Errorf("%s: got %d %s %v", method, a.StatusCode, body, h)
-		}
-	}
-}
-
 // What several requests share, of a layer around the middleware or of Profile.Render, stays
 // as it is. A name in another spelling is the same header.
 func TestSharedHeaders(t *testing.T) {
@@ -521,30 +449,6 @@ func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 	cancel()
 	if out, _ := w.through(func(http.ResponseWriter, *http.Request) {}, keyed(ctx)); out.status != 503 || w.runs != 0 || w.store.calls != 0 {
 		t.Errorf("status %d after %d runs and %d calls of the store", out.status, w.runs, w.store.calls)
-	}
-}
-
-// Without a deadline DefaultLease applies. A deadline of the request, for
-// example under lambdaurl, is also that of the lease.
-func TestMiddlewareDeadlines(t *testing.T) {
-	t.Parallel()
-	for deadline, want := range map[time.Duration]struct{ left, lease time.Duration }{
-		0:                {15*time.Minute - 3500*time.Millisecond, 15 * time.Minute},
-		30 * time.Second: {29500 * time.Millisecond, 33 * time.Second},
-	} {
-		w := newFixture(t, wires[0])
-		ctx := t.Context()
-		if deadline != 0 {
-			ctx = w.clock.Invocation(ctx, deadline)
-		}
-		var left time.Duration
-		w.through(func(_ http.ResponseWriter, r *http.Request) {
-			end, _ := r.Context().Deadline()
-			left = end.Sub(w.clock.Now())
-		}, keyed(ctx))
-		if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left.Round(10*time.Millisecond) != want.left || lease.Round(10*time.Millisecond) != want.lease {
-			t.Errorf("with a deadline in %s the handler has %s and the lease %s", deadline, left, lease)
-		}
 	}
 }
 

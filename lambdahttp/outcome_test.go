@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/httpform"
 	"github.com/once-lambda/once/internal/kit"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -181,33 +179,6 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 	})
 }
 
-func TestStoredForm(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		in   lambdahttp.Response
-		want string
-	}{
-		"bare": {lambdahttp.Response{Status: 204}, "{\"s\":204}\n"},
-		"text": {lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/a?b&c"}, "Link": {"</a>", "</b>"}}, Body: []byte("{}\n")},
-			"{\"s\":201,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\n{}\n"},
-		"base64":       {lambdahttp.Response{Status: 200, Base64: true, Body: []byte{0, '\n', 0xff}}, "{\"s\":200,\"b\":true}\n\x00\n\xff"},
-		"spelling":     {lambdahttp.Response{Status: 200, Header: http.Header{"etag": {"1"}, "ETAG": {"2"}}}, "{\"s\":200,\"h\":{\"Etag\":[\"2\",\"1\"]}}\n"},
-		"never":        {lambdahttp.Response{Status: 200, Header: http.Header{"set-cookie": {"a=1"}, "X-Ratelimit-Limit": {"1"}, "a b": {"c"}, "": {"d"}}}, "{\"s\":200}\n"},
-		"no values":    {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {}}}, "{\"s\":200}\n"},
-		"no type":      {lambdahttp.Response{Status: 200, Header: http.Header{"Content-Type": nil}}, "{\"s\":200,\"h\":{\"Content-Type\":[]}}\n"},
-		"broken UTF-8": {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {"\xfe"}, "Link": {"1", "\xff"}}}, "{\"s\":200,\"hb\":{\"Etag\":[\"/g==\"],\"Link\":[\"MQ==\",\"/w==\"]}}\n"},
-	} {
-		got, err := lambdahttp.Codec.Encode(c.in)
-		if err != nil || string(got) != c.want {
-			t.Errorf("%s: stored as %q, %v; want %q", name, got, err, c.want)
-		}
-		var back lambdahttp.Response
-		if err := lambdahttp.Codec.Decode(got, &back); err != nil || back.Status != c.in.Status || back.Base64 != c.in.Base64 || !bytes.Equal(back.Body, c.in.Body) {
-			t.Errorf("%s: decoded as %+v, %v", name, back, err)
-		}
-	}
-}
-
 func TestDamagedIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
@@ -263,48 +234,6 @@ func FuzzStoredForm(f *testing.F) {
 	})
 }
 
-// Evidence provides the response that a handler never returned.
-func TestResolved(t *testing.T) {
-	t.Parallel()
-	unknown := func(on wire) (*fixture, idempotent.RecordID) {
-		w := newFixture(t, on)
-		with(answers(504, nil), once())(w)
-		return w, w.store.record(t).ID
-	}
-	onEachWire(t, func(t *testing.T, on wire) {
-		for name, c := range map[string]struct {
-			evidence idempotent.Resolution
-			want     reply
-		}{
-			"response": {lambdahttp.Resolved(lambdahttp.Response{Status: 201, Header: http.Header{"location": {"/charges/ch_1"}, "Set-Cookie": {"a=1"}, "x-other": {"x"}, "X-Csrf-Token": {"x"}}, Body: []byte("{}")}),
-				reply{status: 201, header: map[string]string{"Location": "/charges/ch_1", "X-Other": "x", "Idempotent-Replayed": "true"}, body: "{}"}},
-			"bytes": {lambdahttp.Resolved(lambdahttp.Response{Status: 200, Body: []byte{0xff}}),
-				reply{status: 200, header: map[string]string{"Idempotent-Replayed": "true"}, body: "/w==", base64: true}},
-			"final": {idempotent.ResolvedFinal("card_declined", "The card was declined."),
-				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
-					body: `{"type":"about:blank","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
-		} {
-			w, id := unknown(on)
-			for range 2 { // the same evidence again is not an error
-				if err := w.guard.Resolve(t.Context(), id, c.evidence); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-			}
-			if a := w.post(charge()); !reflect.DeepEqual(a, c.want) || w.runs != 1 {
-				t.Errorf("%s: got %+v after %d runs, want %+v", name, a, w.runs, c.want)
-			}
-		}
-		// What could not be replayed is no evidence.
-		w, id := unknown(on)
-		for says, evidence := range map[string]idempotent.Resolution{"status 0": lambdahttp.Resolved(lambdahttp.Response{}), httpform.Encoding: idempotent.Resolved("text")} {
-			if err := w.guard.Resolve(t.Context(), id, evidence); err == nil || !strings.Contains(err.Error(), says) {
-				t.Errorf("a result that is no response: got %v, want %q in it", err, says)
-			}
-		}
-		w.wantRecord(1, "unknown")
-	})
-}
-
 // A record that was made through one event type is replayed through another.
 func TestRecordsAreCommonToEventTypes(t *testing.T) {
 	t.Parallel()
@@ -318,24 +247,6 @@ func TestRecordsAreCommonToEventTypes(t *testing.T) {
 		if err != nil || a.status != 201 || (a.header["Idempotent-Replayed"] == "true") != (i > 0) {
 			t.Errorf("%s: got %+v %v", on.name, a, err)
 		}
-	}
-}
-
-// A stored response of a handler can be decoded, and nothing else.
-func TestDecode(t *testing.T) {
-	t.Parallel()
-	w := newFixture(t, wires[0])
-	w.post(charge())
-	encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
-	if err != nil || encoding != httpform.Encoding {
-		t.Fatalf("got %q, %v", encoding, err)
-	}
-	got, err := httpform.Decode(data)
-	if err != nil || got.Status != 201 || got.Header.Get("Location") != "/charges/ch_1" || string(got.Body) != `{"id":"ch_1"}` {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if r, err := httpform.Decode([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
 	}
 }
 
