@@ -143,8 +143,8 @@ func TestPipe_Refuses(t *testing.T) {
 	if _, err := lambdabatch.Pipe(lambdabatch.SQS(w.guard, w.handle, w.options()))(w.invocation(), json.RawMessage(`[{"eventSource":"aws:sqs","messageId":"m1","body":5}]`)); err == nil {
 		t.Error("a message whose body is a number was taken")
 	}
-	if _, err := lambdabatch.Pipe(lambdabatch.DynamoDB(w.guard, w.handle, w.options(withoutID)))(w.invocation(), json.RawMessage(`[{"eventSource":"aws:dynamodb","eventID":"e","dynamodb":{"SequenceNumber":5}}]`)); err == nil {
-		t.Error("a record whose number is no text was taken")
+	if _, err := lambdabatch.Pipe(lambdabatch.DynamoDB(w.guard, w.handle, w.options(withoutID)))(w.invocation(), json.RawMessage(`[{"eventSource":"aws:dynamodb","eventID":"e","dynamodb":{"SequenceNumber":"1","SizeBytes":"many"}}]`)); err == nil {
+		t.Error("a record whose size is a text was taken")
 	}
 	for _, event := range []string{`[]`, " \n[ ]"} {
 		_, errK := kinesis(w.invocation(), json.RawMessage(event))
