@@ -18,7 +18,7 @@ import (
 
 // runAll runs every test that can notice the mutant m, except those named in without, and
 // names all that do. Tests that a crash or a time-out kept from their end run again, one by one,
-// with less time: some mutants make most of them wait for ever.
+// with less time: some mutants keep most of them waiting.
 func (b *binary) runAll(m mutant, tests []test, without []string) (all fate) {
 	tests = slices.Concat(runs(tests, m, "", without)...)
 	all.timedOut = true
