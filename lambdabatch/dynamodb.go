@@ -56,9 +56,8 @@ func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
 		*image.to = &item
 	}
 	lane, _ := json.Marshal(change.Keys) // an error of the keys is one of the change, too
-	view.Lane = string(lane)
-	var err error
-	view.Body, err = json.Marshal(change)
+	body, err := json.Marshal(change)
+	view.Lane, view.Body = string(lane), body
 	return err
 }
 

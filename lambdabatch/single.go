@@ -148,6 +148,6 @@ func AsyncInvoke[Req any](operation string) idempotent.KeyFunc[Req] {
 func StepFunctions[Req any](operation string, names func(Req) (execution, state string)) idempotent.KeyFunc[Req] {
 	return func(_ context.Context, r Req) (idempotent.Key, error) {
 		execution, state := names(r)
-		return idempotent.Key{Operation: operation, Scope: execution, ID: state}, nil // refused if one is empty
+		return idempotent.Key{Operation: operation, Scope: execution, ID: state}, nil // the guard refuses an empty execution
 	}
 }

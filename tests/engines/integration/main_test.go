@@ -35,8 +35,6 @@ type database struct {
 	cfg    aws.Config
 	table  string
 	shared bool // the table has other items, as in package engine
-
-	segments int // of the scan; zero: the default
 }
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -103,7 +101,6 @@ func (db *database) storeOver(t testing.TB, client dynamostore.Client, optFns ..
 
 // layout is the option of a store in the table.
 func (db *database) layout(o *dynamostore.Options) {
-	o.ScanSegments = db.segments
 	if db.shared {
 		engine.SharedLayout(o)
 	}

@@ -215,33 +215,21 @@ func (db *database) fill(t *testing.T, like idempotent.RecordID, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const batch, writers = 25, 4
-	var work sync.WaitGroup
-	numbers := make(chan int, n)
-	for i := 0; i < n; i += batch {
-		numbers <- min(batch, n-i)
-	}
-	close(numbers)
-	for range writers {
-		work.Go(func() {
-			for size := range numbers {
-				writes := make([]types.WriteRequest, size)
-				for i := range writes {
-					it := maps.Clone(got.Item)
-					key := idempotent.Key{Operation: like.Operation(), Scope: "acme", ID: rand.Text()}
-					maps.Copy(it, db.key(key.RecordID()))
-					writes[i].PutRequest = &types.PutRequest{Item: it}
-				}
-				for len(writes) > 0 {
-					out, err := client.BatchWriteItem(t.Context(), &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{db.table: writes}})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					writes = slices.Clone(out.UnprocessedItems[db.table])
-				}
+	const batch = 25
+	for left := n; left > 0; left -= batch {
+		writes := make([]types.WriteRequest, min(batch, left))
+		for i := range writes {
+			it := maps.Clone(got.Item)
+			key := idempotent.Key{Operation: like.Operation(), Scope: "acme", ID: rand.Text()}
+			maps.Copy(it, db.key(key.RecordID()))
+			writes[i].PutRequest = &types.PutRequest{Item: it}
+		}
+		for len(writes) > 0 {
+			out, err := client.BatchWriteItem(t.Context(), &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{db.table: writes}})
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
+			writes = slices.Clone(out.UnprocessedItems[db.table])
+		}
 	}
-	work.Wait()
 }
