@@ -16,10 +16,9 @@ import (
 	"github.com/once-lambda/once/tests/documents/modules"
 )
 
-// The modules for users build as dependencies: released into a module proxy of files
-// in the order of RELEASING.md, required by a program elsewhere, without go.work and
-// replace. Package
-// tests/deployed/deploy does the same with an app of the CDK.
+// The modules for users build as dependencies: released as RELEASING.md says, and
+// required by a program elsewhere from a module proxy, without go.work and replace.
+// Package tests/deployed/deploy does the same with an app of the CDK.
 func TestModulesInstall(t *testing.T) {
 	t.Parallel()
 	const once = "github.com/once-lambda/once"
@@ -134,10 +133,6 @@ func firstSteps(t *testing.T, world *modules.World) {
 	if err := os.Mkdir(own, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cloned, err := modules.Snapshot(t.Context(), filepath.Join(t.TempDir(), "snapshot"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	// As for a user: no command but go get and go mod changes go.mod.
 	install := func(block string) {
 		t.Helper()
@@ -152,7 +147,7 @@ func firstSteps(t *testing.T, world *modules.World) {
 		{"make run", func(block string) {
 			cmd := exec.Command("bash", "-euo", "pipefail", "-c", block)
 			cmd.Dir, cmd.SysProcAttr = clone, &syscall.SysProcAttr{Setpgid: true}
-			cmd.Env = append(append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=", "PORT=0"), cloned...) // make of a user is no part of another one
+			cmd.Env = append(append(os.Environ(), "MAKELEVEL=", "MAKEFLAGS=", "PORT=0"), world.Git...) // make of a user is no part of another one
 			p, rest, err := engine.StartUntil(cmd, "listening on ")
 			if err != nil {
 				t.Fatal(err)
