@@ -32,9 +32,7 @@ package boltstore
 
 // Chapters, each of which refers only to those below it:
 //
-//	open.go     Open, which checks the file, and Close
-//	lists.go    due and exhausted records
-//	records.go  Get, Insert, Replace, Delete, Purge
+//	open.go     Open, what it checks, and Close
+//	records.go  due and exhausted records; Get, Insert, Replace, Delete, Purge
 //	file.go     transactions on the file
-//	check.go    what Open checks
 //	record.go   a record as bytes, and back

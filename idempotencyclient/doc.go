@@ -29,11 +29,7 @@ package idempotencyclient
 // Chapters, each of which refers only to those below it:
 //
 //	transport.go  New, and which requests get a key
-//	call.go       one logical request: its attempts, and the waits between them
-//	rules.go      which answers are repeated, and when
-//	body.go       a body that can be sent again, a response that is complete
+//	call.go       one logical request: its attempts, which answers are repeated, complete bodies
 //	options.go    Options
-//	pending.go    keys on disk, which survive the process
-//	key.go        keys, their names and their forms
-//	problem.go    Check, and problems
-//	error.go      Error
+//	key.go        keys, on disk too; their names and their forms
+//	problem.go    Check, problems, and Error

@@ -7,11 +7,120 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"time"
 )
+
+// ErrKeyExpired is the cause of an [*Error] for a name whose key is older than
+// [Options.Retention]. The server may have forgotten the key, so a request with it
+// could have the effect a second time. Find out whether the request was executed.
+// Then call [Transport.Forget], and send it again if it was not.
+var ErrKeyExpired = errors.New("the key of this name is older than Options.Retention")
+
+// pending is a folder of keys: a file for each name, which is called by the hash of
+// the name. A file appears with its whole content, by a hard link to a file that is
+// on the disk already, and only if no other process was faster. So no lock is
+// needed, and a file is never half written.
+type pending struct {
+	dir       string
+	retention time.Duration
+	sync      func(dir string) error // makes new names in a folder survive a loss of power
+}
+
+// entry is the content of a file.
+type entry struct {
+	Key     string    `json:"key"`
+	Created time.Time `json:"created"`
+}
+
+// open creates the folder unless it exists.
+func (p pending) open() error {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return err
+	}
+	return p.sync(filepath.Dir(p.dir))
+}
+
+// key returns the stored key of name, after it has stored a new one if the name is
+// new. The key survives a loss of power when the method returns.
+func (p pending) key(name string) (string, error) {
+	file := p.file(name)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := p.create(file); err != nil {
+			return "", fmt.Errorf("store its key in PendingDir: %w", err)
+		}
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read its key in PendingDir: %w", err)
+	}
+	var e entry
+	if err := json.Unmarshal(data, &e); err != nil || e.Key == "" {
+		return "", fmt.Errorf("the key in the file %s is damaged; find out whether the request was executed, then call Forget", file)
+	}
+	switch age := time.Since(e.Created); {
+	case age < -maxAhead:
+		return "", fmt.Errorf("the key in the file %s is dated in the future (%s), so its age is not known; correct the clock, or find out whether the request was executed, then call Forget", file, e.Created.Format(time.RFC3339Nano))
+	case age >= p.retention:
+		return "", ErrKeyExpired
+	}
+	return e.Key, p.sync(p.dir) // another process may have created it a moment ago
+}
+
+// maxAhead is how far ahead the clock can have been when the key was created.
+const maxAhead = time.Minute
+
+// create stores a new key, unless another process stores one first.
+func (p pending) create(file string) error {
+	temp, err := os.CreateTemp(p.dir, "new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	err = errors.Join(json.NewEncoder(temp).Encode(entry{newKey(), time.Now()}), temp.Sync(), temp.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Link(temp.Name(), file); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// forget removes the key of name. The removal survives a loss of power: otherwise the
+// next request of that name could get the response to this one.
+func (p pending) forget(name string) error {
+	if err := os.Remove(p.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return p.sync(p.dir)
+}
+
+func (p pending) file(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(p.dir, hex.EncodeToString(sum[:]))
+}
+
+// syncDir syncs a folder. Windows cannot do that: NTFS orders its own changes.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
 
 // Form is how a key is written in the header.
 type Form uint8

@@ -38,10 +38,8 @@
 //
 //	dashboard.go   the dashboard
 //	alarms.go      the alarms, and who is notified
-//	catalogue.go   the facts of both, which the Terraform module reads too
-//	metrics.go     the metrics of both
-//	reconciler.go  the schedule
-//	scan.go        the scan for abandoned runs, and its price
+//	catalogue.go   the facts of both, which the Terraform module reads too, and their metrics
+//	reconciler.go  the schedule, the scan for abandoned runs, and its price
 //	sources.go     queues, streams, topics and retention
 //	grants.go      who may do what with the table
 //	table.go       the table

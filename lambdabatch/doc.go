@@ -34,16 +34,11 @@ package lambdabatch
 
 // Chapters, each of which refers only to those below it:
 //
-//	pipe.go        what pipes of EventBridge send
-//	sqs.go         SQS and SQSFIFO
-//	kinesis.go     Kinesis
-//	dynamodb.go    DynamoDB streams
-//	kafka.go       topics of Kafka
-//	through.go     notifications of SNS and S3 that arrive in a queue
-//	single.go      keys for sources that deliver one event at a time
-//	handler.go     a batch in, the ids to redeliver out
-//	visibility.go  when a refused message returns
-//	engine.go      one message through the core, and what its outcome means
-//	lanes.go       which messages may run at the same time
-//	options.go     Options
-//	message.go     a message, and the ids of work
+//	pipe.go     what pipes of EventBridge send
+//	sqs.go      SQS and SQSFIFO, and notifications of SNS and S3 that arrive in a queue
+//	streams.go  Kinesis, DynamoDB streams, and topics of Kafka
+//	single.go   keys for sources that deliver one event at a time
+//	handler.go  a batch in, the ids to redeliver out, and when a refused message returns
+//	engine.go   one message through the core, what its outcome means, and which may run at the same time
+//	options.go  Options
+//	message.go  a message, and the ids of work

@@ -22,6 +22,5 @@ package lambdadurable
 
 // Chapters, each of which refers only to those below it:
 //
-//	run.go       Run and Start, in a guarded handler
-//	resolver.go  Resolver, for the reconciler
+//	run.go       Run and Start, in a guarded handler; Resolver, for the reconciler
 //	function.go  New, and the calls of Lambda

@@ -68,11 +68,9 @@ package lambdahttp
 //	answer.go       the responses that replace the handler's: replays and problems
 //	outcome.go      what is stored of the handler's response
 //	options.go      what a handler's author sets
-//	key.go          where a request carries its key
-//	scope.go        for which caller a key is valid
+//	key.go          where a request carries its key, and for which caller it is valid
 //	profile.go      the profiles of the header
-//	fingerprint.go  which requests are the same request
-//	content.go      what of a body is compared
+//	fingerprint.go  which requests are the same request, and what of a body is compared
 //	request.go      the view of an event that the rules get
 //	syntax.go       how a key is written
 //	problem.go      the reasons for a refusal, and their form
