@@ -32,7 +32,7 @@ package boltstore
 
 // Chapters, each of which refers only to those below it:
 //
-//	open.go     Open, what it checks, and Close
+//	open.go     Open, which checks the file, and Close
 //	records.go  due and exhausted records; Get, Insert, Replace, Delete, Purge
 //	file.go     transactions on the file
-//	record.go   a record as bytes, and back
+//	record.go   a record as bytes, and back; what Open checks of it

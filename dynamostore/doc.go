@@ -43,22 +43,19 @@ package dynamostore
 
 // Chapters, each of which refers only to those below it:
 //
-//	transact.go     Commit and CommitStep: items and the outcome in one transaction
-//	refusal.go      what a refused transaction says
-//	delete.go       Delete, and chunks that were left behind
-//	abandoned.go    runs that were abandoned, by a scan that continues
-//	expire.go       expired items of a table without a time to live
-//	bookmark.go     where that scan is
-//	pace.go         how fast it goes
-//	list.go         due records, by index or by scan
-//	chunk.go        large results
-//	table_create.go CreateTable
-//	table_check.go  Check
-//	client.go       Open and NewClient
-//	warm.go         the call of Open while a function starts
-//	protocol.go     how NewClient encodes and decodes the messages of each request
-//	store.go        New, Get, Insert, Replace; retries and advice
-//	size.go         the size of an item
-//	item.go         a record as an item, and back
-//	layout.go       where the items are in a table
-//	attributes.go   the names of attributes
+//	transact.go      Commit and CommitStep: items and the outcome in one transaction
+//	refusal.go       what a refused transaction says
+//	delete.go        Delete, and chunks that were left behind
+//	abandoned.go     runs that were abandoned, by a scan that continues
+//	expire.go        expired items of a table without a time to live
+//	bookmark.go      where that scan is, and how fast it goes
+//	list.go          due records, by index or by scan
+//	chunk.go         large results
+//	table_create.go  CreateTable
+//	table_check.go   Check
+//	client.go        Open, its call while a function starts, and NewClient
+//	protocol.go      how NewClient encodes and decodes the messages of each request
+//	store.go         New, Get, Insert, Replace; retries and advice
+//	size.go          the size of an item
+//	item.go          a record as an item, and back
+//	layout.go        where the items are in a table, and the names of attributes

@@ -6,10 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // maxClaimRounds limits how often one claim retries because the record changed.
@@ -304,4 +308,144 @@ func foreign(r *driver.Record, own driver.Version) *driver.Record {
 		return nil
 	}
 	return r
+}
+
+// release releases the claim of a handler that was not entered.
+func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) {
+	a.letGo(ctx, reason, err, a.released)
+}
+
+// letGo writes the claim of a handler that was not entered as next returns it. The answer
+// waits for half of the time that is left until it is due, and at most for LeaseMargin.
+// A write that does not end by then is tried once more, beside the answer: that succeeds if
+// the platform lets the process run.
+func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, next func(*driver.Record, driver.Reason, time.Time) driver.Record) {
+	c := change{
+		opts:   a.opts,
+		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
+		rounds: 1, // if another write came first, it decided about this claim
+		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
+			return judgement{next: next(current, reason, now)}
+		}),
+	}
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, a.window.ReleaseTime())
+	defer cancel()
+	r := a.guard.apply(limited, &a.mine, &c)
+	if a.window.Bounded && r.end == endFailed && limited.Err() != nil {
+		go a.letGoBeside(ctx, &c)
+	}
+	if r.end == endWritten {
+		a.observe(ctx, event.Retryable, r.record, err)
+	} else if reason == driver.ReasonNoTime {
+		a.observe(ctx, event.CompletionFailed, r.record, storeError(a.id, driver.OpReplace, r.err))
+	}
+}
+
+// letGoBeside applies c, which releases the claim of this attempt. The answer does not wait
+// for it, so its end is no event.
+func (a *attempt) letGoBeside(ctx context.Context, c *change) {
+	ctx, cancel := context.WithTimeout(ctx, a.opts.LeaseMargin)
+	defer cancel()
+	logs.Shield(ctx, a.opts.logger(), "idempotent: the store", func() { a.guard.apply(ctx, &a.mine, c) }, slog.String("operation", a.id.Operation()))
+}
+
+// released returns the claim r of this attempt, whose handler was not entered,
+// such that the next request can take it over. OpenSince has its value from before
+// the claim.
+func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
+	next := *r
+	next.OpenSince = a.openBefore
+	return a.opts.transition(&next, driver.StateRetryable, reason, now)
+}
+
+// undone is released for a claim that must leave no trace. The record of a new key
+// has expired, by every clock that agrees with this one to within LeaseMargin, so
+// that it does not bind the key to this request.
+func (a *attempt) undone(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
+	next := a.released(r, reason, now)
+	if r.Attempt == 1 {
+		next.Expires = now.Add(-a.opts.LeaseMargin)
+	}
+	return next
+}
+
+// maxWaiting is how many requests of one guard wait for one key at the same time.
+// Each poll costs a read, and each waiting request occupies a client's connection.
+const maxWaiting = 100
+
+// Pauses of a request that waits for another one: about waitFirst before the
+// first look, then each 1.5 times as long as the one before, at most waitMax.
+const (
+	waitFirst = 50 * time.Millisecond
+	waitMax   = time.Second
+)
+
+// waiter holds the waiting state of one request.
+type waiter struct {
+	until time.Time // zero: waiting has not begun
+	pause time.Duration
+	leave func() // lets another request wait in place of this one; nil: waiting has not begun
+}
+
+// await pauses and then reads the record of the running request again, of which
+// existing was read before. It returns false if the request must not wait longer:
+// WaitFor has passed, the time of ctx, which is that of a handler, has ended, or enough
+// other requests wait for the key.
+func (a *attempt) await(ctx context.Context, w *waiter, existing *driver.Record, now time.Time) (r *driver.Record, again bool, err error) {
+	if a.opts.WaitFor == 0 {
+		return nil, false, nil
+	}
+	if w.until.IsZero() {
+		if w.leave = a.guard.join(a.id); w.leave == nil {
+			return nil, false, nil
+		}
+		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
+	}
+	pause := w.pause/2 + rand.N(w.pause) // jitter: concurrent waiters should not poll at the same time
+	if !now.Add(pause).Before(w.until) {
+		return nil, false, nil
+	}
+	w.pause = min(w.pause*3/2, waitMax)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, false, nil
+	}
+	r, err = a.guard.store.Get(ctx, a.id)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return nil, true, nil
+	case ctx.Err() != nil && !timing.TimeUp(ctx):
+		return nil, false, nil // the caller canceled, which also caused the store's error
+	case err != nil:
+		err = storeError(a.id, driver.OpGet, err)
+		a.observe(ctx, event.StoreError, existing, err)
+		return nil, false, err
+	}
+	return r, true, nil
+}
+
+// join lets a request wait for the key of id until it calls leave. It returns nil
+// if enough requests wait for it.
+func (g *Guard) join(id RecordID) (leave func()) {
+	w := &g.waiting
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count[id] == maxWaiting {
+		return nil
+	}
+	if w.count == nil {
+		w.count = map[RecordID]int{}
+	}
+	w.count[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.count[id]--; w.count[id] == 0 {
+			delete(w.count, id)
+		}
+	}
 }

@@ -24,45 +24,33 @@ package idempotent
 
 // Chapters, each of which refers only to those below it:
 //
-//	lookup.go           Lookup: the stored outcome of a key
-//	do.go               Wrap and Do: one request
-//	reconcile.go        Reconciler: the records that wait for evidence
-//	due.go              the list of due records, and its workers
-//	reconcile_record.go one of these records: what is asked, and what is written
-//	resolver.go         ResolveFunc, what it gets, and ReconcileOptions
-//	progress.go         how far runs have read a list that is too long for one
-//	report.go           what a run of a Reconciler did, and what waits
-//	requeue.go          Requeue: records that reconciliation gave up
-//	forget.go           Forget: wrong outcomes
-//	resolve.go          Guard.Resolve: evidence
-//	commit.go           Commit and CommitStep: outcomes and steps in transactions
-//	step.go             Step: one effect of a handler
-//	write.go            what a run writes while its handler is running
-//	predecessor.go      what another system did before the guard
-//	shadow.go           a request that runs as if there were no guard
-//	claim.go            the claim of a key
-//	release.go          the release of a claim whose handler was not entered
-//	wait.go             the wait for another request
-//	settle.go           the outcome of a run
-//	handler.go          what a handler can ask and set
-//	execution.go        what a request and its run know
-//	hints.go            warnings about the errors of handlers
-//	change.go           the loop of every change after the claim
-//	chunks.go           large results, and whether a record holds an outcome
-//	guard.go            New, and valid options
-//	cache.go            completed records in memory
-//	decide.go           every decision about a record, as a function
-//	observe.go          events, and what they show of a request
-//	options.go          Options
-//	operation.go        Operation
-//	outcome.go          what an error declares
-//	steps.go            recorded steps
-//	keyfunc.go          KeyFunc: how a request gets its key
-//	key.go              keys
-//	fingerprint.go      the content of requests
-//	seal.go             the encryption of stored results
-//	result.go           what is stored of an outcome, and codecs
-//	compress.go         the compression of large results
-//	suspended.go        events of durable executions, which Wrap refuses
-//	errors.go           errors for callers
-//	alias.go            names of package driver
+//	do.go                Lookup, Wrap and Do: one request
+//	reconcile.go         Reconciler: the records that wait for evidence
+//	due.go               the list of due records, and its workers
+//	reconcile_record.go  one of these records: what is asked, and what is written
+//	resolver.go          ResolveFunc, what it gets, and ReconcileOptions
+//	report.go            how far runs have read a long list, what a run of a Reconciler did, and what waits
+//	correct.go           Requeue and Forget: records that reconciliation gave up, and wrong outcomes
+//	resolve.go           Guard.Resolve: evidence
+//	commit.go            Commit and CommitStep: outcomes and steps in transactions
+//	step.go              Step: one effect of a handler, and what a run writes before its end
+//	predecessor.go       what another system did before the guard
+//	shadow.go            a request that runs as if there were no guard
+//	claim.go             the claim of a key, its release, and the wait for another request
+//	settle.go            the outcome of a run
+//	execution.go         what a handler can ask and set, what is known of its run, and warnings about its errors
+//	change.go            the loop of every change after the claim
+//	chunks.go            large results, and whether a record holds an outcome
+//	guard.go             New, and valid options
+//	cache.go             completed records in memory
+//	decide.go            every decision about a record, as a function
+//	observe.go           events, and what they show of a request
+//	options.go           Options and Operation
+//	outcome.go           what an error declares
+//	steps.go             recorded steps
+//	key.go               how a request gets its key; keys, and the content of requests
+//	seal.go              the encryption of stored results
+//	result.go            what is stored of an outcome, codecs, and compression
+//	suspended.go         events of durable executions, which Wrap refuses
+//	errors.go            errors for callers
+//	alias.go             names of package driver

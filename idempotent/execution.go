@@ -6,16 +6,113 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 	"github.com/once-lambda/once/internal/timing"
 )
+
+// This file has what a handler can ask and set: its record, its keys, its reference.
+
+// RecordID returns the id of the record that this run belongs to. Pass it to a
+// provider as metadata, so that the provider's webhook can name the record to
+// [Guard.Resolve].
+func (e *Execution) RecordID() RecordID { return e.id }
+
+// Attempt returns the number of this run of the record, from 1. It grows with
+// every takeover, so it can serve as a fencing number until the key expires.
+func (e *Execution) Attempt() int { return e.attempt.mine.Attempt }
+
+// Token identifies this run in evidence that it was not executed: see
+// [ProvenNotExecuted]. Log it or store it on your side. Do not send it to a
+// provider: the parameters of a request must be equal for every attempt.
+func (e *Execution) Token() string { return e.attempt.mine.Token() }
+
+// Recovery returns the promise that the operation declared. It is for packages
+// whose work is safe under some promises only.
+func (e *Execution) Recovery() Recovery { return e.attempt.opts.Recovery }
+
+// Store returns the store of the guard. It is for packages that offer
+// transactions on a store, see [Execution.Commit].
+func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
+
+// SetRef sets the resource that this run is about, in the caller's own terms and
+// without secrets, such as an order number or a URL path. It is stored with the
+// outcome, or earlier with a step. Refused requests and the resolver of an
+// unknown outcome receive it. Set it before the first Commit: if a Commit whose
+// reply was lost was applied, a reference that is set later is not stored. SetRef
+// returns [ErrExecutionEnded] after the outcome is decided, and an error if ref is
+// longer than 1,024 bytes or not valid UTF-8.
+func (e *Execution) SetRef(ref string) error {
+	if len(ref) > maxRef || !utf8.ValidString(ref) {
+		return fmt.Errorf("idempotent: invalid resource reference: want at most %d bytes of valid UTF-8, got %d bytes", maxRef, len(ref))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return ErrExecutionEnded
+	}
+	e.work.ref = ref
+	return nil
+}
+
+// DownstreamKey returns the idempotency key for the provider call of a guarded
+// handler, or of the [Step] that ctx belongs to. It is derived from the record id
+// and the step's name, so it is the same on every attempt. A provider that honors
+// it acts once, even if this process dies after the provider's effect and before
+// recording it.
+//
+// Outside a guarded handler, every call returns a new random key, never an empty
+// one, and a warning is logged once per process. See [AsUUID] for providers that
+// require another format.
+func DownstreamKey(ctx context.Context) string {
+	switch at := ctx.Value(executionKey{}).(type) {
+	case *Execution:
+		if at != nil {
+			return at.id.DownstreamKey()
+		}
+	case *stepRun:
+		return at.execution.id.StepKey(at.name)
+	}
+	warnOutside(ctx, "DownstreamKey")
+	return "once-" + rand.Text()
+}
+
+// AsUUID returns a UUID derived from a downstream key, for a provider that
+// accepts only UUIDs. Equal keys give equal UUIDs. It has the format of version 4
+// (RFC 9562, section 5.4), which every validator accepts; its random bits are a
+// hash.
+func AsUUID(downstreamKey string) string {
+	sum := sha256.Sum256([]byte("uuid\x00" + downstreamKey))
+	sum[6] = sum[6]&0x0f | 0x40 // version 4
+	sum[8] = sum[8]&0x3f | 0x80 // the variant of RFC 9562
+	h := hex.EncodeToString(sum[:16])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+var warnedOutside atomic.Bool
+
+// warnOutside logs, once per process, that function was called outside a guarded
+// handler. It does not log for a request that a guard runs unguarded.
+func warnOutside(ctx context.Context, function string) {
+	if _, unguarded := ctx.Value(executionKey{}).(*Execution); unguarded || warnedOutside.Swap(true) {
+		return
+	}
+	slog.LogAttrs(ctx, slog.LevelWarn, "idempotent: "+function+" was called with a context that is not from a guarded handler: nothing is recorded and the downstream key is random. "+
+		"Pass the handler's context. This is logged once.")
+}
 
 // Execution is one run of a handler under a claim. The handler's context carries
 // it. It is safe for concurrent use.
@@ -273,4 +370,37 @@ func (a *attempt) remember(r *driver.Record, result []byte) {
 	whole := *r
 	whole.Result = result
 	a.guard.cache.put(&whole, a.opts.now())
+}
+
+// hint logs, once per guard and kind, that the guard ignored a declaration in a
+// handler's error, or that an error without a declaration left the record
+// unknown. It logs the text of an error of this toolkit, and only the type of
+// another, because its text may contain a secret.
+func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, out outcome, err error) {
+	switch {
+	case out.reason != driver.ReasonNotExecuted && reachesNotExecuted(err):
+		g.warn(ctx, o, &g.hinted.ignored, r.ID, err,
+			"idempotent: the idempotent.NotExecuted in a handler's error was ignored: it counts only as the outermost error of the handler itself, "+
+				"before any step has begun. Without a step, return idempotent.NotExecuted(err) as it is; after a step, return err. This is logged once.")
+	case out.state == driver.StateUnknown && out.reason == driver.ReasonHandlerError && errors.Is(err, ErrNotApplied):
+		g.warn(ctx, o, &g.hinted.notApplied, r.ID, err,
+			"idempotent: a transaction was refused and the handler returned its error, so the record is unknown under Reconcile: the handler may have had other effects before it. "+
+				"If the transaction is the handler's only effect, declare Rerun, or return idempotent.NotExecuted(err). This is logged once.")
+	case out.state == driver.StateUnknown && out.reason == driver.ReasonHandlerError:
+		g.warn(ctx, o, &g.hinted.unknown, r.ID, err,
+			"idempotent: a handler's error left its record unknown, because an effect may have happened. "+
+				"If no effect can have happened, return idempotent.NotExecuted(err). For a business outcome, return idempotent.Final(code, message). This is logged once.")
+	}
+}
+
+// warn logs text, once. err may be nil.
+func (g *Guard) warn(ctx context.Context, o *Options, once *atomic.Bool, id RecordID, err error, text string) {
+	if once.Swap(true) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("operation", id.Operation()), slog.String("key_hash", id.KeyHash())}
+	if err != nil {
+		attrs = append(attrs, logs.OfError(bare(err))...)
+	}
+	o.logger().LogAttrs(ctx, slog.LevelWarn, text, attrs...)
 }

@@ -3,13 +3,72 @@
 package idempotent
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"log/slog"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/logs"
 )
+
+// KeyFunc returns the key of a request. The guard returns its error to the caller
+// before it stores or executes anything.
+type KeyFunc[Req any] func(context.Context, Req) (Key, error)
+
+// KeyFrom returns a KeyFunc for keys that are fields of the request.
+func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[Req] {
+	return func(_ context.Context, r Req) (Key, error) {
+		scope, id := f(r)
+		return Key{Operation: operation, Scope: scope, ID: id}, nil
+	}
+}
+
+// WithRef returns f with a reference for each request: see [Key]. A panic of ref is logged,
+// and the request has no reference.
+func (f KeyFunc[Req]) WithRef(ref func(Req) string) KeyFunc[Req] {
+	return func(ctx context.Context, r Req) (Key, error) {
+		k, err := f(ctx, r)
+		if err == nil {
+			logs.Shield(ctx, slog.Default(), "idempotent: the function of WithRef", func() { k.Ref = ref(r) })
+		}
+		return k, err
+	}
+}
+
+// WholePayload returns a KeyFunc for requests without an id: the key
+// is the content of the whole request, as [FingerprintOf] compares it. The function
+// returns the scope of a request.
+//
+// Use it only if two equal requests are always one. That is wrong for most requests
+// of people: two orders of the same thing by the same customer are equal, and the
+// second one gets the result of the first instead of running. It is also wrong if
+// a retry differs from its first request, for example in a time or a trace id: the
+// retry then has another key and runs again. Prefer an id of the client and
+// [KeyFrom].
+//
+// A reader of the store can test guesses of the request: hashes hide a key only if
+// it has at least 64 random bits.
+//
+// The error is [*InvalidKeyError] if the request cannot be compared: see
+// [FingerprintOf].
+func WholePayload[Req any](operation string, scope func(Req) string) KeyFunc[Req] {
+	return func(_ context.Context, r Req) (Key, error) {
+		fp, err := FingerprintOf(r)
+		if err != nil {
+			return Key{}, err
+		}
+		return Key{Operation: operation, Scope: scope(r), ID: base64.RawURLEncoding.EncodeToString(fp[:]), Fingerprint: fp}, nil
+	}
+}
 
 // Global is the scope of an operation without tenants. Using it states explicitly
 // that all callers share one set of keys.
@@ -148,3 +207,85 @@ func checkOperation(s string) *InvalidKeyError {
 
 // errNoFingerprint refuses a key that is bound to no request.
 var errNoFingerprint = &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
+
+// fingerprintVersion is the first byte of every fingerprint. A change to the
+// canonical form or to the hashing requires a new version.
+const fingerprintVersion = 1
+
+// The first hashed byte identifies the kind of input, so that a document and its
+// raw bytes never have the same fingerprint.
+var (
+	fingerprintTagJSON  = []byte("j")
+	fingerprintTagBytes = []byte("b")
+)
+
+// FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
+// (see [FingerprintJSON]). It returns an error if encoding/json cannot encode v
+// or would replace invalid text (UTF-8 that is not valid, or half of a surrogate
+// pair in raw JSON), and if two values of v's type could have the same encoding
+// because a part of it is omitted (see [Wrap]). It does not check the types of
+// values in interfaces.
+func FingerprintOf(v any) (Fingerprint, error) {
+	if raw, ok := v.(json.RawMessage); ok {
+		return FingerprintJSON(raw)
+	}
+	if t := reflect.TypeOf(v); t != nil {
+		info := infoOf(t)
+		if info.Request != nil {
+			return Fingerprint{}, fingerprintError(info.Request)
+		}
+		v = addressable(v, info)
+	}
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return Fingerprint{}, fingerprintError(err)
+	}
+	if err := replacedText(v, doc); err != nil {
+		return Fingerprint{}, fingerprintError(fmt.Errorf("%w; use FingerprintBytes on the relevant parts of the request", err))
+	}
+	return FingerprintJSON(doc)
+}
+
+func fingerprintError(err error) error {
+	return &InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: err}
+}
+
+// FingerprintJSON returns the fingerprint of a JSON document. Documents with the
+// same meaning have the same fingerprint: white space, the order of members,
+// escapes and the spelling of numbers are normalized as in RFC 8785. Unlike RFC
+// 8785 it never makes two different numbers equal: 9007199254740993 and
+// 9007199254740992 are two payments. It returns an [*InvalidKeyError] for
+// duplicate member names, invalid UTF-8, and anything that is not exactly one
+// JSON document.
+func FingerprintJSON(doc []byte) (Fingerprint, error) {
+	h := newFingerprint(fingerprintTagJSON)
+	if err := canonical.Use(doc, func(form []byte) { h.Write(form) }); err != nil {
+		return Fingerprint{}, fingerprintError(err)
+	}
+	return sum(h), nil
+}
+
+// FingerprintBytes returns the fingerprint of raw bytes. Two fingerprints are
+// equal if and only if the number of parts and their bytes are equal. Each part
+// is hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
+func FingerprintBytes(parts ...[]byte) Fingerprint {
+	h := newFingerprint(fingerprintTagBytes)
+	var length [binary.MaxVarintLen64]byte
+	for _, p := range parts {
+		h.Write(length[:binary.PutUvarint(length[:], uint64(len(p)))])
+		h.Write(p)
+	}
+	return sum(h)
+}
+
+func newFingerprint(tag []byte) hash.Hash {
+	h := sha256.New()
+	h.Write(tag)
+	return h
+}
+
+func sum(h hash.Hash) Fingerprint {
+	f := Fingerprint{fingerprintVersion}
+	h.Sum(f[:1])
+	return f
+}

@@ -13,26 +13,20 @@
 //
 // Chapters, from the command line to what its commands share:
 //
-//	process.go            the process and its environment
-//	main.go               the command line
-//	lookup.go             once lookup: the state of a key
-//	list.go               once list
-//	show.go               once show
-//	console.go            once console
-//	resolve.go            once resolve: evidence from an operator
-//	resolve_from.go       once resolve --from: a file of evidence
-//	requeue.go            once requeue
-//	forget.go             once forget
-//	reconcile.go          once reconcile: evidence from a program
-//	reconcile_program.go  the program of --exec, and the journal of a run
-//	children_unix.go      the processes that the program starts end with it
-//	scan.go               once scan
-//	purge.go              once purge
-//	stats.go              once stats
-//	cost.go               once cost: a month of DynamoDB
-//	table.go              once table create and once table check
-//	version.go            once version
-//	flags.go              flags, arguments and exit codes
+//	process.go        the process and its environment
+//	main.go           the command line, and once version
+//	lookup.go         once lookup: the state of a key
+//	list.go           once list
+//	show.go           once show
+//	console.go        once console
+//	resolve.go        once resolve: evidence from an operator, and from a file
+//	requeue.go        once requeue and once forget
+//	reconcile.go      once reconcile: evidence from a program, and the journal of a run
+//	children_unix.go  the processes that the program starts end with it
+//	scan.go           once scan and once purge
+//	stats.go          once stats, and once cost: a month of DynamoDB
+//	table.go          once table create and once table check
+//	flags.go          flags, arguments and exit codes
 //
 // Package console serves the page of once console. It and the commands share package
 // operate, which finds and changes records, and package output.

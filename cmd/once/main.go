@@ -3,9 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,4 +96,26 @@ table uses the AWS configuration of the environment.
 		cmd.Flags().SortFlags = false // the help shows them in the order of use
 	}
 	return root
+}
+
+// versionCommand returns the command once version, for scripts and error reports.
+func versionCommand(e *operate.Env) *cobra.Command {
+	return exits(&cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Example: "  once version\n  once version --json",
+		RunE: command(e, func(context.Context, []string) error {
+			if e.JSON {
+				return e.Document(map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+			}
+			_, err := fmt.Fprintf(e.Stdout, "once version %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		}),
+	}, operate.ExitOK, operate.ExitFailure, operate.ExitUsage)
+}
+
+// version returns the version of the module that the binary was built from.
+func version() string {
+	info, _ := debug.ReadBuildInfo() // nil if the binary was built without modules
+	return cmp.Or(cmp.Or(info, &debug.BuildInfo{}).Main.Version, "(unknown)")
 }

@@ -37,8 +37,7 @@ package dynamotest
 //
 //	explore.go     In: a database for a handler that is crashed
 //	intercept.go   Intercept and Call
-//	transact.go    transactions
-//	batch.go       batches
+//	transact.go    transactions and batches
 //	item.go        GetItem, PutItem, UpdateItem, DeleteItem
 //	list.go        queries and scans
 //	table.go       New; tables, keys and indexes

@@ -28,24 +28,23 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"lookup.go", "do.go", "predecessor.go", "shadow.go", "claim.go", "release.go", "wait.go", "settle.go", // a request
-		"handler.go", "execution.go", "hints.go", "write.go", "change.go", "chunks.go", // its run
+		"do.go", "predecessor.go", "shadow.go", "claim.go", "settle.go", // a request
+		"execution.go", "change.go", "chunks.go", // its run
 		"decide.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
-		"resolve.go", "reconcile.go", "due.go", "reconcile_record.go", "progress.go", "resolver.go", "report.go", "requeue.go", "forget.go",
-		"guard.go", "cache.go", "observe.go", "options.go", "operation.go",
-		"keyfunc.go", "key.go", "fingerprint.go", "seal.go", "result.go", "compress.go", "suspended.go", "errors.go",
+		"resolve.go", "reconcile.go", "due.go", "reconcile_record.go", "resolver.go", "report.go", "correct.go",
+		"guard.go", "cache.go", "observe.go", "options.go",
+		"key.go", "seal.go", "result.go", "suspended.go", "errors.go",
 	}},
-	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "state.go", "id.go", "codec.go", "step.go", "recovery.go"}},
+	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "state.go", "codec.go", "step.go"}},
 	{module: ".", pkg: "internal/jsontypes", breaks: []string{"jsontypes.go", "fields.go", "promoted.go", "text.go", "shape.go"}},
-	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go", "lists.go"}},
+	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
-		"client.go", "warm.go", "protocol.go", // all but doc.go
+		"client.go", "protocol.go", // all but doc.go
 		"store.go", "item.go", "layout.go", "size.go", // records
 		"chunk.go",                  // large results
 		"transact.go", "refusal.go", // transactions
-		"attributes.go",
-		"abandoned.go", "expire.go", "bookmark.go", "pace.go", "list.go", "delete.go",
+		"abandoned.go", "expire.go", "bookmark.go", "list.go", "delete.go",
 		"table_check.go", "table_create.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "dynamostore/powertools", breaks: []string{"powertools.go", "hash.go"}, conditions: true},
@@ -54,14 +53,13 @@ var targets = []target{
 	}},
 	{module: "lambdadurable", pkg: ".", breaks: []string{"run.go", "function.go"}},
 	{module: "cmd/once", pkg: ".", breaks: []string{ // all but children_*.go and process.go
-		"main.go", "flags.go", "lookup.go", "list.go", "show.go", "console.go", "resolve.go", "resolve_from.go", "requeue.go", "forget.go",
-		"reconcile.go", "reconcile_program.go", "scan.go", "purge.go", "stats.go", "cost.go", "table.go", "version.go",
+		"main.go", "flags.go", "lookup.go", "list.go", "show.go", "console.go", "resolve.go", "requeue.go", "reconcile.go", "scan.go", "stats.go", "table.go",
 	}},
 	{module: "cmd/once", pkg: "internal/operate", breaks: []string{ // all
-		"shape.go", "resolve.go", "forget.go", "requeue.go", "results.go", "stats.go", "find.go", // changes and reads
-		"evidence.go", "confirmation.go", "audit.go", "open.go", "table.go", "store.go", "env.go", "errors.go",
+		"shape.go", "resolve.go", "results.go", "stats.go", "find.go", // changes and reads
+		"evidence.go", "confirmation.go", "table.go", "store.go", "env.go", "errors.go",
 	}, tests: []string{"../..", "."}},
-	{module: "cmd/once", pkg: "internal/console", breaks: []string{"server.go", "orders.go", "lists.go", "links.go", "session.go", "answer.go"},
+	{module: "cmd/once", pkg: "internal/console", breaks: []string{"server.go", "orders.go", "lists.go", "session.go"},
 		tests: []string{"../..", "."}, skipped: []string{"TestConsole_Flood"}},
 	{module: "cmd/once", pkg: "internal/output", breaks: []string{"output.go"}, tests: []string{"../.."}},
 	{module: ".", pkg: "lambdahttp", breaks: []string{ // all but doc.go
@@ -99,6 +97,6 @@ var targets = []target{
 		"oncevet.go", "ignores.go", "retries.go", "effects.go", "contexts.go", "keys.go", "steps.go", "guarded.go", "summary.go", "sends.go", "paths.go", "values.go", "toolkit.go",
 	}, skipped: []string{"TestVetTool", "TestProjects"}},
 	{module: ".", pkg: "dynamostore/dynamotest", breaks: []string{ // all
-		"table.go", "item.go", "value.go", "expression.go", "update.go", "list.go", "batch.go", "transact.go", "refusal.go", "reserved.go", "intercept.go", "explore.go",
+		"table.go", "item.go", "value.go", "expression.go", "update.go", "list.go", "transact.go", "refusal.go", "reserved.go", "intercept.go", "explore.go",
 	}},
 }

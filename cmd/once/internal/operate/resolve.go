@@ -134,3 +134,80 @@ func (c *Settler) write(ctx context.Context, o Store, id idempotent.RecordID, ev
 	err = stale(id, g.Resolve(ctx, id, r), ", then ask the provider again")
 	return written, refusal(err) // for example of a result that is too large
 }
+
+// ForgetQuestion returns what will be discarded. The answer is the hash of the record.
+func ForgetQuestion(e *Env, o Store, r *driver.Record, reason string) Question {
+	facts := append(about(o, r, "since "+output.When(r.Since, e.Now())),
+		[2]string{"result", output.DescribeResult(view.Of(r))}, writes([]becoming{{one: "retryable, because its outcome is discarded"}}, reason))
+	return Question{facts, "The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.", r.ID.KeyHash()}
+}
+
+// Forget lets the guard check and discard the outcome, and returns the line for the
+// audit.
+func Forget(ctx context.Context, e *Env, o Store, r *driver.Record, token, reason string) (AuditLine, error) {
+	line := AuditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: reason}
+	written := false
+	g := Guard(e, o, func(opts *idempotent.Options) {
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
+	})
+	err := g.Forget(ctx, r.ID, idempotent.Correction{Token: token, Actor: e.actor(), Reason: reason})
+	if written {
+		line.To = driver.StateRetryable.String()
+	}
+	err = refusal(stale(r.ID, err, ""))
+	return line.ended(o, written, err), err
+}
+
+// GivenUp returns the records of the operations that reconciliation has given up.
+func GivenUp(ctx context.Context, e *Env, o Store, operations []string) (list []*driver.Record, err error) {
+	m := e.Meter("listing", 0)
+	for r, err := range Exhausted(ctx, o, operations) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &r)
+		m.Add(1)
+	}
+	return list, o.Alien(ctx)
+}
+
+// RequeueQuestion returns what will be requeued. The answer is the number of records.
+func RequeueQuestion(o Store, list []*driver.Record, reason string) Question {
+	var become []becoming
+	for _, r := range list {
+		text := "due now, of " + output.OneLine(r.ID.Operation())
+		become = append(become, becoming{text, text})
+	}
+	facts := [][2]string{{"in", output.OneLine(o.Name())}, writes(become, reason)}
+	return Question{facts, "Reconciliation asks about them again. Nothing runs, and no outcome is stored.", fmt.Sprint(len(list))}
+}
+
+// RequeueAll requeues the records. It returns the results, and the errors of the audit.
+func RequeueAll(ctx context.Context, e *Env, o Store, list []*driver.Record, reason string, a *Auditor) (*Results, error) {
+	var tasks []*Task
+	for _, r := range list {
+		tasks = append(tasks, &Task{ID: r.ID, Piece: Piece{Record: r}, Line: AuditLine{From: r.State.String()}})
+	}
+	all := e.Results(false)
+	return all, all.CarryOut(ctx, tasks, a, func(t *Task) { t.Line, _ = Requeue(ctx, e, o, t.Record, reason) })
+}
+
+// Requeue requeues a record, and returns its line for the audit.
+func Requeue(ctx context.Context, e *Env, o Store, r *driver.Record, reason string) (AuditLine, error) {
+	state := r.State.String()
+	line := AuditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: reason}
+	written := false
+	g := Guard(e, o, func(opts *idempotent.Options) {
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
+			if e.Kind == event.MarkedUnknown {
+				line.To = driver.StateUnknown.String()
+			}
+			if e.Kind == event.Retryable {
+				line.To = driver.StateRetryable.String()
+			}
+			written = written || e.Kind == event.ReconcileScheduled || line.To != state
+		})
+	})
+	err := refusal(g.Requeue(ctx, r.ID))
+	return line.ended(o, written, err), err
+}
