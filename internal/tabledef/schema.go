@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package tabledef has what package dynamostore, the command line and infrastructure code
+// must name alike about a table: its attributes, its index, and the environment variables
+// that describe it.
 package tabledef
 
 // The schema of a table. Functions of different versions share one table, so it is fixed,
