@@ -9,8 +9,8 @@
 // Read its files in this order:
 //
 //	handler.go    how the API uses idempotency keys, and what routes and guards an event
-//	charge.go     the work behind the guard: one call to the payment provider
-//	request.go    reads and validates the body, before the key is claimed
+//	charge.go     the work behind the guard: one call to the payment provider; and how
+//	              the body is read and validated, before the key is claimed
 //	client.go     the provider's API, and what its answers are evidence of
 //	reconcile.go  settles an unknown outcome on a schedule
 package charge
