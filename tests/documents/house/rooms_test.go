@@ -19,17 +19,21 @@ import (
 	"github.com/once-lambda/once/tests/documents/exports"
 )
 
-// A reader can read a package from top to bottom: its doc.go lists the files, and
-// each file refers only to files below it.
+// A reader can read a package from top to bottom: the file with the package comment
+// lists the files, and each file refers only to files below it.
 func TestFilesReferDownward(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"idempotent", "idempotent/idempotenttest", "lambdahttp", "lambdabatch", "lambdadurable", "idempotencyclient", "dynamostore", "dynamostore/dynamotest", "boltstore", "infra", "cmd/once", "cmd/once/internal/console", "cmd/once/internal/operate"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			p := loadPackage(t, dir)
-			listed := chapters(read(t, dir+"/doc.go"))
+			documented := p.documented()
+			if len(documented) != 1 {
+				t.Fatalf("the files %v have a package comment, want one", documented)
+			}
+			listed := chapters(read(t, dir+"/"+documented[0]))
 			if files := p.names(); !slices.Equal(slices.Sorted(slices.Values(listed)), files) {
-				t.Errorf("doc.go lists the chapters %v; the files are %v", listed, files)
+				t.Errorf("%s lists the chapters %v; the files are %v", documented[0], listed, files)
 			}
 			references := p.references()
 			for _, r := range references {
@@ -59,9 +63,9 @@ func TestSurfaceOfHandlers(t *testing.T) {
 	}
 }
 
-// chapters returns the files that a doc.go lists, in their order.
-func chapters(doc string) (files []string) {
-	_, list, _ := strings.Cut(doc, "// Chapters,")
+// chapters returns the files that the text of a file lists, in their order.
+func chapters(text string) (files []string) {
+	_, list, _ := strings.Cut(text, "// Chapters,")
 	for _, line := range regexp.MustCompile(`(?m)^//\t(\S+\.go) `).FindAllStringSubmatch(list, -1) {
 		files = append(files, line[1])
 	}
@@ -111,6 +115,16 @@ func newSources(dir string) (*sources, error) {
 }
 
 func (s *sources) fileOf(pos token.Pos) string { return filepath.Base(s.fset.Position(pos).Filename) }
+
+// documented returns the files with a package comment.
+func (s *sources) documented() (names []string) {
+	for _, file := range s.files {
+		if file.Doc != nil {
+			names = append(names, s.fileOf(file.Pos()))
+		}
+	}
+	return names
+}
 
 // names returns the files with code, sorted.
 func (s *sources) names() (names []string) {

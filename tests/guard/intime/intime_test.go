@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package intime_test
+// Package intime shows for every time-out of a function, every place where a store or a
+// function of the user stops, and every front, that the answer is there in time.
+package intime
 
 import (
 	"context"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs app.handler for each line of standard input, many at a time: see doc.go."""
+"""Runs app.handler for each line of standard input, many at a time: see handler.go."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Runs the handler of app for each line of standard input, many at a time: see
-// doc.go.
+// handler.go.
 
 import { createInterface } from 'node:readline';
 import { answer, released } from './provider.js';

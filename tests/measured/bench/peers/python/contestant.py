@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Powertools for AWS Lambda (Python) as a contestant: see doc.go.
+"""Powertools for AWS Lambda (Python) as a contestant: see measure.go.
 
 With SDK_ONLY set it only creates a client of the SDK, for the comparison of starts.
 """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Powertools for AWS Lambda (TypeScript) as a contestant: see doc.go. It is
+// Powertools for AWS Lambda (TypeScript) as a contestant: see measure.go. It is
 // JavaScript, as it runs on Lambda. With SDK_ONLY set it only creates a client of
 // the SDK, for the comparison of starts.
 
