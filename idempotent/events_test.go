@@ -201,24 +201,6 @@ func asks[T any](h func(context.Context) (T, error)) func(context.Context, *idem
 	}
 }
 
-// A request without a key is not counted as one that ended: it is not guarded.
-func TestRequestWithoutAKeyHasNoEnd(t *testing.T) {
-	t.Parallel()
-	events := new(idempotenttest.Recorder)
-	key := newKey()
-	key.ID = ""
-	for _, disabled := range []bool{false, true} {
-		g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer, o.Logger, o.Disabled = events, quiet, disabled })
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 1, nil })
-	}
-	if n := events.Count(event.RequestEnded); n != 0 || events.Count(event.KeyMissing) != 1 {
-		t.Errorf("got events %v, want key_missing alone", events.Kinds())
-	}
-}
-
 // The record stores the trace parent of its current attempt, and the events about
 // it contain that, whichever request they report.
 func TestTraceParent(t *testing.T) {

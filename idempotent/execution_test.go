@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -176,42 +175,6 @@ func TestAnnounce_InAStep(t *testing.T) {
 		})
 		if err != nil || report.String() != "1 due, 1 released, 1 postponed" {
 			t.Errorf("%s, %v", report, err)
-		}
-	})
-}
-
-// Runs that return in time, also just after the end of their context, make two writes
-// each: the claim and the outcome.
-func TestAnnounce_InTime(t *testing.T) {
-	t.Parallel()
-	const runs, invocation = 10_000, 10 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		var writes atomic.Int64
-		store := idempotenttest.Intercept(memstore.New(), func(ctx context.Context, c *idempotenttest.StoreCall) {
-			if c.Op == driver.OpInsert || c.Op == driver.OpReplace {
-				writes.Add(1)
-			}
-			c.Do(ctx)
-		})
-		g, _ := newGuardOver(t, store)
-		var requests sync.WaitGroup
-		for i := range runs {
-			requests.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), invocation)
-				defer cancel()
-				_, err := idempotent.Do(ctx, g, newKey(), func(context.Context) (string, error) {
-					time.Sleep(9599 * time.Millisecond * time.Duration(i) / runs)
-					return "ok", nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		requests.Wait()
-		time.Sleep(invocation) // what was not stopped would write now
-		if n := writes.Load(); n != 2*runs {
-			t.Errorf("%d writes, want %d", n, 2*runs)
 		}
 	})
 }

@@ -736,25 +736,6 @@ func TestReconcileListsAgain(t *testing.T) {
 	})
 }
 
-// An outdated list does not keep a run busy.
-func TestReconcileOutdatedList(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newWorkload()
-		b.unknown(t, "charge", 5000)
-		time.Sleep(time.Minute)
-		var frozen []driver.Listed
-		for e := range b.Due(t.Context(), time.Time{}) {
-			frozen = append(frozen, e)
-		}
-		g, _ := newGuardOver(t, frozenList{b, frozen})
-		report, err := reading.Reconciler(g, kit.Resolver(b.resolve))(t.Context())
-		if err != nil || report.Completed < 4096 || report.Completed > 5000 || b.double > 0 {
-			t.Errorf("the report: %s, %v", report, err)
-		}
-	})
-}
-
 // frozenList is a store whose list does not change.
 type frozenList struct {
 	*workload
@@ -768,39 +749,6 @@ func (f frozenList) Due(context.Context, time.Time) iter.Seq2[driver.Listed, err
 				return
 			}
 		}
-	}
-}
-
-// Four reconcilers that list at the same moment share the work: together they are
-// more than three times as fast as one.
-func TestReconcilersShareTheWork(t *testing.T) {
-	t.Parallel()
-	took := map[int]time.Duration{}
-	for _, n := range []int{1, 4} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newWorkload()
-			b.unknown(t, "charge", 4000)
-			time.Sleep(time.Minute)
-			g := b.guard(t)
-			began := time.Now()
-			var runs sync.WaitGroup
-			for range n {
-				runs.Go(func() {
-					if _, err := kit.Reconcile(t.Context(), g, b.resolve); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			runs.Wait()
-			took[n] = time.Since(began)
-			if b.double > 0 || !b.settled(t)() || b.calls != 4000 {
-				t.Errorf("%d reconcilers made %d calls for 4000 records, %d of them about a record that was asked about or settled", n, b.calls, b.double)
-			}
-			t.Logf("%d reconcilers took %s, with %d refused writes", n, took[n], b.conflicts)
-		})
-	}
-	if took[4] > took[1]/3 {
-		t.Errorf("one reconciler took %s, and four took %s", took[1], took[4])
 	}
 }
 

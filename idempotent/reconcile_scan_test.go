@@ -422,21 +422,3 @@ func TestReconcileWithoutTime(t *testing.T) {
 		t.Errorf("the store got the calls %q, want no list", f.calls)
 	}
 }
-
-// A list that the end of its time cuts off is no failure of the store.
-func TestReconcileListIsCutOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, fixed(time.Now()))
-		f.on(driver.OpListDue, func(c *call) {
-			<-c.ctx.Done()
-			c.Err = c.ctx.Err()
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		report, err := kit.Reconcile(ctx, f.guard, answer(notExecuted))
-		if !report.Incomplete || errors.As(err, new(*idempotent.StoreError)) || f.events.Count(event.StoreError) != 0 {
-			t.Errorf("%s, %v; events %s", report, err, f.events.Kinds())
-		}
-	})
-}

@@ -101,22 +101,3 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 		}
 	}
 }
-
-// A sweeper follows the record's recovery, whatever the sweeper's own guard declares.
-func TestSweeperKeepsTheRecordsPromise(t *testing.T) {
-	t.Parallel()
-	declares := func(r idempotent.Recovery) func(*idempotent.Options) {
-		return func(o *idempotent.Options) { o.Recovery, o.Steps = r, []string{"charge"} }
-	}
-	for declared, want := range map[idempotent.Recovery]driver.State{idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable} {
-		for _, sweeping := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun} {
-			f := newFixture(t, declares(declared))
-			f.dies(nil)
-			f.clock.Advance(time.Hour)
-			f.with(declares(sweeping)).sweep()
-			if r := f.record(); r.State != want || r.Recovery != declared {
-				t.Errorf("declared %s, swept by %s: %s under %s", declared, sweeping, r.State, r.Recovery)
-			}
-		}
-	}
-}

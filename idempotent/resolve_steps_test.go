@@ -341,25 +341,6 @@ func TestStepEvidenceSchedules(t *testing.T) {
 	}
 }
 
-// A process that dies inside its first step leaves no step in the record. The
-// released record stays due and does not expire, and its resolver is called.
-func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, resume("charge"))
-	f.dies(nil)
-	for range 3 { // for days
-		f.clock.Advance(48 * time.Hour)
-		report := f.reconcile(answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 7 * 24 * time.Hour })
-		if r := f.record(); report.Postponed != 1 || r.State != driver.StateRetryable || r.Due.IsZero() || !r.Expires.IsZero() || r.OpenSince.IsZero() {
-			t.Errorf("%s; the record is %s, due %s, expires %s", report, r.State, r.Due, r.Expires)
-		}
-	}
-	f.mustResolve(f.notExecuted())
-	if r := f.record(); !r.Due.IsZero() || !r.Expires.Equal(f.clock.Now().Add(24*time.Hour)) || !r.OpenSince.IsZero() {
-		t.Errorf("after the evidence it is due %s and expires %s", r.Due, r.Expires)
-	}
-}
-
 // A provider forgets downstream keys. After that time a step that an earlier run
 // may have begun does not run again: the record becomes unknown, whatever the handler
 // returns, until evidence proves that nothing is open.

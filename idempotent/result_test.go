@@ -189,19 +189,6 @@ func TestReplayUnavailable(t *testing.T) {
 	}
 }
 
-// A Final error has the same text for the first caller and for a replay.
-func TestFinalTextsAreUTF8(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for range 2 {
-		_, err := f.do(returns(idempotent.Final("no\xff", "caf\xe9")))
-		var final *idempotent.FinalError
-		if !errors.As(err, &final) || final.Code != "no\uFFFD" || final.Message != "caf\uFFFD" {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 // An untyped number is replayed exactly, wherever it is in a result, and every kind of
 // empty value is replayed unchanged.
 func TestValuesAreReplayedExactly(t *testing.T) {

@@ -444,25 +444,6 @@ func TestStepAfterCommit(t *testing.T) {
 	}
 }
 
-// Outside an execution a step is a function call, and its downstream key is
-// always new.
-func TestStepWithoutExecution(t *testing.T) {
-	t.Parallel()
-	var keys []string
-	for range 2 {
-		v, err := idempotent.Step(t.Context(), "any name at all", func(ctx context.Context) (int, error) {
-			keys = append(keys, idempotent.DownstreamKey(ctx))
-			return 1, nil
-		})
-		if v != 1 || err != nil {
-			t.Fatal(v, err)
-		}
-	}
-	if keys[0] == "" || keys[0] == keys[1] {
-		t.Errorf("downstream keys %q", keys)
-	}
-}
-
 // packs returns a text whose record has exactly n bytes.
 func packs(t *testing.T, n int) string {
 	t.Helper()
