@@ -160,7 +160,7 @@ func (o *Options) findingOf(v verdict, r *driver.Record, fp Fingerprint, now tim
 		f.kind = event.ShadowUncompared
 	case verdictUnresolved:
 		f.kind = event.ShadowUnresolved
-	case verdictReinsert, verdictUnreadable:
+	default:
 		_, err := o.refusal(v, r, fp, now)
 		return foundFailure(err)
 	}
