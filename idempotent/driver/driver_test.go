@@ -173,24 +173,6 @@ func TestDownstreamKeysNeverChange(t *testing.T) {
 	}
 }
 
-func TestFingerprintVersionIsTheFirstByte(t *testing.T) {
-	t.Parallel()
-	if got := (driver.Fingerprint{}).Version(); got != 0 {
-		t.Errorf("the zero fingerprint: got version %d, want 0", got)
-	}
-	if got := (driver.Fingerprint{7, 8}).Version(); got != 7 {
-		t.Errorf("got version %d, want 7", got)
-	}
-}
-
-func TestTokenIsTheOwnerInHex(t *testing.T) {
-	t.Parallel()
-	r := driver.Record{Owner: driver.Owner{0x0a, 0xff, 15: 0x01}}
-	if got, want := r.Token(), "0aff0000000000000000000000000001"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestStepIsFoundByItsName(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{Steps: []driver.StepRecord{{Name: "authorise", Attempt: 1}, {Name: "capture", Attempt: 2}, {Name: "ship", Attempt: 3}}}
