@@ -39,8 +39,7 @@ package idempotent
 //	claim.go             the claim of a key, its release, and the wait for another request
 //	settle.go            the outcome of a run
 //	execution.go         what a handler can ask and set, what is known of its run, and warnings about its errors
-//	change.go            the loop of every change after the claim
-//	chunks.go            large results, and whether a record holds an outcome
+//	change.go            the loop of every change after the claim, and large results
 //	guard.go             New, and valid options
 //	cache.go             completed records in memory
 //	decide.go            every decision about a record, as a function

@@ -15,9 +15,8 @@
 //
 //	process.go        the process and its environment
 //	main.go           the command line, and once version
-//	lookup.go         once lookup: the state of a key
 //	list.go           once list
-//	show.go           once show
+//	show.go           once lookup: the state of a key; and once show
 //	console.go        once console
 //	resolve.go        once resolve: evidence from an operator, and from a file
 //	requeue.go        once requeue and once forget

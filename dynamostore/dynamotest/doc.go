@@ -42,7 +42,6 @@ package dynamotest
 //	list.go        queries and scans
 //	table.go       New; tables, keys and indexes
 //	update.go      update expressions
-//	expression.go  conditions, projections, paths
+//	expression.go  conditions, projections, paths, reserved words
 //	value.go       values, numbers and sizes
 //	refusal.go     the way of every call, and its errors
-//	reserved.go    reserved words

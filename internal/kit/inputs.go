@@ -14,14 +14,14 @@ import (
 	"testing"
 )
 
-// Inputs adds the inputs in testdata/NAME.txt to a fuzz target: those that go test once
-// wrote to testdata/fuzz. A line has the values of one input, as that file spells them,
-// separated by commas:
+// Inputs adds the inputs of a fuzz target in testdata/inputs.txt: those that go test once
+// wrote to testdata/fuzz. A line has the name of the target and the values of one input, as
+// that file spells them, separated by commas:
 //
-//	string("a"), []byte("b"), byte('\x01')
+//	FuzzName: string("a"), []byte("b"), byte('\x01')
 func Inputs(f *testing.F) {
 	f.Helper()
-	file, err := os.Open(filepath.Join("testdata", f.Name()+".txt"))
+	file, err := os.Open(filepath.Join("testdata", "inputs.txt"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -30,15 +30,19 @@ func Inputs(f *testing.F) {
 	lines.Buffer(nil, 1<<20)
 	n := 0
 	for lines.Scan() {
+		name, values, _ := strings.Cut(lines.Text(), ": ")
+		if name != f.Name() {
+			continue
+		}
 		n++
-		input, err := valuesOf(lines.Text())
+		input, err := valuesOf(values)
 		if err != nil {
-			f.Fatalf("%s, line %d: %v", file.Name(), n, err)
+			f.Fatalf("%s: input %d of %s: %v", file.Name(), n, name, err)
 		}
 		f.Add(input...)
 	}
 	if lines.Err() != nil || n == 0 {
-		f.Fatalf("%s: %d lines, %v", file.Name(), n, lines.Err())
+		f.Fatalf("%s: %d inputs of %s, %v", file.Name(), n, f.Name(), lines.Err())
 	}
 }
 

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+terraform {
+  required_version = ">= 1.5"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 6.0"
+    }
+  }
+}
+
 locals {
   # A record's key is OPERATION#HASH, and the hash has 43 characters. The key of a piece of a large result, a chunk, is the
   # record's key, a write id and a number. IAM reads * and ? as wildcards, except as $${*} and $${?}.

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+terraform {
+  required_version = ">= 1.5"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 6.0"
+    }
+  }
+}
+
 locals {
   # The CDK constructs read the same file: the alarms by what they watch, and the rows of the dashboard.
   catalogue = jsondecode(file("${path.module}/catalogue.json"))

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+terraform {
+  required_version = ">= 1.5"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 6.0"
+    }
+  }
+}
+
 locals {
   # Lambda developer guide, "Creating and configuring an Amazon SQS event source mapping".
   least_visibility = 6 * var.function.timeout + var.maximum_batching_window_in_seconds

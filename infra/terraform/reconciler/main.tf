@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+terraform {
+  required_version = ">= 1.5"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 6.0"
+    }
+  }
+}
+
 locals {
   queues = { exhausted = aws_sqs_queue.exhausted, undelivered = aws_sqs_queue.undelivered }
 

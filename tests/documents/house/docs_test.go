@@ -316,7 +316,7 @@ func TestVersionsAreWatched(t *testing.T) {
 		t.Errorf("docs/reports/versions.md has results of %q, want %q: make versions", got, want)
 	}
 	watched := regexp.MustCompile(`[\s\[](/[^\s,\]]*)`).FindAllStringSubmatch(read(t, ".github/dependabot.yml"), -1)
-	for _, name := range tracked(t, "/go.mod", "/package.json", "/requirements.txt", "/lint.txt", "/sam.txt", "/uv.txt", "/pom.xml", "/versions.tf", "stack/terraform/main.tf") {
+	for _, name := range tracked(t, "/go.mod", "/package.json", "/requirements.txt", "/lint.txt", "/sam.txt", "/uv.txt", "/pom.xml", "/main.tf") {
 		dir := "/" + path.Dir(name)
 		if !strings.Contains(dir, "/testdata") && !slices.ContainsFunc(watched, func(w []string) bool { return w[1] == dir }) {
 			t.Errorf(".github/dependabot.yml has no directory %s, where %s is", dir, path.Base(name))

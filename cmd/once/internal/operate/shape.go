@@ -14,8 +14,7 @@
 //	confirmation.go  what an operator confirms before a write, and the line of audit for it
 //	table.go         opens a file or a table; the store in a table
 //	store.go         a store, and lists of its records
-//	env.go           what a command works with
-//	errors.go        exit codes and advice
+//	env.go           what a command works with; exit codes and advice
 package operate
 
 import (
