@@ -130,13 +130,18 @@ func commitOr(ctx context.Context, o provider.Order) (refused error, committed *
 	return errClosed, commitIn(ctx, o)
 }
 
-func results(ctx context.Context, o provider.Order) {
+func otherResult(ctx context.Context, o provider.Order) {
 	if committed := commitIn(ctx, o); committed != nil {
 		if o.ID == "" {
 			o.ID = "a"
+		} else {
+			o.ID = "b"
 		}
 		provider.Pay(ctx, o) // want `aftercommit: `
 	}
+}
+
+func severalResults(ctx context.Context, o provider.Order) {
 	refused, committed := commitOr(ctx, o)
 	if refused != nil {
 		provider.Pay(ctx, o) // want `aftercommit: `

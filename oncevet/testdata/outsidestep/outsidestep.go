@@ -40,7 +40,8 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 	apiGateway := made.ALB
 	apiGateway(guard, func(o *lambdahttp.Options) { o.Guard = resume })
 	made.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
-	captured := lambdahttp.JSON[provider.Order, string]{Handle: fromClosure}
+	var captured lambdahttp.JSON[provider.Order, string]
+	captured.Handle = fromClosure
 	func() { captured.FunctionURL(guard, func(o *lambdahttp.Options) { o.Guard = resume }) }()
 	free := lambdahttp.JSON[provider.Order, string]{Handle: reconciledHTTP}
 	free.APIGatewayV1(guard)
