@@ -198,6 +198,7 @@ var endless = map[string]string{
 	"oncevet.follow: seen[v] is not set to true":                                                                              "a value of a loop is followed without end",
 	"oncevet.vet.summaryOf: ok is never true":                                                                                 "a function that calls itself is summarized without end",
 	"oncevet.vet.summaryOf: v.summaries[f] is not set to s":                                                                   "a function that calls itself is summarized without end",
+	"oncevet.vet.reach: found[f] is never true":                                                                               "a function that calls itself is visited without end",
 	"oncevet.vet.resolve: v.within[call] is never true":                                                                       "a function that returns its own result is resolved without end",
 	"oncevet.vet.resolve: v.within[call] is not set to true":                                                                  "a function that returns its own result is resolved without end",
 	"oncevet.vet.leaves: f is not set to f.Parent()":                                                                          "looks at the same function without end",
