@@ -107,12 +107,13 @@ func (v *vet) isNew(value ssa.Value) bool {
 			o = e.Tuple
 		}
 		call, ok := o.(*ssa.Call)
-		if !ok || !v.enter(call) {
+		if !ok {
 			return
 		}
-		defer delete(v.within, call)
-		n := name(callee(&call.Call))
-		found = found || n == "context.Background" || n == "context.TODO" || strings.HasPrefix(n, "context.With") && v.isNew(call.Call.Args[0])
+		v.resolve(call, func() {
+			n := name(callee(&call.Call))
+			found = found || n == "context.Background" || n == "context.TODO" || strings.HasPrefix(n, "context.With") && v.isNew(call.Call.Args[0])
+		})
 	})
 	return found
 }

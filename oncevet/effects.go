@@ -114,22 +114,18 @@ func (v *vet) aftercommit(f *ssa.Function) {
 		if n := name(callee(commit.Common())); !direct || !isCommit(n) && !v.callSummary(commit).Commits {
 			return
 		}
-		after(commit, onSuccess(errorOf(commit)), func(i ssa.Instruction) bool {
+		after(commit, onSuccess(errorOf(commit)), func(i ssa.Instruction) {
 			call, ok := i.(ssa.CallInstruction)
-			if !ok || i == commit {
-				return i != commit
+			if !ok || i == commit || i.Parent() != commit.Parent() {
+				return // also in a deferred literal, which can undo what was not committed
 			}
-			if i.Parent() != commit.Parent() {
-				return true // a deferred literal, which can undo what was not committed
-			}
-			if len(v.stepsOf(call)) > 0 {
+			if len(v.callSummary(call).Steps) > 0 {
 				v.report("aftercommit", call.Pos(), "a step after Commit never runs: the outcome is stored, and the step returns ErrExecutionEnded; run the step before Commit")
-				return true
+				return
 			}
 			if s := v.written(call); s != nil {
 				v.report("aftercommit", call.Pos(), "%s (%s) follows Commit: after a crash between them no retry sends it, because the outcome is stored; call it in a step before Commit, or write an outbox item in the same transaction", s.What, s.At)
 			}
-			return true
 		})
 	})
 }
@@ -174,8 +170,6 @@ func (g *guarded) result() types.Type {
 	switch {
 	case strings.HasPrefix(g.name, "lambdabatch."):
 		return types.NewStruct(nil, nil)
-	case f == nil || len(f.TypeArgs()) == 0:
-		return nil
 	case g.name == "idempotent.Wrap":
 		return f.TypeArgs()[1]
 	case g.name == "idempotent.Do", g.name == "idempotent.DoOutcome":

@@ -57,7 +57,7 @@ func (v *vet) guardedBy(call ssa.CallInstruction) *guarded {
 	c := call.Common()
 	if callee(c) == nil { // lambdahttp.Middleware(guard, options)(handler)
 		made, ok := c.Value.(*ssa.Call)
-		if !ok || name(callee(&made.Call)) != "lambdahttp.Middleware" || len(c.Args) != 1 {
+		if !ok || name(callee(&made.Call)) != "lambdahttp.Middleware" {
 			return nil
 		}
 		return &guarded{call: call, name: "lambdahttp.Middleware", handlers: v.callables(c.Args[0]), set: v.settings(made.Call.Args[0], made.Call.Args[1])}
@@ -90,14 +90,11 @@ func (v *vet) fieldValues(value ssa.Value, of, field string) (list []ssa.Value) 
 		case *ssa.UnOp:
 			list = append(list, v.fieldsAt(o.X, of, field)...)
 		case *ssa.Call:
-			f := o.Call.StaticCallee()
-			if f == nil || !v.enter(o) {
-				return
-			}
-			defer delete(v.within, o)
-			for _, r := range returns(v.source(f)) {
-				list = append(list, v.fieldValues(r.Results[0], of, field)...)
-			}
+			v.resolve(o, func() {
+				for _, r := range v.results(o) {
+					list = append(list, v.fieldValues(r, of, field)...)
+				}
+			})
 		}
 	})
 	return list
@@ -189,19 +186,16 @@ func (v *vet) set(s *settings, field string, value ssa.Value) {
 			s.Recovery = v.recoveryName(c)
 		}
 	case "Steps":
-		list, known := variadic(value)
-		if !known {
-			return
-		}
-		s.Steps = []string{}
+		list, _ := variadic(value)
+		var steps []string
 		for _, e := range list {
 			step, ok := text(e)
 			if !ok {
-				s.Steps = nil
 				return
 			}
-			s.Steps = append(s.Steps, step)
+			steps = append(steps, step)
 		}
+		s.Steps = steps
 	case "Retention":
 		if constantValue {
 			s.Retention, _ = constant.Int64Val(c.Value)
@@ -228,8 +222,7 @@ func (v *vet) reach(from []*ssa.Function, deferred bool) map[*ssa.Function]bool 
 	found := map[*ssa.Function]bool{}
 	var visit func(f *ssa.Function)
 	visit = func(f *ssa.Function) {
-		f = v.source(f)
-		if found[f] || len(f.Blocks) == 0 {
+		if found[f] {
 			return
 		}
 		found[f] = true

@@ -170,7 +170,7 @@ func (t *tracer) trace(value ssa.Value) {
 		if x.Op == token.ADD {
 			t.trace(x.X)
 			t.trace(x.Y)
-			if t.why == "" && (rangesMap(x.Y) && copyOf(x.X, x) || rangesMap(x.X) && copyOf(x.Y, x)) { // in a loop
+			if rangesMap(x.Y) && copyOf(x.X, x) || rangesMap(x.X) && copyOf(x.Y, x) { // in a loop
 				t.why = "the order of a map, which is random"
 			}
 		}
@@ -192,7 +192,6 @@ func (t *tracer) trace(value ssa.Value) {
 		t.trace(x.X)
 	case *ssa.Field:
 		t.field(x)
-		t.trace(x.X)
 	case *ssa.Alloc: // the address of a variable
 		for _, s := range stored(x) {
 			t.trace(s)

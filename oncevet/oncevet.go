@@ -127,9 +127,7 @@ func (v *vet) build() {
 		}
 		for _, d := range file.Decls {
 			if d, ok := d.(*ast.FuncDecl); ok {
-				if f := v.prog.FuncValue(v.pass.TypesInfo.Defs[d.Name].(*types.Func)); f != nil {
-					add(f)
-				}
+				add(v.prog.FuncValue(v.pass.TypesInfo.Defs[d.Name].(*types.Func)))
 			}
 		}
 	}
@@ -164,7 +162,7 @@ func (v *vet) steps() (list []*ssa.Function) {
 func (v *vet) export() {
 	for _, f := range v.funcs {
 		d := declared(f)
-		if d == nil || !d.Exported() {
+		if d == nil {
 			continue
 		}
 		if s := v.summaryOf(f); !reflect.ValueOf(*s).IsZero() {

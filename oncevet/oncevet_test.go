@@ -163,8 +163,45 @@ func TestForeign(t *testing.T) {
 		{&analysis.Module{Path: "shop"}, "shop/order", false},
 		{&analysis.Module{Path: "example.com/dep", Version: "v1.0.0"}, "example.com/dep", true},
 	} {
-		if got := foreign(&analysis.Pass{Module: row.module, Pkg: types.NewPackage(row.path, "p")}); got != row.want {
+		pass := &analysis.Pass{Module: row.module, Pkg: types.NewPackage(row.path, "p")}
+		if got := foreign(pass); got != row.want {
 			t.Errorf("%s in %v: got %t, want %t", row.path, row.module, got, row.want)
+		}
+		if row.want {
+			if _, err := Analyzer.Run(pass); err != nil { // it would panic: the pass has no files
+				t.Errorf("%s in %v: %v", row.path, row.module, err)
+			}
+		}
+	}
+}
+
+// A method that takes the input of an operation of the AWS SDK and returns an error is
+// one of a client.
+func TestAWSInput(t *testing.T) {
+	t.Parallel()
+	failure, text := types.Universe.Lookup("error").Type(), types.Typ[types.String]
+	for _, row := range []struct {
+		path, input string
+		method      bool
+		result      types.Type
+		want        bool
+	}{
+		{"github.com/aws/aws-sdk-go-v2/service/dynamodb", "PutItemInput", true, failure, true},
+		{"github.com/aws/aws-sdk-go/service/dynamodb", "PutItemInput", true, failure, true},
+		{"github.com/aws/aws-sdk-go-v2/service/dynamodb", "Item", true, failure, false},
+		{"github.com/aws/aws-sdk-go-v2/service/dynamodb", "PutItemInput", false, failure, false},
+		{"github.com/aws/aws-sdk-go-v2/service/dynamodb", "PutItemInput", true, text, false},
+		{"github.com/aws/aws-sdk-go-v2/service/cloudwatch", "PutMetricDataInput", true, failure, false},
+		{"example.com/shop", "PutInput", true, failure, false},
+	} {
+		defined := types.NewNamed(types.NewTypeName(0, types.NewPackage(row.path, "p"), row.input, nil), types.NewStruct(nil, nil), nil)
+		var recv *types.Var
+		if row.method {
+			recv = types.NewParam(0, nil, "", text)
+		}
+		tuple := func(t types.Type) *types.Tuple { return types.NewTuple(types.NewParam(0, nil, "", t)) }
+		if got := awsInput(types.NewSignatureType(recv, nil, nil, tuple(types.NewPointer(defined)), tuple(row.result), false)); got != row.want {
+			t.Errorf("%v: got %t", row, got)
 		}
 	}
 }

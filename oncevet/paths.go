@@ -4,7 +4,6 @@ package oncevet
 
 import (
 	"go/token"
-	"go/types"
 	"slices"
 
 	"golang.org/x/tools/go/ssa"
@@ -13,10 +12,9 @@ import (
 // branch decides which successors of an If a path may take.
 type branch func(*ssa.If) (yes, no bool)
 
-// after calls visit with each instruction that can be executed after from, once. A path
-// ends where visit returns false. Literals that a function defers are executed when it
-// returns; other deferred calls are not visited.
-func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) {
+// after calls visit with each instruction that can be executed after from. Literals that
+// a function defers are executed when it returns; other deferred calls are not visited.
+func after(from ssa.Instruction, take branch, visit func(ssa.Instruction)) {
 	if _, deferred := from.(*ssa.Defer); deferred {
 		return
 	}
@@ -37,11 +35,8 @@ func after(from ssa.Instruction, take branch, visit func(ssa.Instruction) bool) 
 				for _, literal := range deferred(b) {
 					enter(literal.Blocks[0])
 				}
-				continue
 			}
-			if !visit(i) {
-				return
-			}
+			visit(i)
 			fork, ok := i.(*ssa.If)
 			if !ok {
 				continue
@@ -74,21 +69,20 @@ func deferred(b *ssa.BasicBlock) (list []*ssa.Function) {
 }
 
 // nilCheck returns the value that an If compares with nil, and whether the first
-// successor is the one for nil.
-func nilCheck(i *ssa.If) (x ssa.Value, whenNil, ok bool) {
+// successor is the one for nil. For another If, x is nil.
+func nilCheck(i *ssa.If) (x ssa.Value, whenNil bool) {
 	compare, ok := i.Cond.(*ssa.BinOp)
-	if !ok || compare.Op != token.EQL && compare.Op != token.NEQ {
-		return nil, false, false
+	if !ok {
+		return nil, false
 	}
 	x, y := compare.X, compare.Y
-	if c, isConst := x.(*ssa.Const); isConst && c.IsNil() {
+	if _, isConst := x.(*ssa.Const); isConst {
 		x, y = y, x
 	}
-	c, isConst := y.(*ssa.Const)
-	if !isConst || !c.IsNil() {
-		return nil, false, false
+	if c, isConst := y.(*ssa.Const); !isConst || !c.IsNil() {
+		return nil, false
 	}
-	return x, compare.Op == token.EQL, true
+	return x, compare.Op == token.EQL
 }
 
 // errorOf returns the error that a call returns, or nil.
@@ -97,15 +91,12 @@ func errorOf(call ssa.CallInstruction) ssa.Value {
 	if v == nil {
 		return nil
 	}
-	results, ok := v.Type().(*types.Tuple)
-	if !ok {
-		if isError(v.Type()) {
-			return v
-		}
-		return nil
+	if isError(v.Type()) {
+		return v
 	}
+	last := v.Call.Signature().Results().Len() - 1
 	for _, r := range referrers(v) {
-		if e := r.(*ssa.Extract); e.Index == results.Len()-1 && isError(e.Type()) {
+		if e, ok := r.(*ssa.Extract); ok && e.Index == last && isError(e.Type()) {
 			return e
 		}
 	}
@@ -116,45 +107,37 @@ func errorOf(call ssa.CallInstruction) ssa.Value {
 func copyOf(v, of ssa.Value) bool {
 	found := false
 	origins(v, func(o ssa.Value) { found = found || o == of })
-	return found || v == of
+	return found
 }
 
 // onSuccess follows the branches that a path takes if err is nil. A condition that a
 // function computes from err, such as errors.Is, is false then.
 func onSuccess(err ssa.Value) branch {
 	return func(i *ssa.If) (yes, no bool) {
-		if err == nil {
-			return true, true
-		}
-		if x, whenNil, ok := nilCheck(i); ok && copyOf(x, err) {
+		if x, whenNil := nilCheck(i); copyOf(x, err) {
 			return whenNil, !whenNil
 		}
 		cond := i.Cond
 		if e, ok := cond.(*ssa.Extract); ok {
 			cond = e.Tuple
 		}
+		var from []ssa.Value
 		switch c := cond.(type) {
 		case *ssa.Call:
-			for _, a := range c.Call.Args {
-				if copyOf(a, err) {
-					return false, true
-				}
-			}
+			from = c.Call.Args
 		case *ssa.TypeAssert:
-			if copyOf(c.X, err) {
-				return false, true
-			}
+			from = []ssa.Value{c.X}
 		}
-		return true, true
+		return !slices.ContainsFunc(from, func(v ssa.Value) bool { return copyOf(v, err) }), true
 	}
 }
 
 // unchecked follows a path as long as it only compares errors with nil, so that
 // nothing on it shows what happened.
 func unchecked(i *ssa.If) (yes, no bool) {
-	x, _, ok := nilCheck(i)
-	ok = ok && isError(x.Type())
-	return ok, ok
+	x, _ := nilCheck(i)
+	follows := x != nil && isError(x.Type())
+	return follows, follows
 }
 
 // calls yields the calls of a function in the order of its source.

@@ -3,6 +3,7 @@
 package oncevet
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -19,11 +20,10 @@ func (v *vet) notexecuted(f *ssa.Function) {
 		if what == "" {
 			return
 		}
-		after(sent, unchecked, func(i ssa.Instruction) bool {
+		after(sent, unchecked, func(i ssa.Instruction) {
 			if call, ok := i.(ssa.CallInstruction); ok && name(callee(call.Common())) == notExecuted {
 				v.report("notexecuted", call.Pos(), "NotExecuted follows %s, which may have had its effect: the key runs again, and the effect can happen twice; return the error itself, or first check that nothing was sent", what)
 			}
-			return true
 		})
 	})
 }
@@ -73,10 +73,8 @@ func (v *vet) joined(f *ssa.Function) {
 // nothing.
 func (v *vet) declares(f *ssa.Function) (what string) {
 	for _, r := range returns(f) {
-		if n := len(r.Results); n > 0 && isError(r.Results[n-1].Type()) {
-			if d := v.declaredBy(r.Results[n-1]); d != "" {
-				what = d
-			}
+		if n := len(r.Results); n > 0 {
+			what = cmp.Or(v.declaredBy(r.Results[n-1]), what)
 		}
 	}
 	return what
@@ -98,9 +96,7 @@ func (v *vet) declaredBy(err ssa.Value) (what string) {
 			what = "Final"
 		default:
 			if f := call.Call.StaticCallee(); f != nil {
-				if d := v.summaryOf(f).Declares; d != "" {
-					what = d
-				}
+				what = cmp.Or(v.summaryOf(f).Declares, what)
 			}
 		}
 	})
@@ -121,9 +117,8 @@ func (v *vet) ignored(f *ssa.Function) {
 		}
 		const consequence = "the handler goes on as if it had succeeded, and its answer can contradict the record; return the error"
 		err := errorOf(call)
-		_, direct := call.(*ssa.Call)
 		switch {
-		case !direct, len(used(err)) == 0:
+		case len(used(err)) == 0: // also of a go or defer statement
 			v.report("ignored", call.Pos(), "the error of %s is ignored: %s", short(call), consequence)
 		case onlyLogged(call, err):
 			v.report("ignored", call.Pos(), "the error of %s is only logged or compared: %s", short(call), consequence)
@@ -135,10 +130,8 @@ func (v *vet) ignored(f *ssa.Function) {
 func used(value ssa.Value) (list []ssa.Instruction) {
 	for _, r := range referrers(value) {
 		switch r := r.(type) {
-		case *ssa.MakeInterface:
-			list = append(list, used(r)...)
-		case *ssa.ChangeInterface:
-			list = append(list, used(r)...)
+		case *ssa.MakeInterface, *ssa.ChangeInterface:
+			list = append(list, used(r.(ssa.Value))...)
 		default:
 			list = append(list, r)
 		}
@@ -159,10 +152,6 @@ func onlyLogged(call ssa.CallInstruction, err ssa.Value) bool {
 					fork = i
 				}
 			}
-		case ssa.CallInstruction:
-			if n := name(callee(r.Common())); n != "errors.Is" && n != "errors.As" && usedElsewhere(r) {
-				return false
-			}
 		default:
 			if usedElsewhere(r) {
 				return false
@@ -172,8 +161,8 @@ func onlyLogged(call ssa.CallInstruction, err ssa.Value) bool {
 	if fork == nil {
 		return true
 	}
-	x, whenNil, ok := nilCheck(fork)
-	if !ok || !copyOf(x, err) {
+	x, whenNil := nilCheck(fork)
+	if x == nil {
 		return false
 	}
 	failed, succeeded := fork.Block().Succs[0], fork.Block().Succs[1]
@@ -206,7 +195,7 @@ func joins(from, to, without *ssa.BasicBlock) bool {
 }
 
 // usedElsewhere reports whether an instruction that uses a value does not only pass it to
-// a logger.
+// a logger or compare it.
 func usedElsewhere(i ssa.Instruction) bool {
 	switch i := i.(type) {
 	case ssa.CallInstruction:
@@ -237,14 +226,14 @@ func isLogged(s *ssa.Store) bool {
 	return false
 }
 
-// isLog reports whether a call only writes text for people.
+// isLog reports whether a call only writes text for people, or compares an error.
 func isLog(call ssa.CallInstruction) bool {
 	n := name(callee(call.Common()))
 	return logs.MatchString(n) && !ends.MatchString(n)
 }
 
 var (
-	logs = regexp.MustCompile(`^(log\.|log/slog\.|fmt\.F?[Pp]rint)`)
+	logs = regexp.MustCompile(`^(log\.|log/slog\.|fmt\.F?[Pp]rint|errors\.(Is|As)$)`)
 	// ends are functions that do not return.
 	ends = regexp.MustCompile(`^(os\.Exit|runtime\.Goexit|log\.(\(Logger\)\.)?(Fatal|Panic))`)
 )

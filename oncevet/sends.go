@@ -16,15 +16,15 @@ type send struct {
 	HTTP bool   // by net/http
 	What string // the call, for messages
 	At   string // file and line
-	// Verb is the method of a request. It is empty if it is unknown, or if the
-	// parameter Param, counted from 1, decides it.
+	// Verb is the method of a request. It is empty if it is unknown or changes
+	// nothing, or if the parameter Param, counted from 1, decides it.
 	Verb  string
 	Param int
 }
 
 // writes reports whether s is known to change something.
 func (s *send) writes() bool {
-	return s.Verb != "" && s.Verb != "read" && s.Verb != http.MethodGet && s.Verb != http.MethodHead && s.Verb != http.MethodOptions
+	return s.Verb != "" && s.Verb != http.MethodGet && s.Verb != http.MethodHead && s.Verb != http.MethodOptions
 }
 
 // appends reports whether s is a request that has a second effect if it is repeated:
@@ -53,10 +53,7 @@ func (v *vet) sendOf(call ssa.CallInstruction) *send {
 	if f == nil {
 		return nil
 	}
-	s := &send{What: f.Name(), At: v.at(call.Pos())}
-	if recv := f.Signature().Recv(); recv != nil && typeName(recv.Type()) != "" {
-		s.What = typeName(recv.Type()) + "." + s.What
-	}
+	s := &send{What: short(call), At: v.at(call.Pos())}
 	args := arguments(c)
 	if !c.IsInvoke() && f.Signature().Recv() != nil {
 		args = args[1:]
@@ -70,16 +67,14 @@ func (v *vet) sendOf(call ssa.CallInstruction) *send {
 	case path == "net/smtp.SendMail", sqlExec.MatchString(path):
 		s.Verb = "write"
 	case sqlQuery.MatchString(path):
-		s.Verb = "read"
 		for _, a := range args {
-			if query, ok := text(a); ok && sqlWrites.MatchString(query) {
+			if query, _ := text(a); sqlWrites.MatchString(query) {
 				s.Verb = "write"
 			}
 		}
 	case awsInput(f.Signature()) && !v.hasBody(c):
-		s.Verb = "write"
-		if awsReads.MatchString(f.Name()) {
-			s.Verb = "read"
+		if !awsReads.MatchString(f.Name()) {
+			s.Verb = "write"
 		}
 	default:
 		return nil
@@ -131,9 +126,7 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 			if o.IsNil() {
 				return // beside an error
 			}
-			if w, _ = text(o); w == "" {
-				w = http.MethodGet
-			}
+			w, _ = text(o)
 		case *ssa.Parameter:
 			for i, other := range o.Parent().Params {
 				if other == o && o.Parent() == in {
@@ -141,17 +134,16 @@ func (v *vet) verb(value ssa.Value, in *ssa.Function) (verb string, param int) {
 				}
 			}
 		case *ssa.Call:
-			if !v.enter(o) {
+			resolved := v.resolve(o, func() {
+				switch name(callee(&o.Call)) {
+				case "net/http.NewRequest", "net/http.NewRequestWithContext":
+					w, p = v.verb(o.Call.Args[len(o.Call.Args)-3], in)
+				case "net/http.(Request).WithContext", "net/http.(Request).Clone":
+					w, p = v.verb(arguments(&o.Call)[0], in)
+				}
+			})
+			if !resolved {
 				return
-			}
-			defer delete(v.within, o)
-			switch name(callee(&o.Call)) {
-			case "net/http.NewRequest":
-				w, p = v.verb(o.Call.Args[0], in)
-			case "net/http.NewRequestWithContext":
-				w, p = v.verb(o.Call.Args[1], in)
-			case "net/http.(Request).WithContext", "net/http.(Request).Clone":
-				w, p = v.verb(arguments(&o.Call)[0], in)
 			}
 		}
 		if found && (w != verb || p != param) {
@@ -179,14 +171,15 @@ func (v *vet) sends(call ssa.CallInstruction) (list []*send) {
 		return []*send{s}
 	}
 	c := call.Common()
+	static := v.source(c.StaticCallee())
 	for _, f := range v.runs(call) {
 		for _, s := range v.summaryOf(f).Sends {
 			if s.Param > 0 {
-				resolved := *s
-				resolved.Param = 0
-				if static := c.StaticCallee(); static != nil && v.source(static) == f {
-					resolved.Verb, resolved.Param = v.verb(arguments(c)[s.Param-1], call.Parent())
+				if static != f {
+					continue // unknown
 				}
+				resolved := *s
+				resolved.Verb, resolved.Param = v.verb(arguments(c)[s.Param-1], call.Parent())
 				s = &resolved
 			}
 			list = append(list, s)

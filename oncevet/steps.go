@@ -27,31 +27,20 @@ func (v *vet) stepname(f *ssa.Function) {
 				}
 			}
 		}
-		used := v.stepsOf(call)
-		after(call, onSuccess(errorOf(call)), func(i ssa.Instruction) bool {
+		used := v.callSummary(call).Steps
+		after(call, onSuccess(errorOf(call)), func(i ssa.Instruction) {
 			next, ok := i.(ssa.CallInstruction)
 			if !ok {
-				return true
+				return
 			}
-			for _, u := range v.stepsOf(next) {
+			for _, u := range v.callSummary(next).Steps {
 				at := slices.IndexFunc(used, func(o stepUse) bool { return o.Name == u.Name })
 				if u.Name != "" && at >= 0 {
 					v.report("stepname", next.Pos(), "step %q has run before (%s): this call returns its stored result and does nothing; use another name, such as %q", u.Name, used[at].At, u.Name+"/2")
 				}
 			}
-			return next != call
 		})
 	})
-}
-
-// stepsOf returns the steps that a call runs: itself, or through the functions that
-// it calls.
-func (v *vet) stepsOf(call ssa.CallInstruction) []stepUse {
-	if n := name(callee(call.Common())); isStep(n) || isCommitStep(n) {
-		step, _ := text(call.Common().Args[1])
-		return []stepUse{{step, v.at(call.Pos())}}
-	}
-	return v.callSummary(call).Steps
 }
 
 // undeclaredsteps reports steps that Operation.Steps of their handler does not list.
@@ -80,7 +69,7 @@ func (v *vet) undeclaredsteps(g *guarded) {
 			if slices.ContainsFunc(inner, func(f *ssa.Function) bool { return len(f.Blocks) > 0 }) {
 				return // reported there
 			}
-			for _, s := range v.stepsOf(call) {
+			for _, s := range v.callSummary(call).Steps {
 				if undeclared(s.Name) {
 					v.report("stepname", call.Pos(), "step %q (%s) "+rule, s.Name, s.At, listed)
 				}

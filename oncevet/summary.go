@@ -65,7 +65,7 @@ func (v *vet) summaryOf(f *ssa.Function) *summary {
 	s := new(summary)
 	v.summaries[f] = s
 	if len(f.Blocks) == 0 {
-		if d := declared(f); d != nil && d.Pkg() != v.pass.Pkg {
+		if d := declared(f); d != nil {
 			v.pass.ImportObjectFact(d, s)
 		}
 		return s
@@ -91,13 +91,7 @@ func (v *vet) addCall(s *summary, call ssa.CallInstruction) {
 	n := name(callee(call.Common()))
 	_, guard := guards[n]
 	s.Separates = s.Separates || guard || isStep(n)
-	switch {
-	case isStep(n), isCommitStep(n):
-		step, _ := text(call.Common().Args[1])
-		s.Steps = limited(append(s.Steps, stepUse{step, v.at(call.Pos())}))
-	case isCommit(n):
-		s.Commits = true
-	}
+	s.Commits = s.Commits || isCommit(n)
 	if v.lost(call) {
 		s.Lost = limited(append(s.Lost, v.describe(call)))
 	}
@@ -116,6 +110,10 @@ func (v *vet) callSummary(call ssa.CallInstruction) *summary {
 	sum := new(summary)
 	for _, f := range v.runs(call) {
 		sum.add(v.summaryOf(f))
+	}
+	if n := name(callee(call.Common())); isStep(n) || isCommitStep(n) {
+		step, _ := text(call.Common().Args[1])
+		sum.Steps = []stepUse{{step, v.at(call.Pos())}}
 	}
 	sum.Sends = v.sends(call) // with the methods that this call decides
 	return sum
@@ -151,12 +149,11 @@ func (v *vet) runs(call ssa.CallInstruction) (list []*ssa.Function) {
 // or sends a stable key of the handler's own.
 func (v *vet) usesKey(i ssa.Instruction) bool {
 	for _, o := range i.Operands(nil) {
-		if f, ok := (*o).(*ssa.Function); ok {
-			switch name(declared(f)) {
-			case "idempotent.DownstreamKey", "idempotent/driver.(RecordID).DownstreamKey", "idempotent/driver.(RecordID).StepKey":
-				call, ok := i.(*ssa.Call)
-				return ok && slices.ContainsFunc(used(call), usedElsewhere)
-			}
+		f, _ := (*o).(*ssa.Function)
+		switch name(declared(f)) {
+		case "idempotent.DownstreamKey", "idempotent/driver.(RecordID).DownstreamKey", "idempotent/driver.(RecordID).StepKey":
+			call, ok := i.(*ssa.Call)
+			return ok && slices.ContainsFunc(used(call), usedElsewhere)
 		}
 	}
 	call, ok := i.(ssa.CallInstruction)

@@ -83,14 +83,10 @@ func declared(f *ssa.Function) *types.Func {
 	if f == nil {
 		return nil
 	}
-	if o := f.Origin(); o != nil {
-		f = o
+	if object, ok := f.Object().(*types.Func); ok {
+		return object.Origin()
 	}
-	object, _ := f.Object().(*types.Func)
-	if object != nil {
-		object = object.Origin()
-	}
-	return object
+	return nil
 }
 
 // guards are the functions that guard a handler, with the positions of their

@@ -6,7 +6,6 @@ import (
 	"go/constant"
 	"go/types"
 	"slices"
-	"strings"
 
 	"golang.org/x/tools/go/ssa"
 )
@@ -18,7 +17,7 @@ func origins(v ssa.Value, visit func(ssa.Value)) {
 }
 
 func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
-	if v == nil || seen[v] {
+	if seen[v] {
 		return
 	}
 	seen[v] = true
@@ -35,8 +34,6 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 		follow(v.X, seen, visit)
 	case *ssa.Convert:
 		follow(v.X, seen, visit)
-	case *ssa.FreeVar:
-		follow(captured(v), seen, visit)
 	case *ssa.UnOp:
 		values := stored(v.X)
 		if len(values) == 0 {
@@ -54,23 +51,8 @@ func follow(v ssa.Value, seen map[ssa.Value]bool, visit func(ssa.Value)) {
 // or nil.
 func captured(v *ssa.FreeVar) ssa.Value {
 	f := v.Parent()
-	if made := maker(f); made != nil {
-		return made.Bindings[slices.Index(f.FreeVars, v)]
-	}
-	return nil
-}
-
-// maker returns the instruction that makes the closure f, or nil.
-func maker(f *ssa.Function) *ssa.MakeClosure {
-	if f.Parent() == nil {
-		return nil
-	}
-	for _, b := range f.Parent().Blocks {
-		for _, i := range b.Instrs {
-			if m, ok := i.(*ssa.MakeClosure); ok && m.Fn == f {
-				return m
-			}
-		}
+	if made := referrers(f); len(made) > 0 {
+		return made[0].(*ssa.MakeClosure).Bindings[slices.Index(f.FreeVars, v)]
 	}
 	return nil
 }
@@ -80,23 +62,13 @@ func maker(f *ssa.Function) *ssa.MakeClosure {
 func stored(address ssa.Value) (values []ssa.Value) {
 	switch a := address.(type) {
 	case *ssa.FreeVar:
-		if v := captured(a); v != nil {
-			return stored(v)
-		}
+		return stored(captured(a))
 	case *ssa.Alloc:
-		for _, r := range *a.Referrers() {
-			switch r := r.(type) {
-			case *ssa.Store:
-				if r.Addr == address {
-					values = append(values, r.Val)
-				}
-			case *ssa.MakeClosure:
-				f := r.Fn.(*ssa.Function)
-				for i, b := range r.Bindings {
-					if b == address {
-						values = append(values, storedBy(f.FreeVars[i])...)
-					}
-				}
+		values = storedBy(a)
+		for _, r := range referrers(a) {
+			if made, ok := r.(*ssa.MakeClosure); ok {
+				i := slices.Index(made.Bindings, address)
+				values = append(values, storedBy(made.Fn.(*ssa.Function).FreeVars[i])...)
 			}
 		}
 	case *ssa.FieldAddr:
@@ -137,7 +109,7 @@ func referrers(v ssa.Value) []ssa.Instruction {
 // variadic returns the elements of a slice that a call or a literal builds. known is
 // false if it is built elsewhere.
 func variadic(v ssa.Value) (elements []ssa.Value, known bool) {
-	if c, ok := v.(*ssa.Const); ok && c.IsNil() {
+	if _, ok := v.(*ssa.Const); ok {
 		return nil, true
 	}
 	slice, ok := v.(*ssa.Slice)
@@ -159,7 +131,7 @@ func variadic(v ssa.Value) (elements []ssa.Value, known bool) {
 // text returns the value of a constant string.
 func text(v ssa.Value) (string, bool) {
 	c, ok := v.(*ssa.Const)
-	if !ok || c.Value == nil || c.Value.Kind() != constant.String {
+	if !ok || c.Value == nil {
 		return "", false
 	}
 	return constant.StringVal(c.Value), true
@@ -168,17 +140,20 @@ func text(v ssa.Value) (string, bool) {
 // fieldOf returns the name of the field of the struct type of that name which an address or
 // a value selects, or "".
 func fieldOf(v ssa.Value, of string) string {
+	var x types.Type
+	n := 0
 	switch v := v.(type) {
 	case *ssa.FieldAddr:
-		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name()
-		}
+		x, n = v.X.Type(), v.Field
 	case *ssa.Field:
-		if isType(v.X.Type(), of) {
-			return structOf(v.X.Type()).Field(v.Field).Name()
-		}
+		x, n = v.X.Type(), v.Field
+	default:
+		return ""
 	}
-	return ""
+	if !isType(x, of) {
+		return ""
+	}
+	return structOf(x).Field(n).Name()
 }
 
 // callables returns the functions that a value can be. A call that takes a function
@@ -200,49 +175,53 @@ func (v *vet) callables(value ssa.Value) (list []*ssa.Function) {
 // returned returns the functions that a call returns. A guarded handler is not
 // among them: a call of it is a separate run.
 func (v *vet) returned(call *ssa.Call) (list []*ssa.Function) {
-	_, guard := guards[name(callee(&call.Call))]
-	if guard || !v.enter(call) {
+	if _, guard := guards[name(callee(&call.Call))]; guard {
 		return nil
 	}
-	defer delete(v.within, call)
-	for _, a := range call.Call.Args {
-		if types.Identical(a.Type(), call.Type()) {
-			list = append(list, v.callables(a)...)
+	v.resolve(call, func() {
+		for _, a := range call.Call.Args {
+			if types.Identical(a.Type(), call.Type()) {
+				list = append(list, v.callables(a)...)
+			}
 		}
-	}
-	f := call.Call.StaticCallee()
-	if len(list) > 0 || f == nil {
-		return list
-	}
-	for _, r := range returns(v.source(f)) {
-		if len(r.Results) > 0 {
-			list = append(list, v.callables(r.Results[0])...)
+		if len(list) > 0 {
+			return
+		}
+		for _, r := range v.results(call) {
+			list = append(list, v.callables(r)...)
+		}
+	})
+	return list
+}
+
+// results returns the first results of the function that a call names.
+func (v *vet) results(call *ssa.Call) (list []ssa.Value) {
+	if f := call.Call.StaticCallee(); f != nil {
+		for _, r := range returns(v.source(f)) {
+			list = append(list, r.Results[0])
 		}
 	}
 	return list
 }
 
-// enter reports whether the results of a call are not being resolved already, as in
-// a loop or a recursion, and notes that they are.
-func (v *vet) enter(call *ssa.Call) bool {
+// resolve calls how, unless the results of the call are being resolved already, as in a
+// loop or a recursion, and reports whether it did.
+func (v *vet) resolve(call *ssa.Call, how func()) bool {
 	if v.within[call] {
 		return false
 	}
 	v.within[call] = true
+	how()
+	delete(v.within, call)
 	return true
 }
 
 // source returns the function of the source that f calls, if f is an instance or
-// the value of a method.
+// the value of a method, and otherwise f.
 func (v *vet) source(f *ssa.Function) *ssa.Function {
-	if o := f.Origin(); o != nil {
-		f = o
-	}
-	if strings.HasPrefix(f.Synthetic, "bound method") || strings.HasPrefix(f.Synthetic, "thunk") {
-		if d := declared(f); d != nil {
-			if method := v.prog.FuncValue(d); method != nil {
-				return method
-			}
+	if d := declared(f); d != nil {
+		if declaration := v.prog.FuncValue(d); declaration != nil {
+			return declaration
 		}
 	}
 	return f

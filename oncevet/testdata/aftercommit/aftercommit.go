@@ -77,7 +77,8 @@ func right(ctx context.Context, o provider.Order) error {
 		return err
 	}
 	if err != nil {
-		return err
+		_, failed := provider.Pay(ctx, o)
+		return errors.Join(err, failed)
 	}
 	_, err = provider.Find(ctx, o)
 	return err
@@ -91,13 +92,17 @@ func deferred(ctx context.Context, o provider.Order) error {
 	return nil
 }
 
-func branches(ctx context.Context, o provider.Order, other error, ready func() bool) error {
+func branches(ctx context.Context, o provider.Order, other error) error {
 	err := dynamostore.Commit(ctx, "done")
 	if other != nil {
 		_, err = provider.Pay(ctx, o) // want `aftercommit: `
 		return err
 	}
-	if ready() || errors.Is(other, errClosed) {
+	if _, refused := other.(*dynamostore.ConditionError); refused {
+		_, err = provider.Pay(ctx, o) // want `aftercommit: `
+		return err
+	}
+	if errors.Is(other, errClosed) {
 		_, err = provider.Pay(ctx, o) // want `aftercommit: `
 		return err
 	}
@@ -113,3 +118,50 @@ func branches(ctx context.Context, o provider.Order, other error, ready func() b
 }
 
 var errClosed = errors.New("closed")
+
+func commitIn(ctx context.Context, o provider.Order) *provider.Order {
+	if dynamostore.Commit(ctx, "done") == nil {
+		return &o
+	}
+	return nil
+}
+
+func commitOr(ctx context.Context, o provider.Order) (refused error, committed *provider.Order) {
+	return errClosed, commitIn(ctx, o)
+}
+
+func otherResult(ctx context.Context, o provider.Order) {
+	if committed := commitIn(ctx, o); committed != nil {
+		if o.ID == "" {
+			o.ID = "a"
+		} else {
+			o.ID = "b"
+		}
+		provider.Pay(ctx, o) // want `aftercommit: `
+	}
+}
+
+func severalResults(ctx context.Context, o provider.Order) {
+	refused, committed := commitOr(ctx, o)
+	if refused != nil {
+		provider.Pay(ctx, o) // want `aftercommit: `
+	} else if committed != nil {
+		provider.Pay(ctx, o) // want `aftercommit: `
+	}
+}
+
+func payAndCommit(ctx context.Context, o provider.Order) error {
+	if _, err := provider.Pay(ctx, o); err != nil {
+		return err
+	}
+	return dynamostore.Commit(ctx, "done")
+}
+
+func inLoop(ctx context.Context, orders []provider.Order) error {
+	for _, o := range orders {
+		if err := payAndCommit(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}

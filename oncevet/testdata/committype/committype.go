@@ -59,6 +59,9 @@ func called(ctx context.Context, g *idempotent.Guard, key idempotent.Key, n int)
 		if n > 0 {
 			return 0, save(ctx)
 		}
+		if n < 0 {
+			return n, dynamostore.Commit(ctx, &n)
+		}
 		return n, dynamostore.Commit(ctx, n)
 	})
 }

@@ -100,6 +100,13 @@ func mails(ctx context.Context, o provider.Order, once bool, optFns []func(*idem
 
 var seen bool
 
+// traced adds no key.
+type traced struct{ http.RoundTripper }
+
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.RoundTripper.RoundTrip(r)
+}
+
 func newGuard(name string, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
 	return idempotent.New(memstore.New(), append(optFns, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })...)
 }
@@ -129,7 +136,7 @@ func otherGuards(key idempotent.KeyFunc[provider.Order], f func(*idempotent.Opti
 func ownKeys(ctx context.Context, o provider.Order) error {
 	e, _ := idempotent.FromContext(ctx)
 	if _, err := idempotent.Step(ctx, "a", func(ctx context.Context) (string, error) {
-		return payWith(ctx, e.RecordID().DownstreamKey(), o)
+		return payIn(ctx, "X-Request", e.RecordID().DownstreamKey())
 	}); err != nil {
 		return err
 	}
@@ -139,7 +146,7 @@ func ownKeys(ctx context.Context, o provider.Order) error {
 		return err
 	}
 	if _, err := idempotent.Step(ctx, "c", func(ctx context.Context) (string, error) {
-		return payIn(ctx, "X-Request", e.RecordID().DownstreamKey())
+		return payIn(ctx, "X-Request", idempotent.DownstreamKey(ctx))
 	}); err != nil {
 		return err
 	}

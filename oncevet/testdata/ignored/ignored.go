@@ -56,11 +56,22 @@ func printed(ctx context.Context) (string, error) {
 	}
 	err := dynamostore.Commit(ctx, "done") // want `ignored: the error of Commit is only logged`
 	slog.Error("commit", "error", err)
+	err = dynamostore.Commit(ctx, "done") // want `ignored: the error of Commit is only logged`
+	slog.Error("commit", slog.Any("error", err))
+	if err := dynamostore.Commit(ctx, "done"); errors.Is(err, idempotent.ErrNotApplied) { // want `ignored: the error of Commit is only logged`
+		log.Print("not applied")
+	}
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		log.Print(err)
+		os.Exit(1)
+	}
 	if err := dynamostore.Commit(ctx, "done"); err != nil {
 		log.Fatal(err)
 	}
 	return "done", nil
 }
+
+func last(ctx context.Context) { log.Fatal(dynamostore.Commit(ctx, "done")) }
 
 func mail(context.Context) (string, error) { return "m_1", nil }
 
@@ -81,6 +92,17 @@ func right(ctx context.Context) (string, error) {
 	}
 	if _, err := idempotent.Step(ctx, "mail", mail); nil == err {
 		return "done", nil
+	}
+	if err := dynamostore.Commit(ctx, "done"); err != nil {
+		if err == idempotent.ErrNotApplied {
+			log.Print("not applied")
+		}
+		return "", errors.New("not stored")
+	}
+	failures = []error{dynamostore.Commit(ctx, "done")}
+	failed := dynamostore.Commit(ctx, "done") != nil
+	if failed {
+		return fmt.Sprint(failed), errors.New("not stored")
 	}
 	for {
 		if err := dynamostore.Commit(ctx, "done"); err != nil {

@@ -4,6 +4,7 @@ package ignores
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/once-lambda/once/dynamostore"
 )
@@ -26,4 +27,10 @@ func refused(ctx context.Context) {
 	_ = dynamostore.Commit(ctx, "done")                             // want `ignored: `
 	/* want `ignore: unknown check "ignoring"` */ //oncevet:ignore ignoring because
 	/* want `ignore: there is no joined finding here` */ //oncevet:ignore joined the reason
+}
+
+// handler has the recovery Resume only in a test.
+func handler(_ context.Context, id string) (string, error) {
+	_, err := http.Post("https://bank.test/"+id, "", nil)
+	return "", err
 }

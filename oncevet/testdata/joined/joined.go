@@ -60,8 +60,13 @@ func read(err error) (string, error) {
 
 func more(err error) []error {
 	_, final := read(err)
+	either := final
+	if err == nil {
+		either = unknown(err)
+	}
 	return []error{
 		errors.Join(errClosed, maybe(err)),                 // want `joined: NotExecuted counts only`
+		errors.Join(errClosed, either),                     // want `joined: `
 		errors.Join(errClosed, final),                      // want `joined: Final does not count`
 		fmt.Errorf("pay: %v", idempotent.NotExecuted(err)), // it is text
 		fmt.Errorf("pay: %w %d", final, len("x")),

@@ -54,11 +54,14 @@ func captured(ctx context.Context, o provider.Order) error {
 func inner(_ context.Context, o provider.Order) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	note(cancel)
 	if _, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://bank.test", nil); err != nil { // want `lostcontext: `
 		return err
 	}
 	return provider.PayWithKey(ctx, o) // want `lostcontext: `
 }
+
+func note(context.CancelFunc) {}
 
 func right(ctx context.Context, o provider.Order) (string, error) {
 	slog.InfoContext(context.Background(), "paying")

@@ -142,6 +142,9 @@ func validate([]provider.Order) error { return nil }
 
 func proven(ctx context.Context, o provider.Order, connected *atomic.Bool) error {
 	_, err := provider.Pay(ctx, o)
+	if err == errNotSent {
+		return idempotent.NotExecuted(err)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -182,6 +185,33 @@ func conditions(ctx context.Context, o provider.Order) (_ string, err error) {
 	return "", err
 }
 
+func uncertain(o provider.Order) (err error) {
+	if o.ID == "" {
+		defer func() { err = idempotent.NotExecuted(err) }()
+	}
+	_, err = http.Post("https://bank.test", "", nil)
+	return err
+}
+
+func inLiteral() error {
+	err := retry(func() error {
+		_, err := http.Post("https://bank.test", "", nil)
+		return err
+	})
+	if err != nil {
+		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows Post`
+	}
+	return nil
+}
+
+// registered runs later.
+func registered(http.ResponseWriter, *http.Request) { http.Post("https://bank.test", "", nil) }
+
+func byName() error {
+	http.HandleFunc("/charges", registered)
+	return idempotent.NotExecuted(errNotSent)
+}
+
 type doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
@@ -189,7 +219,11 @@ type doer interface {
 type queue interface {
 	Do(string) error
 	Add(*dynamodb.PutItemInput)
+	Get(string) (*http.Response, error)
+	Check(*http.Request) (bool, error)
 }
+
+func check(*http.Request) (*http.Response, error) { return nil, nil }
 
 type repository struct{}
 
@@ -197,6 +231,7 @@ func (repository) Save(context.Context, *dynamodb.PutItemInput) error { return n
 
 func clients(ctx context.Context, d doer, q queue, r repository) error {
 	q.Add(&dynamodb.PutItemInput{})
+	q.Get("x")
 	if err := q.Do("x"); err != nil {
 		return idempotent.NotExecuted(err)
 	}
@@ -206,6 +241,10 @@ func clients(ctx context.Context, d doer, q queue, r repository) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "https://bank.test", nil)
 	if err != nil {
 		return err
+	}
+	q.Check(req)
+	if _, err := check(req); err != nil {
+		return idempotent.NotExecuted(err)
 	}
 	if _, err := d.Do(req); err != nil {
 		return idempotent.NotExecuted(err) // want `notexecuted: NotExecuted follows doer.Do`

@@ -4,6 +4,8 @@ package outsidestep
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"example.com/vet/provider"
@@ -33,16 +35,102 @@ func handlers(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order]) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.Guard = func(o *idempotent.Operation) { o.Recovery = idempotent.Resume }
 	})
-	apiGateway := newAPI().ALB
+	made := newAPI(2)
+	made.FunctionURL(guard)
+	apiGateway := made.ALB
 	apiGateway(guard, func(o *lambdahttp.Options) { o.Guard = resume })
-	newAPI().APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	made.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	var captured lambdahttp.JSON[provider.Order, string]
+	captured.Handle = fromClosure
+	func() { captured.FunctionURL(guard, func(o *lambdahttp.Options) { o.Guard = resume }) }()
+	free := lambdahttp.JSON[provider.Order, string]{Handle: reconciledHTTP}
+	free.APIGatewayV1(guard)
+	checked := lambdahttp.JSON[provider.Order, string]{Check: check}
+	checked.ALB(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	lambdabatch.SQS(guard, rerun, func(*lambdabatch.Options) { defaults = resume })
 	api.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Guard = resume })
-	idempotent.Wrap(guard, key, methods, resume)
-	idempotent.Wrap(guard, key, chosen, resume)
+	settings := resumed()
+	idempotent.Wrap(guard, key, methods, settings)
+	idempotent.Wrap(guard, key, chosen, settings)
+	idempotent.Wrap(guard, key, timed(right), resume)
 	other(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		http.Post("https://bank.test", "", nil)
 	}))
 	lambdahttp.Middleware(guard, func(o *lambdahttp.Options) { o.Guard = resume })(http.HandlerFunc(serve))
+}
+
+var defaults func(*idempotent.Operation)
+
+func rerun(context.Context, provider.Order) error {
+	_, err := http.Post("https://bank.test", "", nil)
+	return err
+}
+
+func resumed() func(*idempotent.Operation) { return resume }
+
+// timed is a wrapper: what it does itself is not known.
+func timed(h handler) handler {
+	return func(ctx context.Context, o provider.Order) (string, error) {
+		http.Post("https://metrics.test", "", nil)
+		return h(ctx, o)
+	}
+}
+
+func fromClosure(_ context.Context, o provider.Order) (string, error) {
+	req, err := http.NewRequest(http.MethodPost, "https://bank.test/"+o.ID, nil)
+	pending = &req
+	func() { _, err = http.DefaultClient.Do(req) }() // want `outsidestep: `
+	return "", err
+}
+
+var pending **http.Request
+
+func reconciledHTTP(context.Context, provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test", "", nil)
+	return "", err
+}
+
+func check(context.Context, *lambdahttp.Request, *provider.Order) error {
+	_, err := http.Post("https://bank.test", "", nil)
+	return err
+}
+
+// each calls its function with another method.
+func each(_ string, f func(method string) error) error { return f(http.MethodGet) }
+
+func either(method, other string, swap bool) error {
+	if swap {
+		method = other
+	}
+	req, err := http.NewRequest(method, "https://bank.test", nil)
+	if err != nil {
+		return err
+	}
+	_, err = http.DefaultClient.Do(req)
+	return err
+}
+
+// label is text that a function writes.
+type label func() error
+
+func (label) String() string { return "label" }
+
+func unknownMethods(ctx context.Context, o provider.Order) (string, error) {
+	if err := each(http.MethodPost, func(method string) error { return put(ctx, method, o) }); err != nil {
+		return "", err
+	}
+	var by func(context.Context, string, provider.Order) error
+	if o.ID == "2" {
+		by = put
+	}
+	if err := by(ctx, http.MethodPost, o); err != nil {
+		return "", err
+	}
+	if err := errors.Join(either(http.MethodPost, http.MethodGet, o.ID == "1"), either(http.MethodGet, http.MethodPost, o.ID == "2")); err != nil {
+		return "", err
+	}
+	var text fmt.Stringer = label(func() error { return send(o) })
+	return text.String(), nil
 }
 
 func chosen(ctx context.Context, o provider.Order) (string, error) {
@@ -85,17 +173,29 @@ func byGuard(key idempotent.KeyFunc[provider.Order]) error {
 		return "", err
 	})
 	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = idempotent.Reconcile })
-	return nil
+	_, err = idempotent.Do(context.Background(), guard, idempotent.Key{}, func(context.Context) (string, error) {
+		_, err := http.Post("https://bank.test", "", nil) // want `outsidestep: `
+		return "", err
+	})
+	return err
 }
 
 // unknown has options that the package does not decide.
-func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], optFns []func(*idempotent.Operation), recovery idempotent.Recovery) {
+func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], optFns []func(*idempotent.Operation), recovery idempotent.Recovery, guards map[string]*idempotent.Guard, api func() lambdahttp.JSON[provider.Order, string], h func() handler) {
+	other, _ := guards["other"]
+	idempotent.Wrap(other, key, reconciled)
+	api().ALB(guard, func(o *lambdahttp.Options) { o.Guard = resume })
+	idempotent.Wrap(guard, key, h(), resume)
+	idempotent.Wrap(guard, key, unknownMethods, resume)
 	idempotent.Wrap(guard, key, reconciled, optFns...)
 	idempotent.Wrap(guard, key, reconciled, optFns[:1]...)
 	idempotent.Wrap(guard, key, reconciled, func(o *idempotent.Operation) { o.Recovery = recovery })
 }
 
-func newAPI() lambdahttp.JSON[provider.Order, string] {
+func newAPI(n int) lambdahttp.JSON[provider.Order, string] {
+	if n > 0 {
+		return newAPI(n - 1)
+	}
 	return lambdahttp.JSON[provider.Order, string]{Handle: fromFunction}
 }
 
@@ -143,6 +243,12 @@ func chained(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], la
 		h = layer(h)
 	}
 	idempotent.Wrap(guard, key, h, resume)
+	idempotent.Wrap(guard, key, layers[0](fromLayer), resume)
+}
+
+func fromLayer(context.Context, provider.Order) (string, error) {
+	_, err := http.Post("https://bank.test", "", nil) // want `outsidestep: `
+	return "", err
 }
 
 type handler func(context.Context, provider.Order) (string, error)
@@ -153,7 +259,7 @@ func again(ctx context.Context, o provider.Order) error {
 		req = req.WithContext(ctx)
 	}
 	if err == nil {
-		_, err = http.DefaultClient.Do(req)
+		_, err = http.DefaultClient.Do(req.Clone(ctx))
 	}
 	return err
 }
@@ -212,7 +318,7 @@ func (c client) send(ctx context.Context, method string) error {
 	if err != nil {
 		return err
 	}
-	_, err = http.DefaultClient.Do(req)
+	_, err = http.DefaultClient.Do(req.WithContext(ctx))
 	return err
 }
 

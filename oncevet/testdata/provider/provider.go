@@ -94,9 +94,9 @@ func step2(ctx context.Context, o Order) error {
 func Ship(ctx context.Context, o Order) error { return step2(ctx, o) }
 
 // Detached works in a new context.
-func Detached(_ context.Context, o Order) error {
-	return PayWithKey(context.Background(), o)
-}
+func Detached(_ context.Context, o Order) error { return detached(o) }
+
+func detached(o Order) error { return PayWithKey(context.Background(), o) }
 
 // Later leaves a goroutine behind.
 func Later(ctx context.Context, o Order) {

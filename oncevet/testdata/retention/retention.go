@@ -31,12 +31,13 @@ func handlers(guard *idempotent.Guard, h bridge, topic func(context.Context, eve
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, func(o *idempotent.Operation) { o.Retention = lambdabatch.EventBridgeRedelivery })
 }
 
-func withDefaults(h bridge) error {
+func withDefaults(h bridge, optFns []func(*idempotent.Operation)) error {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
 		return err
 	}
 	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h) // want `retention: outcomes expire after 24h`
+	idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), h, optFns...)
 	week, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Retention = 7 * 24 * time.Hour })
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ func byGuard(key idempotent.KeyFunc[provider.Order]) error {
 // unknown has steps that the package does not decide.
 func unknown(guard *idempotent.Guard, key idempotent.KeyFunc[provider.Order], names []string) {
 	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = names })
+	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = nil })
 	idempotent.Wrap(guard, key, provider.Handler, func(o *idempotent.Operation) { o.Steps = []string{"charge", names[0]} })
 }
 
@@ -77,6 +78,14 @@ func unstable(ctx context.Context) error {
 func twice(ctx context.Context, orders []provider.Order) error {
 	for range orders {
 		if _, err := idempotent.Step(ctx, "mail", work); err != nil { // want `stepname: step "mail" has run before`
+			return err
+		}
+	}
+	for range orders {
+		if _, err := dynamostore.CommitStep(ctx, "saved", "done"); err != nil { // want `stepname: step "saved" has run before`
+			return err
+		}
+		if _, err := idempotent.CommitStep(ctx, "noted", "done", nil); err != nil { // want `stepname: step "noted" has run before`
 			return err
 		}
 	}
@@ -132,6 +141,10 @@ func runStep(ctx context.Context, step string, fn func(context.Context) (string,
 	return idempotent.Step(ctx, step, fn)
 }
 
+func runNamed(ctx context.Context, step string, fn func(context.Context) (string, error)) (string, error) {
+	return runStep(ctx, "named/"+step, fn)
+}
+
 func wrapped(ctx context.Context, guard *idempotent.Guard, keys []idempotent.Key) error {
 	run := func(key idempotent.Key, fn func(context.Context) error) error {
 		_, err := idempotent.Do(ctx, guard, key, func(ctx context.Context) (string, error) { return "", fn(ctx) })
@@ -145,6 +158,14 @@ func wrapped(ctx context.Context, guard *idempotent.Guard, keys []idempotent.Key
 	}
 	if err := run(keys[2], func(ctx context.Context) error { return bill(ctx) }); err != nil {
 		return err
+	}
+	for _, step := range []string{"find", "look"} {
+		if _, err := runStep(ctx, step, func(ctx context.Context) (string, error) { return "", bill(ctx) }); err != nil {
+			return err
+		}
+		if _, err := runNamed(ctx, step, func(ctx context.Context) (string, error) { return "", bill(ctx) }); err != nil {
+			return err
+		}
 	}
 	_, err := runStep(ctx, "find", func(ctx context.Context) (string, error) { return "", nil })
 	return err

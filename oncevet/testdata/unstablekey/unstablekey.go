@@ -78,7 +78,12 @@ func newID(o provider.Order) string {
 
 func first(e events.SQSEvent) events.SQSMessage { return e.Records[0] }
 
-func random(r io.Reader, e events.SQSEvent, n int) ([]idempotent.Key, error) {
+var (
+	input io.Reader = strings.NewReader("")
+	seed  [16]byte
+)
+
+func random(e events.SQSEvent, n int) ([]idempotent.Key, error) {
 	d := make([]byte, n)
 	crand.Read(d)
 	sum := sha256.Sum256([]byte(uuid.NewString()))
@@ -90,10 +95,13 @@ func random(r io.Reader, e events.SQSEvent, n int) ([]idempotent.Key, error) {
 	if _, err := io.ReadFull(crand.Reader, b[:]); err != nil {
 		return nil, err
 	}
-	if _, err := io.ReadFull(r, c[:]); err != nil {
+	if _, err := io.ReadFull(input, c[:]); err != nil {
 		return nil, err
 	}
+	s := seed[:]
+	crand.Read(s)
 	return []idempotent.Key{
+		{Operation: "o", Scope: "s", ID: hex.EncodeToString(s)},    // want `unstablekey: .* rand.Read`
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(a[:])}, // want `unstablekey: .* rand.Read`
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(b[:])}, // want `unstablekey: .* crypto/rand.Reader`
 		{Operation: "o", Scope: "s", ID: hex.EncodeToString(c[:])},
@@ -117,9 +125,10 @@ func label(time.Time) string          { return "x" }
 func split(s string) (string, string) { return s[:1], s[1:] }
 
 func computed(o provider.Order, layout string, parts map[string]string) []idempotent.Key {
-	letters, joined := "", ""
+	letters, reversed, joined := "", "", ""
 	for _, r := range o.ID {
 		letters += string(r)
+		reversed = string(r) + reversed
 	}
 	for range 2 {
 		head, _ := split(o.ID)
@@ -138,12 +147,16 @@ func computed(o provider.Order, layout string, parts map[string]string) []idempo
 		newKey("s", label(time.Now())),
 		newKey("s", strings.Join(append([]string{"x"}, o.ID), "")),
 		newKey("s", letters),
+		newKey("s", reversed),
 		newKey("s", joined),
 	}
 }
 
 func eachPart(o provider.Order, parts map[string]string) (keys []idempotent.Key) {
-	reversed := ""
+	reversed, letters := "", ""
+	for r := range map[rune]bool{'a': true, 'b': true} {
+		letters += string(r)
+	}
 	for name := range parts {
 		keys = append(keys, newKey(o.ID, name+"-"+o.ID), newKey(o.ID, o.ID+name))
 		reversed = name + reversed
@@ -157,6 +170,7 @@ func eachPart(o provider.Order, parts map[string]string) (keys []idempotent.Key)
 	}
 	slices.Sort(sorted)
 	return append(keys,
+		newKey(o.ID, letters),                  // want `unstablekey: .* the order of a map`
 		newKey(o.ID, reversed),                 // want `unstablekey: .* the order of a map`
 		newKey(o.ID, strings.Join(twice, ",")), // want `unstablekey: .* the order of a map`
 		newKey(o.ID, strings.Join(sorted, ",")),
@@ -209,10 +223,41 @@ func rules(guard *idempotent.Guard, h func(context.Context, provider.Order) erro
 			return fmt.Errorf("no body at %s", time.Now())
 		}
 	})
+	idempotent.KeyFrom("order", func(o provider.Order) (scope, id string) {
+		defer func() { recover() }()
+		id = uuid.NewString()
+		return o.ID, id // want `unstablekey: the key comes from uuid.NewString`
+	})
 	idempotent.WholePayload("order", func(provider.Order) string {
 		return uuid.NewString() // want `unstablekey: the key comes from uuid`
 	})
 }
 
+func variables(o provider.Order) []idempotent.Key {
+	stable, fresh := o.ID, ""
+	func() { fresh = uuid.NewString() + stable }()
+	var box struct{ stable, fresh string }
+	box.stable, box.fresh = o.ID, uuid.NewString()
+	return []idempotent.Key{
+		newKey("s", stable),
+		newKey("s", fresh), // want `unstablekey: .* uuid.NewString`
+		newKey("s", box.stable),
+		newKey("s", box.fresh), // want `unstablekey: .* uuid.NewString`
+		func() idempotent.Key { return newKey("s", stable) }(),
+		func() idempotent.Key { return newKey("s", fresh) }(),     // want `unstablekey: .* uuid.NewString`
+		func() idempotent.Key { return newKey("s", box.fresh) }(), // want `unstablekey: .* uuid.NewString`
+		func(id string) idempotent.Key { return newKey(o.ID, id) }("order"),
+		func(id string) idempotent.Key { return newKey(o.ID, id) }(uuid.NewString()), // want `unstablekey: .* uuid.NewString`
+	}
+}
+
+// unreachable has a literal that no instruction makes.
+func unreachable(o provider.Order) idempotent.Key {
+	panic(o)
+	return func() idempotent.Key { return newKey("s", o.ID) }()
+}
+
+func _() {}
+
 // other code may use random ids.
-func other() string { return uuid.NewString() }
+func other() provider.Order { return provider.Order{ID: uuid.NewString()} }

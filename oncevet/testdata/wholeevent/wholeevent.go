@@ -38,6 +38,12 @@ func withoutEvent(guard *idempotent.Guard, h func(context.Context, tagged) (stri
 	idempotent.Wrap(guard, idempotent.KeyFrom("order", func(t tagged) (scope, id string) { return "s", t.ID }), h)
 }
 
+// wrap has a type parameter for the event.
+func wrap[E any](guard *idempotent.Guard, key idempotent.KeyFunc[E], h func(context.Context, E) (string, error)) {
+	idempotent.Wrap(guard, key, h)
+	idempotent.WholePayload("report", func(E) string { return "s" })
+}
+
 func byBody(_ context.Context, e events.SQSEvent) (idempotent.Key, error) {
 	return idempotent.Key{Operation: "order", Scope: "s", ID: e.Records[0].Body}, nil
 }
