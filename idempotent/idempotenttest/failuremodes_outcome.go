@@ -166,19 +166,15 @@ var outcomeScenarios = []scenario{
 		l.worker(rerun).wantReplay("ch_b")
 	}},
 	{"FM13_TakenOverAndRunning", func(l *lab) {
-		l.twoOwners(func(a handler) handler { return a }, nil)
+		l.twoOwners(l.charge("ch_a"), new(idempotent.LeaseLostError))
 	}},
 	{"FM60_OutcomeAgainstTakeover_Error", func(l *lab) {
 		own := errors.New("the handler's own error")
-		l.twoOwners(func(handler) handler {
-			return func(context.Context) (string, error) { return "", own }
-		}, own)
+		l.twoOwners(func(context.Context) (string, error) { return "", own }, own)
 	}},
 	{"FM60_OutcomeAgainstTakeover_NotExecuted", func(l *lab) {
 		own := idempotent.NotExecuted(errors.New("nothing was sent"))
-		l.twoOwners(func(handler) handler {
-			return func(context.Context) (string, error) { return "", own }
-		}, own)
+		l.twoOwners(func(context.Context) (string, error) { return "", own }, own)
 	}},
 	// F38: only the handler can report that nothing was executed.
 	{"FM32_LyingNotExecuted", func(l *lab) {

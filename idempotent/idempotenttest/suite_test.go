@@ -3,13 +3,21 @@
 package idempotenttest
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/faults"
 	"github.com/once-lambda/once/internal/kit"
 )
 
@@ -76,6 +84,118 @@ func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 	}
 	for name := range needed {
 		t.Errorf("%s: no broken store and no broken guard must fail it", name)
+	}
+}
+
+// The suites report what fails, and how to repeat it. Each runs in a separate process,
+// which is this test again.
+func TestSuitesFailATest(t *testing.T) {
+	const variable = "SUITE_IN_A_TEST"
+	const calm, row = "FM18_ShortRetentionIsHonoured", "FM14_LateOwnerCompletesUnknown" // no request meets a running one
+	forgets := broken{chunks: func(s *chunkShelf) {
+		s.stands = func(put) bool { return false }
+		s.missing = func() error { return nil }
+	}}
+	reruns := brokenGuards[slices.IndexFunc(brokenGuards, func(b broken) bool { return b.name == "Every operation runs again" })]
+	modes := func(f Fixture, seeds int) func(*testing.T) {
+		return func(t *testing.T) { RunFailureModes(t, f, func(o *FailureModesOptions) { o.Seeds = seeds }) }
+	}
+	for name, suite := range map[string]struct {
+		run        func(*testing.T)
+		rows       string
+		alone      string // the seed to run
+		want, none []string
+	}{
+		"RunStore": {
+			run:  func(t *testing.T) { RunStore(t, forgets.fixture()) },
+			rows: "InsertRefuses|ChunkMissing|ListsStop",
+			want: []string{"=== PAUSE TestSuitesFailATest/InsertRefuses\n", "the rule: Insert writes nothing over a record", "the rule: GetChunks returns ErrNoRecord"},
+			none: []string{"ListsStop"},
+		},
+		"a broken guard": {
+			run: modes(reruns.fixture(), 1), rows: "FM11_CrashAfterTheClaim",
+			want: []string{"=== PAUSE TestSuitesFailATest/FM11_CrashAfterTheClaim\n", "failuremodes_claim.go:"},
+			none: []string{"FM11_CrashAfterTheClaim/Store"},
+		},
+		"no faults": {run: modes(overHTTP(sanguine), 0), rows: row, none: []string{"FAIL", row + "/"}},
+		"no seed":   {run: modes(sound["memstore"], 1), alone: "one", want: []string{"invalid IDEMPOTENTTEST_SEED"}},
+		"too few runs": {
+			run: modes(sound["memstore"], enough-1), rows: calm + "|" + row,
+			want: []string{"Store, all rows: 199 runs", row + "/Store"},
+			none: []string{"FAIL", "Wire", calm + "/Store"},
+		},
+		"runs that cover too little": {
+			run: modes(sound["memstore"], enough), rows: row,
+			want: []string{"Store, all rows: 200 runs", "of 200 runs only 0 refused a request while another one ran"},
+		},
+		"a client that is broken under faults": {
+			run: modes(overHTTP(sanguine), enough/2), rows: "FM47_WebhookBeforeTheOwner_SameResult",
+			want: []string{"under the faults of seed 1", "(alone: IDEMPOTENTTEST_SEED=1", "/^FM47_WebhookBeforeTheOwner_SameResult$/^Wire$'): INV-3"},
+		},
+		"a client that is broken": {
+			run: modes(overHTTP(func(_ context.Context, c *StoreCall) { c.Err = errors.New("no table") }), 1), rows: row,
+			want: []string{"without faults: failuremodes_outcome.go:"},
+			none: []string{"under the faults"},
+		},
+	} {
+		if os.Getenv(variable) == name {
+			suite.run(t)
+		}
+		if os.Getenv(variable) != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test := exec.Command(os.Args[0], "-test.run=^TestSuitesFailATest$/^("+suite.rows+")$", "-test.v")
+			test.Env = append(os.Environ(), variable+"="+name, seedVariable+"="+suite.alone)
+			out, err := test.CombinedOutput()
+			if fails := !slices.Contains(suite.none, "FAIL"); fails != (err != nil) {
+				t.Errorf("it ends with %v, and has to fail: %t", err, fails)
+			}
+			for _, text := range suite.want {
+				if !strings.Contains(string(out), text) {
+					t.Errorf("%q is missing", text)
+				}
+			}
+			for _, text := range suite.none {
+				if strings.Contains(string(out), text) {
+					t.Errorf("%q is there", text)
+				}
+			}
+			if t.Failed() {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
+
+// overHTTP is a store in memory whose client sends a request before each call.
+func overHTTP(client func(context.Context, *StoreCall)) Fixture {
+	var stores sync.Map
+	return Fixture{
+		Open: func(t testing.TB) driver.Store {
+			s := memstore.New()
+			stores.Store(t, s)
+			return s
+		},
+		Wire: func(t testing.TB, transport http.RoundTripper) driver.Store {
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			t.Cleanup(server.Close)
+			s, _ := stores.Load(t)
+			return Intercept(Intercept(s.(driver.Store), func(ctx context.Context, c *StoreCall) {
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := transport.RoundTrip(req)
+				if err == nil {
+					err = errors.Join(resp.Body.Close(), map[bool]error{false: faults.ErrInjected}[resp.StatusCode == http.StatusOK])
+				}
+				if c.Err = err; err == nil {
+					c.Do(ctx)
+				}
+			}), client)
+		},
 	}
 }
 
