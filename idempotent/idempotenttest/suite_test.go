@@ -14,7 +14,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/faults"
@@ -222,10 +224,12 @@ func TestFailureModesSealed(t *testing.T) {
 		for _, row := range scenarios {
 			t.Run(row.name, func(t *testing.T) {
 				t.Parallel()
-				found := row.alone(t, broken{guard: &mutation{options: s.Option}}.fixture())
-				if longer := row.name == "FM34_ResultOf4KB"; longer != (len(found) > 0) {
-					t.Errorf("it fails: %s", strings.Join(found, "; "))
-				}
+				synctest.Test(t, func(t *testing.T) {
+					found := row.alone(t, broken{guard: &mutation{options: s.Option}}.fixture())
+					if longer := row.name == "FM34_ResultOf4KB"; longer != (len(found) > 0) {
+						t.Errorf("it fails: %s", strings.Join(found, "; "))
+					}
+				})
 			})
 		}
 	})
@@ -258,4 +262,81 @@ func TestEveryRequirementIsNeeded(t *testing.T) {
 			t.Errorf("%s is listed as failing only with others (%s), but fails alone for: %s", r.name, because, by)
 		}
 	}
+}
+
+// The lists of a store may show a write late: the suite waits for them.
+func TestLateListsAreSound(t *testing.T) {
+	t.Parallel()
+	const lag = time.Minute
+	late := broken{lists: func(s *listShelf) {
+		written := map[idempotent.RecordID]time.Time{}
+		s.write = func(p put) *driver.Record {
+			written[p.r.ID] = time.Now()
+			return p.r.Clone()
+		}
+		shown := func(also func(*driver.Record) bool) func(*driver.Record) bool {
+			return func(r *driver.Record) bool { return also(r) && time.Since(written[r.ID]) >= lag }
+		}
+		s.due, s.given = shown(s.due), shown(s.given)
+	}}.fixture()
+	row := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == "FM11_KilledAtItsDeadline" })]
+	for _, late.ListLag = range []time.Duration{0, lag} {
+		synctest.Test(t, func(t *testing.T) {
+			failures := slices.Concat(failing(late), row.alone(t, late))
+			if waits := late.ListLag == lag; waits == (len(failures) > 0) {
+				t.Errorf("it waits: %t, and fails: %q", waits, failures)
+			}
+			t.Log(failures)
+		})
+	}
+}
+
+// A store that repeats its writes itself passes the races.
+func TestRepeatingStoreRaces(t *testing.T) {
+	t.Parallel()
+	repeating := Fixture{Open: func(testing.TB) driver.Store {
+		return Intercept(newShelf(), func(ctx context.Context, c *StoreCall) {
+			c.Do(ctx)
+			c.Do(ctx)
+		})
+	}}
+	if failures := failing(repeating, "OneInserterWins"); len(failures) > 0 {
+		t.Errorf("it fails: %q", failures)
+	}
+}
+
+// The requests of a race meet at the store, however slow some of them are.
+func TestRacersMeetAtTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var n time.Duration
+		inserts := map[time.Time]int{}
+		l := newLab(t, Fixture{
+			Open: func(testing.TB) driver.Store {
+				return Intercept(newShelf(), func(ctx context.Context, c *StoreCall) {
+					mu.Lock()
+					if c.Op == driver.OpInsert {
+						inserts[time.Now()]++
+					}
+					mu.Unlock()
+					c.Do(ctx)
+				})
+			},
+			mutation: mutation{calls: func(func() time.Time) func(context.Context, *StoreCall) {
+				return func(ctx context.Context, c *StoreCall) {
+					mu.Lock()
+					n++
+					pause := n
+					mu.Unlock()
+					time.Sleep(pause)
+					c.Do(ctx)
+				}
+			}},
+		})
+		l.race(driver.OpInsert)
+		if len(inserts) != 1 {
+			t.Errorf("inserts at %v", inserts)
+		}
+	})
 }
