@@ -71,6 +71,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-3", "two results", "A completes, A gets it, evidence says ch_2, B replays ch_2"},
 		{"INV-3", "two Final errors", "A runs and declines, A writes completed final, A gets declined, B replays expired"},
 		{"INV-3", "two results for a request that came first", "B asks, A completes, A gets it, evidence says ch_2, B replays ch_2"},
+		{"INV-3", "two results of a later life", "A completes, the record is deleted, A completes 2, A gets ch_2, B replays ch_1"},
 		{"but no handler returned it", "an empty result after an error", "A runs and fails, B replays "},
 		{"INV-3", "Stored, but there is no stored result", "A runs, A gets it"},
 		{"INV-3", "Stored, but the result was left out", "A runs, A omits its result, A gets it"},

@@ -208,6 +208,13 @@ func TestTrialsTellEverything(t *testing.T) {
 			l.weather.felt.Store(true) // excuses nothing after the scenario
 			l.line = Intercept(l.line, func(_ context.Context, c *StoreCall) { c.Err = errors.New("no table") })
 		}, "although the faults are over"},
+		"a panic in doubt that runs again": {Fixture{Open: works.Open, mutation: *writes(func(r *driver.Record) {
+			if r.Reason == driver.ReasonUnknown {
+				r.State, r.Reason = driver.StateRetryable, driver.ReasonPanic
+			}
+		})}, func(l *lab) {
+			l.panics(func(context.Context) (string, error) { panic(idempotent.Unknown(errNoReply)) }, rerun)
+		}, "INV-2"},
 		"calls past the transport": {works, func(l *lab) { l.line = l.store }, "no call of the store passed through the transport"},
 	} {
 		trial := scenario{name, row.run}.trial(t, row.fixture, storeFaults, nil, 0)
