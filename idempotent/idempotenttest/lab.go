@@ -399,6 +399,7 @@ func (w *worker) remember(ctx context.Context, c *StoreCall) {
 	case driver.OpPutChunks:
 		w.puts = append(w.puts, c.Record)
 		w.history.putsChunks(c.Record.Expires)
+	default: // it is about no record of the history
 	}
 	w.weather.feel(c.Err)
 }

@@ -355,7 +355,7 @@ type tally struct {
 var covered = []string{"felt a fault", "did not feel theirs", "went on as without faults", "went on otherwise",
 	"executed a request", "replayed an outcome", "refused a request", "refused a request while another one ran"}
 
-func newTally() *tally { return &tally{faults: map[faults.Fault]int{}, of: map[string]int{}} }
+func newTally() *tally { return &tally{faults: make(map[faults.Fault]int), of: make(map[string]int)} }
 
 // count adds a run.
 func (n *tally) count(t *trial) {
