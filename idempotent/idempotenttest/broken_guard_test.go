@@ -5,6 +5,7 @@ package idempotenttest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -120,6 +121,24 @@ var brokenGuards = []broken{
 		guard: puts(func(time.Time) time.Time { return time.Time{} })},
 	{name: "A large result expires with the claim", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
 		guard: puts(func(t time.Time) time.Time { return t.Add(-24*time.Hour + lease + time.Minute) })},
+	{name: "A large result and its record expire early", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord",
+		guard: always(func(ctx context.Context, c *StoreCall) {
+			if c.Op == driver.OpPutChunks || c.Record.State == driver.StateCompleted {
+				c.Record.Expires = c.Record.Expires.Add(-time.Hour)
+			}
+			c.Do(ctx)
+		})},
+	{name: "A handler's error is copied", caught: "FM60_OutcomeAgainstTakeover_Error FM62_OwnUnknownMeetsTheSweepers",
+		guard: asking(func(a *asked) {
+			inner := a.handler
+			a.handler = func(ctx context.Context) (string, error) {
+				value, err := inner(ctx)
+				if err != nil {
+					err = errors.New(err.Error())
+				}
+				return value, err
+			}
+		})},
 	{name: "The codec's name is not checked", caught: "FM36_OtherCodec", guard: options(func(o *idempotent.Options) {
 		if o.Codec == nil {
 			o.Codec = rawCodec{}

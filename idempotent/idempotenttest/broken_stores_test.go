@@ -240,6 +240,16 @@ func heedless(ops ...driver.Op) func(*shelf) {
 	}
 }
 
+// failingAfter makes one operation fail after it was done.
+func failingAfter(op driver.Op) func(context.Context, driver.Op) error {
+	return func(_ context.Context, done driver.Op) error {
+		if done == op {
+			return errors.New("connection reset")
+		}
+		return nil
+	}
+}
+
 // unsafely makes the selected writes non-atomic. Between the check and the write, a
 // writer sleeps, and the clock of a synctest bubble moves only when each other
 // goroutine waits, too. Every writer that can has checked by then.
@@ -303,12 +313,7 @@ func (p put) outlives() bool {
 // did not win.
 var brokenInserts = []broken{
 	{name: "Insert fails after its write", caught: "InsertCreates", spoil: func(s *shelf) {
-		s.end = func(_ context.Context, op driver.Op) error {
-			if op == driver.OpInsert {
-				return errors.New("connection reset")
-			}
-			return nil
-		}
+		s.end = failingAfter(driver.OpInsert)
 	}},
 	{name: "Insert ignores a live record", caught: `InsertRefuses InsertReplacesExpired NoExpiryNeverExpires OneInserterWins
 		FM01_InsertReplyLost FM02_InsertGivenUp_NotReleased FM37_TwinLeavesNothing`,
@@ -345,6 +350,8 @@ var brokenInserts = []broken{
 		spoil: refusing(func(p put) (*driver.Record, error) { return p.r.Clone(), nil })},
 	{name: "A refused Insert returns an error", caught: "InsertRefuses ReplaceRefuses OneInserterWins OneReplacerWins",
 		spoil: refusing(func(put) (*driver.Record, error) { return nil, errors.New("conditional check failed") })},
+	{name: "A refused Insert returns the record and an error", caught: "InsertRefuses ReplaceRefuses OneInserterWins OneReplacerWins",
+		spoil: refusing(func(p put) (*driver.Record, error) { return p.old.Clone(), errors.New("conditional check failed") })},
 	{name: "A refused Insert returns the record without its result", caught: "InsertRefuses ReplaceRefuses",
 		spoil: refusing(func(p put) (*driver.Record, error) {
 			head := p.old.Clone()
@@ -364,6 +371,21 @@ var brokenInserts = []broken{
 		caught: "OneInserterReplacesExpired FM21_SimultaneousReplacersOfAnExpiredRecord",
 		spoil:  unsafely(func(p put) bool { return p.inserts && p.old != nil && p.old.State == driver.StateCompleted })},
 	{name: "Insert and Replace have separate locks", caught: "OneWriterWins", spoil: twoLocks},
+	{name: "A write fails during another one", caught: "OneInserterWins FM05_SimultaneousRequests FM51_ManyLoopsOneProcess",
+		spoil: func(s *shelf) {
+			unsafely(func(put) bool { return true })(s)
+			var busy atomic.Bool
+			s.begin = func(ctx context.Context, op driver.Op) error {
+				if op != driver.OpGet && !busy.CompareAndSwap(false, true) {
+					return errors.New("database is locked")
+				}
+				return ctx.Err()
+			}
+			s.end = func(context.Context, driver.Op) error {
+				busy.Store(false)
+				return nil
+			}
+		}},
 }
 
 // brokenReplaces are faults in Replace.
@@ -758,6 +780,8 @@ var brokenChunks = []broken{
 			return right(id, v, i)
 		}
 	}},
+	{name: "PutChunks fails after its write", caught: "ChunksAreWhole", chunks: func(s *chunkShelf) { s.end = failingAfter(driver.OpPutChunks) }},
+	{name: "GetChunks returns the data and an error", caught: "ChunksAreWhole", chunks: func(s *chunkShelf) { s.end = failingAfter(driver.OpGetChunks) }},
 	{name: "The store retains the caller's data", caught: "ChunksAreCopies",
 		chunks: keeping(func(_, piece []byte) []byte { return piece })},
 	{name: "The store returns its own data without a copy", caught: "ChunksAreCopies", chunks: func(s *chunkShelf) {

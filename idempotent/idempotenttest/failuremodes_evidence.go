@@ -236,7 +236,7 @@ var stepScenarios = []scenario{
 		// The first attempt dies in its second step, after the effect.
 		var first, again string
 		l.dies(func(ctx context.Context) {
-			l.step(ctx, "reserve", "r_a")
+			_, _ = idempotent.Step(ctx, "reserve", returns("r_a"))
 			_, _ = idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
 				l.effects.Add(1)
 				first = idempotent.DownstreamKey(ctx)
@@ -279,7 +279,7 @@ var stepScenarios = []scenario{
 		l.worker(resume).wantReplay("ch_a")
 	}},
 	{"FM30_UnknownRecoveryPoint", func(l *lab) {
-		l.dies(func(ctx context.Context) { l.step(ctx, "reserve", "r_a") })
+		l.dies(func(ctx context.Context) { _, _ = idempotent.Step(ctx, "reserve", returns("r_a")) })
 		l.endLease()
 		version := l.record().Version
 		l.worker(resume, func(o *idempotent.Options) { o.Steps = []string{"charge", "book"} }).wantRefused(new(idempotent.UnresolvedError))
@@ -348,10 +348,7 @@ func resume(o *idempotent.Options) {
 
 func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
-// step runs a step without an effect at the provider.
-func (l *lab) step(ctx context.Context, name, result string) {
-	_, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return result, nil })
-	if err != nil && !errors.As(err, new(*idempotent.StoreError)) {
-		l.Errorf("the step %s: %v", name, err)
-	}
+// returns is a handler without an effect at the provider.
+func returns(value string) handler {
+	return func(context.Context) (string, error) { return value, nil }
 }

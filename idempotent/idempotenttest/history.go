@@ -58,15 +58,15 @@ type run struct {
 	downstream string
 }
 
-// ending is what a handler returned or panicked with.
+// ending is what a handler returned, or that it panicked.
 type ending struct {
-	value    string
-	err      error
-	panicked bool
+	value string
+	err   error
 }
 
-// errPanicked is the ending of a handler that panicked with a value that is not
-// an error, or whose goroutine ended.
+// errPanicked is the ending of a handler that panicked, or whose goroutine ended. A
+// panic proves nothing and is not a business outcome, so the panic's value is another
+// ending only if it is an Unknown error.
 var errPanicked = errors.New("the handler did not return")
 
 // answer is the answer that a request got.
@@ -93,7 +93,6 @@ func (h *history) breaks(format string, args ...any) {
 func (h *history) wrote(w write, met *driver.Record, err error) {
 	w.known = err == nil && (met == nil || met.Version == w.record.Version)
 	w.open = err != nil
-	w.record.Result = nil
 	h.saw(met)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,10 +179,10 @@ func (h *history) watch(a *answer, handler handler) handler {
 				return
 			}
 			p := recover()
-			if err, _ = p.(error); err == nil {
+			if err, _ = p.(error); !idempotent.IsUnknown(err) {
 				err = errPanicked
 			}
-			h.leaves(a.run, ending{err: err, panicked: true})
+			h.leaves(a.run, ending{err: err})
 			if p != nil {
 				panic(p)
 			}
@@ -209,7 +208,6 @@ func (h *history) enters(by *process, attempt int) *run {
 	if mine == nil {
 		h.breaks("INV-10: a handler was entered, but the store had not acknowledged its claim")
 		mine = &run{by: by}
-		h.runs = append(h.runs, mine)
 	}
 	for _, r := range h.runs {
 		if r != mine && r.entered && !r.left && now.Before(r.claim.LeaseEnd) {
@@ -227,7 +225,7 @@ func (h *history) downstream(run *run, key string) {
 	defer h.mu.Unlock()
 	run.downstream = key
 	for _, r := range h.runs {
-		if r.downstream != "" && r.downstream != key && r.claim.ID == run.claim.ID && r.claim.Created.Equal(run.claim.Created) {
+		if r.downstream != "" && r.downstream != key && r.claim.Created.Equal(run.claim.Created) {
 			h.breaks("INV-2: two runs of one record got different keys for the provider")
 		}
 	}
@@ -261,14 +259,6 @@ func (h *history) forgets(token string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgot[token] = true
-}
-
-// mayHaveRun reports whether the owner's handler was called.
-func (h *history) mayHaveRun(owner driver.Owner) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := h.ownerOf(owner)
-	return r != nil && r.entered
 }
 
 // life is the history of a record from its insert, or from the write that
@@ -344,14 +334,13 @@ func (h *history) lives(final *driver.Record) []life {
 	var follow func(v driver.Version)
 	follow = func(v driver.Version) {
 		w := byVersion[v]
-		switch {
-		case w == nil:
+		if w == nil {
 			h.breaks("INV-12: the store returned a version that was never written")
-		case !effective[w]:
-			effective[w] = true
-			if !w.insert {
-				follow(w.was)
-			}
+			return
+		}
+		effective[w] = true
+		if !w.insert {
+			follow(w.was)
 		}
 	}
 	for _, w := range h.writes {
@@ -369,7 +358,7 @@ func (h *history) lives(final *driver.Record) []life {
 	var lives []life
 	for _, w := range h.writes {
 		switch {
-		case !effective[w] || byVersion[w.record.Version] != w:
+		case !effective[w]:
 		case w.insert:
 			lives = append(lives, life{w})
 		case successor[w.was] != nil:
@@ -380,7 +369,7 @@ func (h *history) lives(final *driver.Record) []life {
 	}
 	var all []life
 	for _, l := range lives {
-		for w := successor[l.last().Version]; w != nil && len(l) < len(h.writes); w = successor[w.record.Version] {
+		for w := successor[l.last().Version]; w != nil; w = successor[w.record.Version] {
 			if w.record.Reason == driver.ReasonForgotten && l.last().Reason != driver.ReasonForgotten {
 				all, l = append(all, l), nil
 			}
@@ -391,21 +380,20 @@ func (h *history) lives(final *driver.Record) []life {
 	return all
 }
 
-// judgeSuccession checks that one life of the record may follow another.
+// judgeSuccession checks that one life of the record may follow another: package
+// invariant judges the write that discards an outcome, except for who asked for it.
 func (h *history) judgeSuccession(old, next life) {
 	last, at := old.last(), next[0].at
-	if !next[0].insert && last.State == driver.StateCompleted && invariant.Ended(last, at) && h.forgot[last.Token()] {
-		return
+	legal := invariant.Expired(last, at) || h.removed[last.Version]
+	if !next[0].insert {
+		legal = last.State == driver.StateCompleted && h.forgot[last.Token()]
 	}
-	if invariant.Expired(last, at) || h.removed[last.Version] {
-		return
+	for _, w := range h.writes { // one whose reply was lost may have taken effect
+		legal = legal || w.open && w.was == last.Version && invariant.Expired(&w.record, at)
 	}
-	for _, w := range h.writes {
-		if w.open && w.was == last.Version && invariant.Expired(&w.record, at) {
-			return // its last write took effect, but the reply was lost
-		}
+	if !legal {
+		h.breaks("INV-4: a record that was %s was replaced by a new one before it expired", last.State)
 	}
-	h.breaks("INV-4: a record that was %s was replaced by a new one before it expired", last.State)
 }
 
 // judgeLife checks each write of a life. It began with a claim, or with a write that
@@ -420,11 +408,7 @@ func (h *history) judgeLife(before *driver.Record, l life) {
 			made.Owner = owner != nil && owner.by == w.by
 		}
 		illegal := func(name, why string) {
-			if before == nil {
-				h.breaks("%s: %s", name, why)
-				return
-			}
-			h.breaks("%s: a record that was %s (%s) became %s (%s): %s", name, before.State, before.Reason, r.State, r.Reason, why)
+			h.breaks("%s: %s became %s, reason %s: %s", name, describe(before), describe(r), r.Reason, why)
 		}
 		for _, i := range invariant.Invariants {
 			if why := i.Broken(made); why != "" {
@@ -511,13 +495,12 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 // its lease was lost.
 func (h *history) judgeReport(a *answer, lives []life) {
 	end := a.run.end
-	if a.outcome.Replayed || errors.As(a.err, new(*idempotent.LeaseLostError)) {
+	switch {
+	case a.outcome.Replayed, errors.As(a.err, new(*idempotent.LeaseLostError)):
 		return
-	}
-	if end.err == nil && a.err == nil && a.outcome.Value == end.value || end.err != nil && errtype.Matches(a.err, end.err) {
+	case a.outcome.Value == end.value && errtype.Matches(a.err, end.err):
 		return
-	}
-	if errors.As(a.err, new(*idempotent.StoreError)) || errors.As(a.err, new(*idempotent.ReplayUnavailableError)) {
+	case isAny(a.err, []error{new(idempotent.StoreError), new(idempotent.ReplayUnavailableError)}):
 		for _, l := range lives {
 			if done := l.completion(); done != nil && done.by != a.by {
 				return // the current outcome is known to exist, but could not be fetched
@@ -545,8 +528,8 @@ func (h *history) lifeOf(a *answer, lives []life) int {
 		}
 		return n
 	}
-	from, to := began(a.from), began(a.to)
-	if to == 0 || from != to && !(from == 0 && to == 1) {
+	to := began(a.to)
+	if max(began(a.from), 1) != to {
 		return -1
 	}
 	return to - 1
@@ -555,28 +538,21 @@ func (h *history) lifeOf(a *answer, lives []life) int {
 // reports reports whether the ending of a run may be stored as the given
 // record.
 func (r *run) reports(as *driver.Record) bool {
-	if !r.entered {
+	switch {
+	case !r.entered:
 		return as.State == driver.StateRetryable && (as.Reason == driver.ReasonReleased || as.Reason == driver.ReasonNoTime)
-	}
-	if as.Reason == driver.ReasonCommitted {
-		return as.State == driver.StateCompleted // by a transaction of the handler
-	}
-	if !r.left {
+	case as.Reason == driver.ReasonCommitted: // by a transaction of the handler
+		return as.State == driver.StateCompleted
+	case !r.left:
 		return false
 	}
-	// A panic proves nothing, and is not a business outcome.
-	notExecuted := idempotent.IsNotExecuted(r.end.err) && !r.end.panicked
-	unknown := idempotent.IsUnknown(r.end.err)
 	_, final := idempotent.AsFinal(r.end.err)
-	final = final && !r.end.panicked
-	switch as.State {
-	case driver.StateCompleted:
-		return r.end.err == nil || final
-	case driver.StateRetryable:
-		return notExecuted || r.end.err != nil && !unknown && !final && invariant.RunsAgain(as)
-	case driver.StateUnknown:
-		return r.end.err != nil && (!notExecuted || len(as.Steps) > 0) && !final
-	case driver.StateInProgress: // no ending
+	notExecuted := idempotent.IsNotExecuted(r.end.err)
+	switch {
+	case r.end.err == nil || final:
+		return as.State == driver.StateCompleted
+	case as.State == driver.StateRetryable:
+		return notExecuted || !idempotent.IsUnknown(r.end.err) && invariant.RunsAgain(as)
 	}
-	return false
+	return as.State == driver.StateUnknown && (!notExecuted || len(as.Steps) > 0)
 }

@@ -24,8 +24,8 @@ type shelf struct {
 
 	// name returns the key under which a record is stored.
 	name func(idempotent.RecordID) string
-	// begin is called before everything else, and end after a write that begin
-	// allowed.
+	// begin is called before everything else, and end after a write or a call about
+	// chunks that begin allowed.
 	begin, end func(context.Context, driver.Op) error
 	// Changes an error about r before it is returned.
 	tell func(err error, r *driver.Record) error
@@ -162,18 +162,18 @@ func newChunkShelf() *chunkShelf {
 	}
 }
 
-func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, _ time.Time) (count int, err error) {
+func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (count int, err error) {
 	if err := s.begin(ctx, driver.OpPutChunks); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ; len(data) > 0; count++ {
+	for stores := expires.IsZero() || expires.After(time.Now()); stores && len(data) > 0; count++ {
 		n, name := min(s.size, len(data)), s.piece(id, v, count)
 		s.pieces[name] = s.keep(s.pieces[name], data[:n:n])
 		data = data[n:]
 	}
-	return count, nil
+	return count, s.end(ctx, driver.OpPutChunks)
 }
 
 func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
@@ -193,7 +193,7 @@ func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v dr
 		}
 		pieces = append(pieces, piece)
 	}
-	return s.give(pieces), nil
+	return s.give(pieces), s.end(ctx, driver.OpGetChunks)
 }
 
 // listShelf is a shelf that lists due records. As in a shelf, each decision can

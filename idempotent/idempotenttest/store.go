@@ -467,9 +467,7 @@ func similarIDs() []idempotent.RecordID {
 		key.Operation = operation
 		ids = append(ids, key.RecordID())
 	}
-	key = newKey()
-	key.Operation = "charge"
-	id := key.RecordID()
+	id := newKey().RecordID()
 	// The hash is case-sensitive. Its last character stays, because not every
 	// value is valid there.
 	hash := len(id) - 43

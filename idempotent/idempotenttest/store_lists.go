@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -28,7 +29,7 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			return q.lists("Due", s.Due(ctx, time.Time{}), q.records[:3])
+			return q.lists("Due", s.Due(ctx, time.Time{}), 0, 1, 2)
 		}),
 	listRequirement("RunningAreListed",
 		"Each record in progress whose Due is set is listed once, by Due or by Running, and no other one. Due lists the announced ones. Running lists no other record.",
@@ -45,18 +46,15 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			err = q.lists("Due or Running", s.all(ctx), q.records[:4])
-			if due, listErr := q.found(s.Due(ctx, time.Time{})); due[q.records[3].ID] == nil {
-				err = errors.Join(err, errors.New("Due does not list an announced record"), listErr)
+			due, dueErr := q.found(s.Due(ctx, time.Time{}))
+			running, runningErr := q.found(s.Running(ctx))
+			if !slices.Contains(due, 3) {
+				dueErr = errors.Join(dueErr, errors.New("Due does not list an announced record"))
 			}
-			if s.running != nil {
-				found, listErr := q.found(s.running.Running(ctx))
-				if found[q.records[2].ID] != nil {
-					err = errors.Join(err, errors.New("Running lists a record that is unknown"))
-				}
-				err = errors.Join(err, listErr)
+			if slices.Contains(running, 2) {
+				runningErr = errors.Join(runningErr, errors.New("Running lists a record that is unknown"))
 			}
-			return err
+			return errors.Join(dueErr, runningErr, sameRecords("Due or Running", slices.Sorted(slices.Values(append(due, running...))), []int{0, 1, 2, 3}))
 		}),
 	listRequirement("EarliestFirst",
 		"A list is in the order of the times when its records are due, or were given up.",
@@ -69,7 +67,14 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			return errors.Join(q.ordered("Due", s.Due(ctx, time.Time{})), q.ordered("Exhausted", s.Exhausted(ctx)))
+			for name, list := range map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(ctx, time.Time{}), "Exhausted": s.Exhausted(ctx)} {
+				found, err := q.found(list)
+				earlier := func(i, j int) int { return q.records[i].Due.Compare(q.records[j].Due) }
+				if err != nil || len(found) == 0 || !slices.IsSortedFunc(found, earlier) {
+					return fmt.Errorf("%s lists the records %v and ends with error %w; they are due in the order %v", name, found, orNil(err), order)
+				}
+			}
+			return nil
 		}),
 	listRequirement("DueContinues",
 		"Due lists only what is due after a time, in the same order.",
@@ -81,8 +86,8 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			after := s.Due(ctx, q.records[3].Due) // the second one that is due
-			return errors.Join(q.lists("Due after a time", after, q.records[1:3]), q.ordered("Due after a time", after))
+			found, err := q.found(s.Due(ctx, q.records[3].Due)) // the third one, because the first record is exhausted
+			return errors.Join(err, sameRecords("Due after a time", found, []int{2, 1}))
 		}),
 	listRequirement("ExhaustedAreApart",
 		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
@@ -92,8 +97,8 @@ var listRequirements = []requirement{
 				return err
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx, time.Time{}), q.records[:1]),
-				q.lists("Exhausted", s.Exhausted(ctx), q.records[1:]))
+				q.lists("Due", s.Due(ctx, time.Time{}), 0),
+				q.lists("Exhausted", s.Exhausted(ctx), 1, 2))
 		}),
 	listRequirement("ListsFollowWrites",
 		"A write can add a record to a list, remove it, or move it to another list.",
@@ -106,7 +111,7 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			if err := q.lists("Due", s.Due(ctx, time.Time{}), q.records[1:]); err != nil {
+			if err := q.lists("Due", s.Due(ctx, time.Time{}), 1, 2); err != nil {
 				return err
 			}
 			for i, change := range []func(*driver.Record){
@@ -119,8 +124,8 @@ var listRequirements = []requirement{
 				}
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx, time.Time{}), q.records[:1]),
-				q.lists("Exhausted", s.Exhausted(ctx), q.records[2:]))
+				q.lists("Due", s.Due(ctx, time.Time{}), 0),
+				q.lists("Exhausted", s.Exhausted(ctx), 2))
 		}),
 	listRequirement("ListedAsStored",
 		"An entry has the id, the state and the times of its record.",
@@ -134,15 +139,17 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			found, err := q.found(s.all(ctx))
-			for i := range q.records {
-				r := &q.records[i]
-				got, want := found[r.ID], driver.Listed{ID: r.ID, State: r.State, Since: r.Since, LeaseEnd: r.LeaseEnd, Due: r.Due}
-				if err != nil || got == nil {
-					return fmt.Errorf("no list contains a record that is %s: %w", want.State, orNil(err))
+			listed := make([]driver.Listed, len(states))
+			for _, list := range []iter.Seq2[driver.Listed, error]{s.Due(ctx, time.Time{}), s.Running(ctx)} {
+				for e, err := range list {
+					if i := q.index(e.ID); err == nil && i >= 0 {
+						listed[i] = e
+					}
 				}
-				if got.State != want.State || !got.Since.Equal(want.Since) || !got.LeaseEnd.Equal(want.LeaseEnd) || !got.Due.Equal(want.Due) {
-					return fmt.Errorf("a record is listed as %+v, want %+v", *got, want)
+			}
+			for i := range q.records {
+				if want := q.records[i].Listed(); listed[i] != want {
+					return fmt.Errorf("a record is listed as %+v, want %+v", listed[i], want)
 				}
 			}
 			return nil
@@ -255,21 +262,12 @@ func newListStore(f Fixture, s driver.Store) listStore {
 	return listStore{s, s.(driver.DueLister), running, f.ListLag}
 }
 
-// all lists what Due and Running list.
-func (s listStore) all(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return func(yield func(driver.Listed, error) bool) {
-		lists := []iter.Seq2[driver.Listed, error]{s.Due(ctx, time.Time{})}
-		if s.running != nil {
-			lists = append(lists, s.running.Running(ctx))
-		}
-		for _, list := range lists {
-			for e, err := range list {
-				if !yield(e, err) {
-					return
-				}
-			}
-		}
+// Running lists nothing if Due lists the records in progress.
+func (s listStore) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	if s.running == nil {
+		return func(func(driver.Listed, error) bool) {}
 	}
+	return s.running.Running(ctx)
 }
 
 func isLister(_ Fixture, s driver.Store) bool {
@@ -304,25 +302,11 @@ func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Rec
 		}
 		q.records = append(q.records, r)
 	}
-	return q, q.wait(ctx)
+	time.Sleep(q.lag)
+	return q, nil
 }
 
-// wait waits until lists are expected to show the last write.
-func (q *queue) wait(ctx context.Context) error {
-	if q.lag <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(q.lag)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// change writes a changed record i.
+// change writes a changed record i, and waits until lists are expected to show it.
 func (q *queue) change(ctx context.Context, s driver.Store, i int, change func(*driver.Record)) error {
 	next := q.records[i]
 	next.Version = newVersion()
@@ -332,71 +316,40 @@ func (q *queue) change(ctx context.Context, s driver.Store, i int, change func(*
 		return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
 	}
 	q.records[i] = next
-	return q.wait(ctx)
+	time.Sleep(q.lag)
+	return nil
 }
 
 // index returns the index of the record with that id, or -1.
 func (q *queue) index(id idempotent.RecordID) int {
-	for i := range q.records {
-		if q.records[i].ID == id {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(q.records, func(r driver.Record) bool { return r.ID == id })
 }
 
-// found returns the entries of the queue that are in a list, each once.
-func (q *queue) found(list iter.Seq2[driver.Listed, error]) (map[idempotent.RecordID]*driver.Listed, error) {
-	found := map[idempotent.RecordID]*driver.Listed{}
-	for r, err := range list {
-		switch {
-		case err != nil && (r.ID == "" || q.index(r.ID) >= 0):
+// found returns which records of the queue are in a list, in its order. Records of
+// other tests are in it, too.
+func (q *queue) found(list iter.Seq2[driver.Listed, error]) (found []int, err error) {
+	for e, err := range list {
+		i := q.index(e.ID)
+		if err != nil && (i >= 0 || e.ID == "") {
 			return found, err
-		case q.index(r.ID) < 0:
-			continue // a record of another test
-		case found[r.ID] != nil:
-			return found, errors.New("a record is listed twice")
 		}
-		found[r.ID] = &r
+		if i >= 0 {
+			found = append(found, i)
+		}
 	}
 	return found, nil
 }
 
-// ordered checks the order of a list that is not empty.
-func (q *queue) ordered(name string, list iter.Seq2[driver.Listed, error]) error {
-	var last time.Time
-	for r, err := range list {
-		i := q.index(r.ID)
-		switch {
-		case err != nil && r.ID == "":
-			return fmt.Errorf("%s: %w", name, err)
-		case i < 0:
-			continue
-		case q.records[i].Due.Before(last):
-			return fmt.Errorf("%s lists a record of %s after one of %s", name, q.records[i].Due, last)
-		}
-		last = q.records[i].Due
-	}
-	if last.IsZero() {
-		return fmt.Errorf("%s lists nothing", name)
-	}
-	return nil
+// lists checks that a list contains exactly the wanted records, each once.
+func (q *queue) lists(name string, list iter.Seq2[driver.Listed, error], want ...int) error {
+	found, err := q.found(list)
+	slices.Sort(found)
+	return errors.Join(err, sameRecords(name, found, want))
 }
 
-// lists checks that a list contains exactly the wanted records.
-func (q *queue) lists(name string, list iter.Seq2[driver.Listed, error], want []driver.Record) error {
-	found, err := q.found(list)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+func sameRecords(list string, got, want []int) error {
+	if slices.Equal(got, want) {
+		return nil
 	}
-	for _, r := range want {
-		if found[r.ID] == nil {
-			return fmt.Errorf("%s does not list a record that is due at %s, exhausted: %t", name, r.Due, r.Exhausted)
-		}
-		delete(found, r.ID)
-	}
-	for _, r := range found {
-		return fmt.Errorf("%s lists a record that is %s and due at %s", name, r.State, r.Due)
-	}
-	return nil
+	return fmt.Errorf("%s lists the records %v, want %v", list, got, want)
 }
