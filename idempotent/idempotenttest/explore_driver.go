@@ -82,9 +82,8 @@ func (w *World) invokeOtherKeys() {
 			return
 		}
 		w.more++
-		w.first = nil
+		w.first, w.before = nil, w.counts()
 		for range 2 {
-			w.before = w.counts()
 			w.invoke(otherKeyed, start)
 		}
 	}
@@ -143,14 +142,9 @@ func (w *World) environmentFor(what string) *environment {
 		delete(w.idle, kind)
 		return env
 	}
-	guard, err := idempotent.New(w.pointsOfStore(), append(slices.Clone(w.options), func(o *idempotent.Options) {
-		o.Observer = event.ObserverFunc(w.observe)
-		o.Logger = slog.New(slog.DiscardHandler)
-		o.RequestID = func(ctx context.Context) string {
-			p, _ := w.process(ctx)
-			return "process-" + strconv.Itoa(p.n)
-		}
-	})...)
+	guard, err := idempotent.New(w.pointsOfStore(), slices.Concat(
+		[]func(*idempotent.Options){func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }}, w.options,
+		[]func(*idempotent.Options){func(o *idempotent.Options) { o.Observer = event.ObserverFunc(w.observe) }})...)
 	if err != nil {
 		panic(err)
 	}
@@ -222,6 +216,7 @@ func (w *World) over(p *Process) bool {
 		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
 		w.answered(p)
+		w.checkAll()
 	}
 	return true
 }
@@ -232,10 +227,7 @@ func (w *World) next(p *Process) *pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.SortStableFunc(w.waiting, func(a, b *pending) int {
-		if a.process != b.process {
-			return a.process.n - b.process.n
-		}
-		return cmp.Or(strings.Compare(a.what, b.what), cmp.Compare(a.record, b.record), strings.Compare(a.order, b.order))
+		return cmp.Or(a.process.n-b.process.n, strings.Compare(a.what, b.what), cmp.Compare(a.record, b.record), strings.Compare(a.order, b.order))
 	})
 	for i, pt := range w.waiting {
 		if q := pt.process; q.waits > 0 && (q == p || p.met+1 < q.waits) {

@@ -3,6 +3,7 @@
 package idempotenttest_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -10,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -320,7 +322,7 @@ func TestExploreReports(t *testing.T) {
 		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
 		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n\nRule: no rule found\n`},
 		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
@@ -347,15 +349,19 @@ func TestExploreReports(t *testing.T) {
 		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
 		"a row at first": {func(w *idempotenttest.World) {
 			rows := &table{}
-			tx, err := sql.OpenDB(w.Connector(rows)).Begin()
+			db := sql.OpenDB(w.Connector(rows))
+			tx, err := db.Begin()
 			if err == nil {
 				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
 			}
 			if err == nil {
 				err = tx.Commit()
 			}
-			if err != nil || len(rows.ids) != 1 {
-				panic(fmt.Sprint(rows.ids, err))
+			if err == nil {
+				_, err = db.Exec("INSERT INTO charges VALUES (?)", "1")
+			}
+			if err != nil || len(rows.ids) != 2 || rows.connects != 1 {
+				panic(fmt.Sprint(rows.ids, rows.connects, err))
 			}
 			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
 		}, "none", 0, true, `^nothing is broken`},
@@ -379,7 +385,14 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"goes on":          {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
 		"goes on after it": {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
 		"a late claim":     {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"no fault":         {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
+		"a short reserve":  {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
+		"a mutex of the body": {func(*idempotenttest.World) {
+			var mu sync.Mutex
+			mu.Lock()
+			mu.Lock()
+		}, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*explore_test.go`},
+		"a commit that arrives": {right["a database"].body, "3:in-flight", 0, true, `(?s)SQL: COMMIT: the process is killed while .*SQL: COMMIT: the request arrives  \[row: 1\]\n`},
+		"no fault":              {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, ok := idempotenttest.Report(t, row.body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Schedules = row.schedules })
@@ -410,7 +423,8 @@ func TestExploreAmongManyGoroutines(t *testing.T) {
 // test again.
 func TestExploreFailsATest(t *testing.T) {
 	const variable = "EXPLORE_IN_A_TEST"
-	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(*idempotenttest.World) {
+	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(w *idempotenttest.World) {
+		w.AtMostOnce("charge", func() int { return 0 })
 		t.Fatal("no database")
 	}}
 	if body := bodies[os.Getenv(variable)]; body != nil {
@@ -421,7 +435,7 @@ func TestExploreFailsATest(t *testing.T) {
 		test := exec.Command(os.Args[0], "-test.run=^TestExploreFailsATest$", "-test.v")
 		test.Env = append(os.Environ(), variable+"="+name)
 		out, err := test.CombinedOutput()
-		if failed := err != nil; failed == (name == "right") || strings.Count(string(out), want) != 1 {
+		if failed, right := err != nil, name == "right"; failed == right || strings.Contains(string(out), "hash of all") != right || strings.Count(string(out), want) != 1 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
@@ -511,6 +525,18 @@ func TestExploreEnvironments(t *testing.T) {
 	}
 }
 
+// A guard logs to the logger of World.GuardOptions.
+func TestExploreLogs(t *testing.T) {
+	var log bytes.Buffer
+	text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+		right["at most once under Reconcile"].body(w)
+		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	}, "1:lost-reply")
+	if !ok || !strings.Contains(log.String(), "unknown") {
+		t.Errorf("the log %q of\n%s", &log, text)
+	}
+}
+
 // A process answers before its deadline, although a call hangs. Lambda kills one that goes
 // on.
 func TestExploreDeadlines(t *testing.T) {
@@ -529,8 +555,13 @@ func TestExploreDeadlines(t *testing.T) {
 	if !ok || !strings.HasPrefix(text, want) {
 		t.Errorf("got %t and\n%s\nwant\n%s", ok, text, want)
 	}
-	if text, ok := idempotenttest.Report(t, computes, "none"); !ok || !strings.Contains(text, "       29s  1 request     killed at the deadline\n") {
-		t.Errorf("got %t and\n%s", ok, text)
+	for alone, want := range map[string]string{
+		"none":   "       29s  1 request     killed at the deadline\n",
+		"0:late": "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n",
+	} {
+		if text, ok := idempotenttest.Report(t, computes, alone); !ok || !strings.Contains(text, want) {
+			t.Errorf("%s: got %t and\n%s", alone, ok, text)
+		}
 	}
 }
 
@@ -560,6 +591,14 @@ func computes(w *idempotenttest.World) {
 		<-time.After(time.Minute)
 		return c, nil
 	}))
+}
+
+// reserving is computes with so long a reserve.
+func reserving(reserve time.Duration) func(w *idempotenttest.World) {
+	return func(w *idempotenttest.World) {
+		w.GuardOptions(func(o *idempotent.Options) { o.DeadlineReserve = reserve })
+		computes(w)
+	}
 }
 
 // A mistake that two faults show is found by two.
