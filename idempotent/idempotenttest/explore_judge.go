@@ -229,13 +229,9 @@ func (w *World) wrote(p *Process, op driver.Op, r driver.Record) {
 		w.fact(expired, known && first != r.Owner)
 		w.claimed[r.ID] = r.Owner
 	}
-	if r.State == driver.StateInProgress && r.Attempt != p.last[r.ID].Attempt {
-		p.sent[r.ID] = false
-	}
 	p.last[r.ID] = r
-	if p.what == "reconciler" && r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved {
-		w.facts[provenTooEarly] = true
-	}
+	w.fact(notExecutedSent, r.Reason == driver.ReasonNotExecuted && p.sent[r.ID])
+	w.fact(provenTooEarly, r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved)
 }
 
 // about notes which execution makes a call, its step, and what has the downstream key of a
@@ -277,8 +273,8 @@ func (w *World) about(pt *pending) {
 
 // observe notes what a guard reports.
 func (w *World) observe(ctx context.Context, e event.Event) {
-	p, _ := ctx.Value(processKey{}).(*Process)
-	if p == nil || p.killed() {
+	p, _ := w.process(ctx)
+	if p.killed() {
 		return
 	}
 	w.mu.Lock()
@@ -290,17 +286,6 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 	if e.Kind == event.ReconcileFailed {
 		w.addLine(p, fmt.Sprintf("the resolver fails: %.200v", e.Err))
 	}
-	w.fact(notExecutedSent, e.Kind == event.Retryable && idempotent.IsNotExecuted(e.Err) && p.sentFor(e))
-}
-
-// sentFor reports whether the process sent a request for the record of an event.
-func (p *Process) sentFor(e event.Event) bool {
-	for id, sent := range p.sent {
-		if sent && id.Operation() == e.Operation && id.KeyHash() == e.KeyHash {
-			return true
-		}
-	}
-	return false
 }
 
 // beside runs f of the driver, whose calls are no points.

@@ -183,10 +183,14 @@ var equivalents = map[string]string{
 // busy.
 var endless = map[string]string{
 	"idempotent/idempotenttest.World.drive: w.over(p) is never true":                                                          "a process that has ended is driven without end",
+	"idempotent/idempotenttest.World.over: p.judged is always true":                                                           "a process that has not ended is driven without end",
+	"idempotent/idempotenttest.World.over: p.judged is negated":                                                               "a process that has not ended is driven without end",
+	"idempotent/idempotenttest.World.over: the default clause is gone":                                                        "a process that has not ended is driven without end",
+	"idempotent/idempotenttest.World.over: p.waits != 0 is always true":                                                       "a process that has not ended is driven without end",
+	"idempotent/idempotenttest.World.over: p.waits != 0 is negated":                                                           "a process that has not ended is driven without end",
 	"idempotent/idempotenttest.World.over: p.judged is not set to true":                                                       "a process that has answered is driven without end",
-	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) is not called":                                                     "nobody looks at a body that waits for a mutex",
-	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) loses its Add":                                                     "nobody looks at a body that waits for a mutex",
-	"idempotent/idempotenttest.World.firstDeadline: !q.judged && !q.deadline.After(p.deadline) loses !q.judged &&":            "a process that has ended is killed without end",
+	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) is not called":                                                     "a body that waits for a mutex is not looked at",
+	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) loses its Add":                                                     "a body that waits for a mutex is not looked at",
 	"idempotent/idempotenttest.World.finish: w.broken == \"\" && !p.judged loses && !p.judged":                                "a process that has ended is driven without end",
 	"idempotent/idempotenttest.watch.stacks: size == len(w.dump) is never true":                                               "the stack that waits is cut off, so the test waits for the mutex without end",
 	"oncevet.vet.leaves: f is not set to f.Parent()":                                                                          "looks at the same function without end",
