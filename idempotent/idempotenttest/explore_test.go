@@ -400,13 +400,15 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"at a point":   {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*idempotenttest.\(\*World\).await`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
-		"no type":          {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":          {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
-		"no body":          {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
-		"goes on":          {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
-		"goes on after it": {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"a late claim":     {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"a short reserve":  {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
+		"no type":                         {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
+		"refused":                         {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"no body":                         {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
+		"goes on":                         {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
+		"goes on after it":                {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"lingers":                         {lingers, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*answers `},
+		"one is late, another one killed": {right["Rerun with a key"].body, "0:late,1:killed-after", 0, true, `1 request     continues\n +0s  1 request     store: insert\n`},
+		"a late claim":                    {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"a short reserve":                 {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
 		"a mutex of the body": {func(*idempotenttest.World) {
 			var mu sync.Mutex
 			mu.Lock()
@@ -609,13 +611,18 @@ func waitsTooLong(w *idempotenttest.World) {
 }
 
 // computes has a handler that goes on after the end of its context.
-func computes(w *idempotenttest.World) {
+func computes(w *idempotenttest.World) { computing(w, time.Minute) }
+
+// lingers has a handler that returns just before its deadline.
+func lingers(w *idempotenttest.World) { computing(w, 450*time.Millisecond) }
+
+func computing(w *idempotenttest.World, pause time.Duration) {
 	b := &bank{}
 	w.Provider(b)
 	w.AtMostOnce("charge", b.count)
 	idempotenttest.Handle(w, "order-1", guarded(idempotent.Reconcile, func(ctx context.Context, id string) (charge, error) {
 		c, _ := pay(ctx, id)
-		<-time.After(time.Minute)
+		<-time.After(pause)
 		return c, nil
 	}))
 }
