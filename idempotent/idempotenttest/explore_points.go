@@ -133,16 +133,6 @@ func (w *World) Do(ctx context.Context, name string, call func() error) error {
 	return pt.err
 }
 
-// process returns the process that has ctx, or else the one that was started last.
-func (w *World) process(ctx context.Context) (p *Process, foreign bool) {
-	if p, ok := ctx.Value(processKey{}).(*Process); ok && p.w == w {
-		return p, false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.current, true
-}
-
 // meet waits until the driver lets the call go on, and makes it. It returns the harm. A
 // call of the test itself, before the first process or while it counts, is no point.
 func (w *World) meet(pt *pending) (h harm) {

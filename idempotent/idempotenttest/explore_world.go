@@ -221,6 +221,16 @@ const (
 
 type processKey struct{}
 
+// process returns the process that has ctx, or else the one that was started last.
+func (w *World) process(ctx context.Context) (p *Process, foreign bool) {
+	if p, ok := ctx.Value(processKey{}).(*Process); ok && p.w == w {
+		return p, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current, true
+}
+
 // judge judges answers and counts, and keeps the story.
 type judge struct {
 	broken  string // what is broken; empty: nothing
