@@ -191,6 +191,8 @@ var endless = map[string]string{
 	"idempotent/idempotenttest.World.over: p.judged is not set to true":                                                       "a process that has answered is driven without end",
 	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) is not called":                                                     "a body that waits for a mutex is not looked at",
 	"idempotent/idempotenttest.watch.begin: w.steps.Add(1) loses its Add":                                                     "a body that waits for a mutex is not looked at",
+	"idempotent/idempotenttest.World.finish: w.broken == \"\" && !p.judged is always true":                                    "a process that has ended is driven without end",
+	"idempotent/idempotenttest.World.finish: !p.judged is not negated":                                                        "a process that has ended is driven without end",
 	"idempotent/idempotenttest.World.finish: w.broken == \"\" && !p.judged loses && !p.judged":                                "a process that has ended is driven without end",
 	"idempotent/idempotenttest.watch.stacks: size == len(w.dump) is never true":                                               "the stack that waits is cut off, so the test waits for the mutex without end",
 	"oncevet.vet.leaves: f is not set to f.Parent()":                                                                          "looks at the same function without end",
