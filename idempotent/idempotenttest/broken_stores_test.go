@@ -196,6 +196,15 @@ func kept(spoil func(*driver.Record)) func(*shelf) {
 	})
 }
 
+// sharing stores a copy that shares something with the caller's record.
+func sharing(share func(r, given *driver.Record)) func(*shelf) {
+	return writing(func(p put) *driver.Record {
+		r := p.r.Clone()
+		share(r, &p.r)
+		return r
+	})
+}
+
 // everyTime changes each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
@@ -537,6 +546,14 @@ var brokenKeeping = []broken{
 			return p.r.Clone()
 		}
 		return &p.r
+	})},
+	{name: "The result is the caller's", caught: "RecordsAreCopies", spoil: sharing(func(r, given *driver.Record) { r.Result = given.Result })},
+	{name: "The steps are the caller's", caught: "RecordsAreCopies", spoil: sharing(func(r, given *driver.Record) { r.Steps = given.Steps })},
+	{name: "The names of the steps are the caller's", caught: "RecordsAreCopies", spoil: sharing(func(r, given *driver.Record) { r.StepNames = given.StepNames })},
+	{name: "The results of the steps are the caller's", caught: "RecordsAreCopies", spoil: sharing(func(r, given *driver.Record) {
+		for i := range r.Steps {
+			r.Steps[i].Result = given.Steps[i].Result
+		}
 	})},
 	{name: "Get returns the stored record without a copy", caught: "RecordsAreCopies",
 		spoil: reading(func(r *driver.Record) (*driver.Record, error) { return r, nil })},

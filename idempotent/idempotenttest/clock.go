@@ -40,9 +40,7 @@ func (c *Clock) move(d time.Duration) time.Time {
 
 // advanceTo moves the clock forward to t. It does nothing if t has passed.
 func (c *Clock) advanceTo(t time.Time) {
-	if d := t.Sub(c.Now()); d > 0 {
-		c.Advance(d)
-	}
+	c.Advance(max(0, t.Sub(c.Now())))
 }
 
 // Invocation returns a context with a deadline d from now by this clock, as

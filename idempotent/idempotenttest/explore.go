@@ -111,8 +111,10 @@ func (x *explorer) report(alone string) (text string, ok bool) {
 			return fmt.Sprintf("idempotenttest: Explore: the variable %s: %v", scheduleVariable, err), false
 		}
 		w := x.run(s)
-		if last := s[max(0, len(s)-1):]; w.broken == "" && len(last) > 0 && last[0].at >= len(w.points) {
-			return fmt.Sprintf("idempotenttest: Explore: the variable %s: the run ended after point %d, before %s", scheduleVariable, len(w.points)-1, last), false
+		for _, f := range s {
+			if w.broken == "" && f.at >= len(w.points) {
+				return fmt.Sprintf("idempotenttest: Explore: the variable %s: the run ended after point %d, before %s", scheduleVariable, len(w.points)-1, schedule{f}), false
+			}
 		}
 		return w.story(true) + w.stacks, w.broken == ""
 	}
@@ -219,8 +221,6 @@ func (x *explorer) run(s schedule) *World {
 		defer func() {
 			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "blocked goroutines remain") {
 				panic(p)
-			} else if p != nil {
-				failed = false
 			}
 		}()
 		synctest.Test(x.t, func(t *testing.T) {
@@ -231,8 +231,8 @@ func (x *explorer) run(s schedule) *World {
 			at.begin()
 			x.body(w)
 			w.play()
+			failed = false
 		})
-		failed = false
 	})
 	switch {
 	case stacks != "":

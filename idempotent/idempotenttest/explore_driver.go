@@ -82,9 +82,8 @@ func (w *World) invokeOtherKeys() {
 			return
 		}
 		w.more++
-		w.first = nil
+		w.first, w.before = nil, w.counts()
 		for range 2 {
-			w.before = w.counts()
 			w.invoke(otherKeyed, start)
 		}
 	}
@@ -143,14 +142,9 @@ func (w *World) environmentFor(what string) *environment {
 		delete(w.idle, kind)
 		return env
 	}
-	guard, err := idempotent.New(w.pointsOfStore(), append(slices.Clone(w.options), func(o *idempotent.Options) {
-		o.Observer = event.ObserverFunc(w.observe)
-		o.Logger = slog.New(slog.DiscardHandler)
-		o.RequestID = func(ctx context.Context) string {
-			p, _ := w.process(ctx)
-			return "process-" + strconv.Itoa(p.n)
-		}
-	})...)
+	guard, err := idempotent.New(w.pointsOfStore(), slices.Concat(
+		[]func(*idempotent.Options){func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }}, w.options,
+		[]func(*idempotent.Options){func(o *idempotent.Options) { o.Observer = event.ObserverFunc(w.observe) }})...)
 	if err != nil {
 		panic(err)
 	}
@@ -192,16 +186,12 @@ func (w *World) wait() {
 	synctest.Wait()
 }
 
-// firstDeadline returns the process that is killed next: p, or a late one before it.
+// firstDeadline returns the process that is killed next: p, or a late one that began before it.
 func (w *World) firstDeadline(p *Process) *Process {
-	if !w.outlives {
-		for _, q := range w.procs[:p.n-1] {
-			if !q.judged && !q.deadline.After(p.deadline) {
-				return q
-			}
-		}
+	if w.outlives {
+		return p
 	}
-	return p
+	return w.procs[slices.IndexFunc(w.procs, func(q *Process) bool { return !q.judged })]
 }
 
 // over reports whether nothing more is to be waited for from p, and judges its answer.
@@ -222,6 +212,7 @@ func (w *World) over(p *Process) bool {
 		w.idle[environmentKind(p.what)] = p.env
 		w.fact(afterReturn, p.open > 0)
 		w.answered(p)
+		w.checkAll()
 	}
 	return true
 }
@@ -232,19 +223,16 @@ func (w *World) next(p *Process) *pending {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.SortStableFunc(w.waiting, func(a, b *pending) int {
-		if a.process != b.process {
-			return a.process.n - b.process.n
-		}
-		return cmp.Or(strings.Compare(a.what, b.what), cmp.Compare(a.record, b.record), strings.Compare(a.order, b.order))
+		return cmp.Or(a.process.n-b.process.n, strings.Compare(a.what, b.what), cmp.Compare(a.record, b.record), strings.Compare(a.order, b.order))
 	})
 	for i, pt := range w.waiting {
-		if q := pt.process; q.waits > 0 && (q == p || p.met+1 < q.waits) {
+		if p.met+1 < pt.process.waits {
 			continue
 		}
 		w.waiting = slices.Delete(w.waiting, i, i+1)
 		// The guard stores the outcome while an effect of the handler has not ended.
 		w.fact(afterReturn, pt.kind != storePoint && slices.ContainsFunc(w.waiting, func(o *pending) bool {
-			return o.process == pt.process && o.settles && (o.record == pt.record || pt.record == "")
+			return o.process == pt.process && o.settles && o.record == pt.record
 		}))
 		return pt
 	}
@@ -254,10 +242,7 @@ func (w *World) next(p *Process) *pending {
 // step lets a call go on, with the harm that the schedule has for it.
 func (w *World) step(pt *pending) {
 	p := pt.process
-	if p.waits > 0 {
-		p.waits = 0
-		w.addLine(p, "continues")
-	}
+	w.resume(p)
 	if pt.late { // the call was made
 		pt.goOn <- ""
 		return
@@ -314,6 +299,14 @@ func (w *World) step(pt *pending) {
 	}
 }
 
+// resume lets a process continue that is late.
+func (w *World) resume(p *Process) {
+	if p.waits > 0 {
+		p.waits = 0
+		w.addLine(p, "continues")
+	}
+}
+
 // kill ends a process: each further call fails without effect.
 func (w *World) kill(p *Process, why string) {
 	if p.killed() {
@@ -346,10 +339,7 @@ func (p *Process) closeConnections() {
 func (w *World) finish() {
 	for _, p := range w.procs {
 		for w.broken == "" && !p.judged {
-			if p.waits > 0 {
-				p.waits = 0
-				w.addLine(p, "continues")
-			}
+			w.resume(p)
 			if w.outlives {
 				p.deadline = time.Now().Add(functionTimeout)
 			}

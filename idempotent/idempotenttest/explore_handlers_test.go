@@ -288,7 +288,12 @@ var wrong = map[string]struct {
 	"another context": {"", "Pass the handler's context", handling(idempotent.Reconcile, keyless, true, func(ctx context.Context, _ string) (charge, error) {
 		return post(context.Background(), "1", "Reference", idempotent.DownstreamKey(ctx))
 	})},
-	"AtMostOnce forgotten": {"", "The provider has repeated", handling(idempotent.Resume, keyless, false, inStep(refer))},
+	"AtMostOnce forgotten": {"", "The provider has repeated", handling(idempotent.Resume, keyless, false, func(ctx context.Context, s string) (charge, error) {
+		if _, err := find(ctx, "order-1"); err != nil && err != statusError(http.StatusNotFound) { // needs no step
+			return charge{}, err
+		}
+		return inStep(refer)(ctx, s)
+	})},
 	"a row without a unique column": {"", "A run after a fault repeats", func(w *idempotenttest.World) {
 		inserts(w, func(ctx context.Context, db *sql.DB, id string) error {
 			_, err := db.ExecContext(ctx, "INSERT INTO charges VALUES (?)", id)
@@ -322,6 +327,35 @@ var wrong = map[string]struct {
 			return charge{"ch_1"}, nil
 		})
 	}},
+	"an effect after a pause": {"none", "Explore can only crash", func(w *idempotenttest.World) {
+		b := &bank{}
+		handles(w, idempotent.Rerun, b, true, func(ctx context.Context, s string) (charge, error) {
+			time.Sleep(time.Second)
+			b.mu.Lock()
+			b.charges++
+			b.mu.Unlock()
+			return pay(ctx, s)
+		})
+	}},
+	"an effect before the guard": {"", "Send idempotent.DownstreamKey(ctx) with", func(w *idempotenttest.World) {
+		b := keyless()
+		w.Provider(b)
+		w.AtMostOnce("charge", b.count)
+		idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+			h := guarded(idempotent.Rerun, func(context.Context, string) (charge, error) { return charge{"ch_1"}, nil })(g)
+			return func(ctx context.Context, s string) (charge, error) {
+				if c, err := post(ctx, "1", "Reference", s); err != nil {
+					return c, err
+				}
+				return h(ctx, s)
+			}
+		})
+	}},
+	"a handler that never answers": {"none", "Return as soon as the handler's context ends", handling(idempotent.Rerun, honest, true, func(ctx context.Context, s string) (charge, error) {
+		c, _ := pay(ctx, s)
+		<-time.After(time.Minute)
+		return c, nil
+	})},
 	"a broken invariant": {"", "The provider has repeated", func(w *idempotenttest.World) {
 		b := &bank{noKeys: true}
 		w.Check("charges", func() error {
@@ -515,6 +549,17 @@ var wrong = map[string]struct {
 		keyed(w, func(id string) (string, string) { return "all", path.Base(id) })
 		w.OtherKey("globex/order-1")
 	}},
+	"a key and a fingerprint without the tenant": {"", "Put all that distinguishes two requests into the key", func(w *idempotenttest.World) {
+		b := honest()
+		w.Provider(b)
+		w.ExactlyOnce("charge", b.count)
+		idempotenttest.Handle(w, "acme/order-1", func(g *idempotent.Guard) handler {
+			return idempotent.Wrap(g, func(_ context.Context, id string) (idempotent.Key, error) {
+				return idempotent.Key{Operation: "charge", Scope: "all", ID: path.Base(id), Fingerprint: idempotent.FingerprintBytes([]byte(path.Base(id)))}, nil
+			}, pay, recovering(idempotent.Rerun))
+		})
+		w.OtherKey("globex/order-1")
+	}},
 	"a key with the date": {"none", "Take the key from the request", func(w *idempotenttest.World) {
 		keyed(w, func(id string) (string, string) { return "acme", id + today() })
 	}},
@@ -550,17 +595,10 @@ var wrong = map[string]struct {
 		return post(ctx, "1", "Accept", "application/json")
 	})},
 	"a row that exists already": {"killed-after", "Take what an earlier run did for done", func(w *idempotenttest.World) {
-		rows := 0
-		w.ExactlyOnce("row", func() int { return rows })
-		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, s string) (charge, error) {
-			return charge{s}, w.Do(ctx, "insert", func() error {
-				if rows == 1 {
-					return errors.New("duplicate key")
-				}
-				rows++
-				return nil
-			})
-		}))
+		meetsRow(w, func(err error) error { return err })
+	}},
+	"a panic about a row that exists already": {"", "Take what an earlier run did for done", func(w *idempotenttest.World) {
+		meetsRow(w, func(err error) error { panic(err) })
 	}},
 	"no promise": {"none", "Say in the body what must hold", func(w *idempotenttest.World) {
 		w.Provider(honest())
@@ -576,6 +614,25 @@ var wrong = map[string]struct {
 		c, err := pay(ctx, s)
 		return charge{fmt.Sprint(c.ID, time.Now())}, err
 	})},
+}
+
+// meetsRow adds a handler that inserts a row, and fails if it exists.
+func meetsRow(w *idempotenttest.World, as func(error) error) {
+	rows := 0
+	w.ExactlyOnce("row", func() int { return rows })
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, s string) (charge, error) {
+		err := w.Do(ctx, "insert", func() error {
+			if rows == 1 {
+				return errors.New("duplicate key")
+			}
+			rows++
+			return nil
+		})
+		if rows == 1 && err != nil {
+			err = as(err)
+		}
+		return charge{s}, err
+	}))
 }
 
 // ordering adds a handler that writes an order into DynamoDB.
@@ -928,7 +985,7 @@ var right = map[string]struct {
 		}
 		defer answer.Body.Close()
 		text, err := io.ReadAll(iotest.OneByteReader(answer.Body))
-		if err != nil || answer.StatusCode >= 300 {
+		if err != nil || answer.StatusCode >= 300 || answer.Request == nil {
 			return c, fmt.Errorf("%d %w", answer.StatusCode, err)
 		}
 		return c, json.Unmarshal(text, &c)
@@ -972,10 +1029,16 @@ var right = map[string]struct {
 				return idempotent.NotExecuted(err)
 			}
 			defer s.Close()
-			_, err = s.ExecContext(ctx, rowID{id})
+			_, err = s.ExecContext(ctx, insertID{id})
 			return err
 		})
 	}, []event.Kind{event.MarkedUnknown}},
+	"a unique column": {func(w *idempotenttest.World) {
+		insertsOnce(w, &table{unique: true}, func(id string) any { return id })
+	}, []event.Kind{event.TakenOver}},
+	"a unique column of a driver with contexts": {func(w *idempotenttest.World) {
+		insertsOnce(w, &table{unique: true, contexts: true}, func(id string) any { return insertID{id} })
+	}, []event.Kind{event.TakenOver}},
 	"a prepared statement": {func(w *idempotenttest.World) {
 		insertsBy(w, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
 			s, err := db.PrepareContext(ctx, "INSERT INTO charges VALUES (?)")
@@ -1068,6 +1131,7 @@ var right = map[string]struct {
 		return c, err
 	}), []event.Kind{event.Retryable, event.MarkedUnknown}},
 	"a UUID as key": {handling(idempotent.Rerun, honest, true, func(ctx context.Context, _ string) (charge, error) {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{})
 		return post(ctx, "1", "Idempotency-Key", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
 	}), []event.Kind{event.TakenOver}},
 }
@@ -1131,6 +1195,34 @@ func inTransaction(ctx context.Context, db *sql.DB, id string) error {
 	return tx.Commit()
 }
 
+// insertsOnce adds a handler that inserts a row in a transaction, or finds that it exists.
+func insertsOnce(w *idempotenttest.World, rows *table, argument func(id string) any) {
+	insertsInto(w, rows, idempotent.Rerun, func(ctx context.Context, db *sql.DB, id string) error {
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: rows.isolation()})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		s, err := tx.PrepareContext(ctx, "INSERT INTO charges VALUES (?)")
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if _, err := s.ExecContext(ctx, argument(id)); err != nil && !errors.Is(err, errDuplicate) {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+// isolation returns the only level that a connection has.
+func (t *table) isolation() sql.IsolationLevel {
+	if t.contexts {
+		return sql.LevelSerializable
+	}
+	return sql.LevelDefault
+}
+
 // twice makes a charge after another step.
 func twice(ctx context.Context, s string) (charge, error) {
 	if _, err := idempotent.Step(ctx, "charge-1", func(context.Context) (int, error) { return 1, nil }); err != nil {
@@ -1143,11 +1235,15 @@ func twice(ctx context.Context, s string) (charge, error) {
 // the rows with an ID. A transaction adds its rows when it commits.
 type table struct {
 	ids      []string
-	contexts bool  // its connections have every optional interface of a driver
-	refuses  error // of Connect
+	unique   bool     // their column is
+	contexts bool     // its connections have every optional interface of a driver
+	refuses  error    // of Connect
+	connects int      // how often
+	locked   *session // whose open transaction has added rows
 }
 
 func (t *table) Connect(context.Context) (driver.Conn, error) {
+	t.connects++
 	if t.contexts {
 		return &contextSession{session: session{table: t}}, t.refuses
 	}
@@ -1156,8 +1252,11 @@ func (t *table) Connect(context.Context) (driver.Conn, error) {
 
 func (t *table) Driver() driver.Driver { return nil }
 
-// rowID is an argument that only contextSession takes.
-type rowID struct{ id string }
+// rowID is an argument that only contextSession takes, and insertID one of its INSERT.
+type (
+	rowID    struct{ id string }
+	insertID struct{ id string }
+)
 
 // contextSession is a connection with the optional interfaces of package driver.
 type contextSession struct {
@@ -1192,8 +1291,14 @@ func (s *contextSession) PrepareContext(ctx context.Context, query string) (driv
 	if strings.HasSuffix(query, "direct") {
 		return nil, errors.New("a statement that was not prepared")
 	}
-	return contextStatement{statement{&s.session, query}}, nil
+	prepared := contextStatement{statement{&s.session, query}}
+	if strings.HasPrefix(query, "INSERT") {
+		return insertStatement{prepared}, nil
+	}
+	return prepared, nil
 }
+
+func (s *contextSession) Prepare(string) (driver.Stmt, error) { return nil, errNoContext }
 
 func (s *contextSession) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	return contextStatement{statement{&s.session, query}}.ExecContext(ctx, args)
@@ -1208,6 +1313,13 @@ type contextStatement struct{ statement }
 func (contextStatement) Exec([]driver.Value) (driver.Result, error) { return nil, errNoContext }
 func (contextStatement) Query([]driver.Value) (driver.Rows, error)  { return nil, errNoContext }
 
+type insertStatement struct{ contextStatement }
+
+func (insertStatement) CheckNamedValue(v *driver.NamedValue) error {
+	v.Value = v.Value.(insertID).id
+	return nil
+}
+
 var errNoContext = errors.New("a call without a context")
 
 func (s contextStatement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
@@ -1218,7 +1330,7 @@ func (s contextStatement) QueryContext(ctx context.Context, args []driver.NamedV
 	return s.statement.Query([]driver.Value{args[0].Value})
 }
 
-// session is a connection.
+// session is a connection. To close it leaves its transaction open.
 type session struct {
 	table *table
 	open  bool // a transaction is
@@ -1243,12 +1355,14 @@ func (s *session) Commit() error {
 	if !s.open {
 		return errors.New("no transaction")
 	}
-	s.table.ids, s.added, s.open = append(s.table.ids, s.added...), nil, false
-	return nil
+	s.table.ids = append(s.table.ids, s.added...)
+	return s.Rollback()
 }
 
 func (s *session) Rollback() error {
-	s.added, s.open = nil, false
+	if s.added, s.open = nil, false; s.table.locked == s {
+		s.table.locked = nil
+	}
 	return nil
 }
 
@@ -1261,14 +1375,25 @@ func (s statement) Close() error  { return nil }
 func (s statement) NumInput() int { return strings.Count(s.query, "?") }
 
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
-	t := s.session
-	t.added = append(t.added, args[0].(string))
+	t, rows, id := s.session, s.session.table, args[0].(string)
+	switch {
+	case rows.locked != nil && rows.locked != t:
+		return nil, errLocked
+	case rows.unique && slices.Contains(rows.ids, id):
+		return nil, errDuplicate
+	}
+	t.added, rows.locked = append(t.added, id), t
 	if !t.open {
 		t.open = true
 		return driver.RowsAffected(1), t.Commit()
 	}
 	return driver.RowsAffected(1), nil
 }
+
+var (
+	errLocked    = errors.New("another transaction has added rows")
+	errDuplicate = errors.New("the row exists")
+)
 
 func (s statement) Query(args []driver.Value) (driver.Rows, error) {
 	n := 0

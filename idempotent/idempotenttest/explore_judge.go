@@ -4,6 +4,7 @@ package idempotenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,13 +19,13 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/httpform"
+	"github.com/once-lambda/once/internal/timing"
 )
 
 // answered judges the answer of a process.
 func (w *World) answered(p *Process) {
 	if p.what == "reconciler" {
 		w.addLine(p, fmt.Sprintf("answers %v, %v", p.answer, p.err))
-		w.checkAll()
 		return
 	}
 	status, final := outcomeOf(p.answer, p.err)
@@ -34,22 +35,19 @@ func (w *World) answered(p *Process) {
 		if status == success {
 			w.breaks(atSameKey, "another request with the same key succeeded")
 		}
-		w.checkAll()
 		return
 	case otherKeyed:
 		w.answeredOther(p, status)
 		return
 	}
-	w.last = p
+	w.fact(finalAnswer, final)
 	for i, n := range w.counts() {
 		switch name := w.promises[i].name; {
 		case status == success && n < 1:
-			w.fact(remembered, p.ran && !p.replays && p.calls == 0)
+			w.fact(remembered, p.ran && p.calls == 0)
 			w.breaks(atMissing, fmt.Sprintf("the handler answered with a success, and %s did not happen", name))
 		case final && n > 0:
-			w.breaks(atFinal, fmt.Sprintf("the handler answered with a final refusal, and %s happened", name), finalAfterFault)
-		case final && len(w.asked) > 0:
-			w.facts[finalAfterFault] = true
+			w.breaks(atFinal, fmt.Sprintf("the handler answered with a final refusal, and %s happened", name))
 		}
 	}
 	if status == success {
@@ -57,42 +55,34 @@ func (w *World) answered(p *Process) {
 	} else if p.n == 1 && len(w.asked) == 0 {
 		w.breaks(atSetup, fmt.Sprintf("the request did not succeed, although nothing failed: %s%s", status, details(p.answer, p.err)), wrongRequest)
 	}
-	w.checkAll()
 }
 
 // answeredOther judges the answer to a request with another key.
 func (w *World) answeredOther(p *Process, status string) {
-	own := false
-	for i, n := range w.counts() {
-		own = own || n > w.before[i]
-	}
-	switch again := w.first != nil; {
+	switch {
 	case status != success:
 		fact := sharedKey
 		if p.ran {
 			fact = idleRun
 		}
 		w.breaks(atOtherKey, fmt.Sprintf("a request with another key did not succeed: %s%s", status, details(p.answer, p.err)), fact)
-	case again && own:
-		w.breaks(atRepeated, "the retry of a request with another key repeated its effect")
-	case !again && !own:
+	case slices.Equal(w.counts(), w.before):
 		w.breaks(atOtherKey, "a request with another key succeeded without a separate effect", sharedKey)
 	default:
 		w.succeeded(p)
 	}
-	w.checkAll()
 }
 
 // succeeded judges the answer of a success.
 func (w *World) succeeded(p *Process) {
 	w.equal(p)
-	w.counting.Store(true)
-	defer w.counting.Store(false)
-	for _, f := range w.answers {
-		if err := f(p.answer); err != nil {
-			w.breaks(atAnswer, fmt.Sprintf("an answer of a success is wrong: %v", err))
+	w.beside(func() {
+		for _, f := range w.answers {
+			if err := f(p.answer); err != nil {
+				w.breaks(atAnswer, fmt.Sprintf("an answer of a success is wrong: %v", err))
+			}
 		}
-	}
+	})
 }
 
 // judgeTime judges when a process has answered, or was killed: after a call that hung, it
@@ -103,23 +93,20 @@ func (w *World) judgeTime(p *Process, now time.Time) {
 	for _, f := range w.options {
 		f(&o)
 	}
-	margin := 100 * time.Millisecond
-	if o.DeadlineReserve != 0 {
-		margin = min(margin, max(o.DeadlineReserve/5, 50*time.Millisecond))
-	}
+	margin := timing.Margin(cmp.Or(o.DeadlineReserve, timing.DefaultReserve))
 	if by := p.deadline.Add(time.Duration(p.hung)*time.Millisecond - margin); p.hung > 0 && !p.wasLate && p.what != "reconciler" && now.After(by) {
 		w.breaks(atLate, fmt.Sprintf("a call hung until its context ended, and there was no answer %s before the deadline", margin))
 	}
 }
 
 func (w *World) checkAll() {
-	w.counting.Store(true)
-	defer w.counting.Store(false)
-	for _, c := range w.checks {
-		if err := c.f(); err != nil {
-			w.breaks(atCheck, fmt.Sprintf("%s: %v", c.name, err))
+	w.beside(func() {
+		for _, c := range w.checks {
+			if err := c.f(); err != nil {
+				w.breaks(atCheck, fmt.Sprintf("%s: %v", c.name, err))
+			}
 		}
-	}
+	})
 }
 
 // equal compares a success with the first one.
@@ -138,15 +125,20 @@ func (w *World) equal(p *Process) {
 
 // judgeEnd judges the last retry.
 func (w *World) judgeEnd() {
-	if w.broken != "" || w.last == nil {
-		return
+	p := w.procs[len(w.procs)-1]
+	status, _ := outcomeOf(p.answer, p.err)
+	at := atEnd
+	switch {
+	case p.panicked != nil:
+		status = "a panic"
+	case p.killed():
+		status, at = "no answer", atLate
 	}
-	status, _ := outcomeOf(w.last.answer, w.last.err)
-	w.fact(idleRun, w.last.ran && w.last.calls == 0)
-	w.fact(failingRun, w.last.ran)
+	w.fact(idleRun, p.ran && p.calls == 0)
+	w.fact(failingRun, p.ran)
 	for i, e := range w.promises {
 		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
-			w.breaks(atEnd, fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status))
+			w.breaks(at, fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status))
 		}
 	}
 }
@@ -209,25 +201,23 @@ func (w *World) repeated(pt, last *pending, h harm) {
 }
 
 // tries notes a record that is perhaps written.
-func (w *World) tries(c *StoreCall) {
-	if c.Op == driver.OpInsert {
-		w.mu.Lock()
-		w.written[c.Record.ID] = true
-		w.mu.Unlock()
-	}
+func (w *World) tries(id driver.RecordID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written[id] = true
 }
 
 // allSettled reports whether no record waits for reconciliation. Reading them is much
 // quicker than the lists of DynamoDB.
 func (w *World) allSettled() bool {
-	w.counting.Store(true)
-	defer w.counting.Store(false)
-	for id := range w.written {
-		if r, err := w.store.Get(context.Background(), id); err != nil || r != nil && (!r.Due.IsZero() || r.Exhausted) {
-			return false
+	settled := true
+	w.beside(func() {
+		for id := range w.written {
+			r, _ := w.store.Get(context.Background(), id)
+			settled = settled && (r == nil || r.Due.IsZero())
 		}
-	}
-	return true
+	})
+	return settled
 }
 
 // wrote notes what a process wrote.
@@ -239,26 +229,19 @@ func (w *World) wrote(p *Process, op driver.Op, r driver.Record) {
 		w.fact(expired, known && first != r.Owner)
 		w.claimed[r.ID] = r.Owner
 	}
-	if r.State == driver.StateInProgress && r.Attempt != p.last[r.ID].Attempt {
-		p.sent[r.ID] = false
-	}
 	p.last[r.ID] = r
-	if p.what == "reconciler" && r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved {
-		w.facts[provenTooEarly] = true
-	}
+	w.fact(notExecutedSent, r.Reason == driver.ReasonNotExecuted && p.sent[r.ID])
+	w.fact(provenTooEarly, r.State == driver.StateRetryable && r.Reason == driver.ReasonResolved)
 }
 
-// about notes which execution makes a call, and its step.
+// about notes which execution makes a call, its step, and what has the downstream key of a
+// request, if it is anywhere. w.mu is locked.
 func (w *World) about(pt *pending) {
-	if w.counting.Load() || pt.process == nil {
+	e, ok := idempotent.FromContext(pt.ctx)
+	if !ok {
 		return
 	}
-	pt.record = recordOf(pt.ctx)
-	if pt.record == "" {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	pt.record = e.RecordID()
 	record, key := pt.process.last[pt.record], idempotent.DownstreamKey(pt.ctx)
 	pt.outside = record.Recovery == driver.Resume && key == pt.record.DownstreamKey()
 	for _, name := range record.StepNames {
@@ -266,26 +249,19 @@ func (w *World) about(pt *pending) {
 			pt.step = name
 		}
 	}
-}
-
-// sends notes a request with its key: what has the downstream key, if it is anywhere.
-func (w *World) sends(pt *pending, req *http.Request, body []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	req := pt.request
+	if req == nil {
+		return
+	}
 	pt.process.sent[pt.record] = true
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		return
 	}
-	pt.key = req.Header.Get("Idempotency-Key")
-	if pt.record == "" {
-		return
-	}
 	w.fact(outsideStep, pt.outside)
-	key := idempotent.DownstreamKey(req.Context())
 	has := func(text string) bool {
 		return strings.Contains(text, key) || strings.Contains(text, idempotent.AsUUID(key))
 	}
-	if has(req.URL.String() + string(body)) {
+	if has(req.URL.String() + pt.order) {
 		pt.key = key
 	}
 	for _, values := range req.Header {
@@ -297,8 +273,8 @@ func (w *World) sends(pt *pending, req *http.Request, body []byte) {
 
 // observe notes what a guard reports.
 func (w *World) observe(ctx context.Context, e event.Event) {
-	p, _ := ctx.Value(processKey{}).(*Process)
-	if p == nil || p.killed() {
+	p, _ := w.process(ctx)
+	if p.killed() {
 		return
 	}
 	w.mu.Lock()
@@ -307,31 +283,26 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 		w.facts[string(e.Kind)] = true
 	}
 	p.ran = p.ran || e.Kind == event.Reserved || e.Kind == event.TakenOver || e.Kind == event.ExpiredReplaced
-	p.replays = p.replays || e.Kind == event.StepReplayed
 	if e.Kind == event.ReconcileFailed {
 		w.addLine(p, fmt.Sprintf("the resolver fails: %.200v", e.Err))
 	}
-	w.fact(notExecutedSent, e.Kind == event.Retryable && idempotent.IsNotExecuted(e.Err) && p.sentFor(e))
 }
 
-// sentFor reports whether the process sent a request for the record of an event.
-func (p *Process) sentFor(e event.Event) bool {
-	for id, sent := range p.sent {
-		if sent && id.Operation() == e.Operation && id.KeyHash() == e.KeyHash {
-			return true
-		}
-	}
-	return false
+// beside runs f of the driver, whose calls are no points.
+func (w *World) beside(f func()) {
+	w.counting.Store(true)
+	f()
+	w.counting.Store(false)
 }
 
 // counts returns how often each effect has happened.
 func (w *World) counts() []int {
-	w.counting.Store(true)
-	defer w.counting.Store(false)
 	n := make([]int, len(w.promises))
-	for i, p := range w.promises {
-		n[i] = p.count()
-	}
+	w.beside(func() {
+		for i, p := range w.promises {
+			n[i] = p.count()
+		}
+	})
 	if w.seen != nil && !slices.Equal(n, w.seen) {
 		w.seen = n
 		w.breaks(atSetup, "an effect happened outside every point", outsidePoint)

@@ -28,7 +28,6 @@ import (
 func (w *World) pointsOfStore() driver.Store {
 	return Intercept(w.store, func(ctx context.Context, c *StoreCall) {
 		p, _ := w.process(ctx)
-		w.tries(c)
 		do := func() error {
 			c.Do(ctx)
 			if c.Err == nil && c.Current == nil && (c.Op == driver.OpInsert || c.Op == driver.OpReplace) {
@@ -36,10 +35,14 @@ func (w *World) pointsOfStore() driver.Store {
 			}
 			return c.Err
 		}
-		switch {
-		case c.Op == driver.OpListDue && w.settled: // the lists are empty
+		if c.Op == driver.OpListDue {
+			if !w.settled { // or the lists are empty
+				c.Do(ctx)
+			}
 			return
-		case w.direct || c.Op == driver.OpListDue:
+		}
+		w.tries(c.Record.ID)
+		if w.direct {
 			_ = do()
 			return
 		}
@@ -72,12 +75,12 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("idempotenttest: Explore: a request to " + req.URL.Host + " without a provider: call World.Provider")
 	}
 	var answer *http.Response
-	kind := providerPoint
-	if req.Header.Get("Idempotency-Key") != "" {
+	kind, key := providerPoint, req.Header.Get("Idempotency-Key")
+	if key != "" {
 		kind = keyedPoint
 	}
-	pt := &pending{kind: kind, what: "provider: " + req.Method + " " + req.URL.Host + req.URL.Path, order: req.URL.RawQuery + string(body)}
-	pt.process, pt.foreign, pt.ctx, pt.host = p, foreign, req.Context(), req.URL.Host
+	pt := &pending{kind: kind, key: key, what: "provider: " + req.Method + " " + req.URL.Host + req.URL.Path, order: req.URL.RawQuery + string(body)}
+	pt.process, pt.foreign, pt.ctx, pt.request, pt.host = p, foreign, req.Context(), req, req.URL.Host
 	pt.do = func() error {
 		arrived := req.Clone(context.Background())
 		arrived.Body, arrived.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
@@ -85,9 +88,6 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.provider.ServeHTTP(rec, arrived)
 		answer = rec.Result()
 		return nil
-	}
-	if w.about(pt); p != nil && !w.counting.Load() {
-		w.sends(pt, req, body)
 	}
 	h := w.meet(pt)
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil && h != refusedCall {
@@ -98,7 +98,7 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, pt.err
 	case h == panics:
 		panic("idempotenttest: a panic after " + pt.what)
-	case h == cutReply && answer.Body != http.NoBody:
+	case h == cutReply:
 		whole, _ := io.ReadAll(answer.Body) // of a recorder, without an error
 		answer.Body = io.NopCloser(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(io.ErrUnexpectedEOF)))
 	case h == unavailable:
@@ -129,19 +129,8 @@ func (w *World) Do(ctx context.Context, name string, call func() error) error {
 		kind = sqlPoint
 	}
 	pt := &pending{kind: kind, what: name, process: p, foreign: foreign, do: call, ctx: ctx}
-	w.about(pt)
 	w.meet(pt)
 	return pt.err
-}
-
-// process returns the process that has ctx, or else the one that was started last.
-func (w *World) process(ctx context.Context) (p *Process, foreign bool) {
-	if p, ok := ctx.Value(processKey{}).(*Process); ok && p.w == w {
-		return p, false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.current, true
 }
 
 // meet waits until the driver lets the call go on, and makes it. It returns the harm. A
@@ -163,6 +152,7 @@ func (w *World) meet(pt *pending) (h harm) {
 	effects := 0 // a guard can release its claim beside the answer
 	if pt.kind != storePoint {
 		effects = 1
+		w.about(pt)
 	}
 	p.open += effects
 	w.mu.Unlock()

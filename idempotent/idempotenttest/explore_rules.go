@@ -46,7 +46,7 @@ const (
 	keyIgnored       = "an effect repeated under one key"
 	noKey            = "a request without the downstream key"
 	withoutKey       = "an effect repeated without a key"
-	finalAfterFault  = "a final answer after a fault of the provider"
+	finalAnswer      = "a final answer"
 	idleRun          = "a run without a call"
 	failingRun       = "a run that fails at last"
 	sharedKey        = "two requests with one key"
@@ -93,7 +93,7 @@ var rules = []struct {
 	{atAnswers, resolved, "Let the resolver return the value that the handler would have returned."},
 	{atAnswers, "", "Take the answer from the request and from the provider's reply, not from the clock or by chance: a run can follow one that has answered, if its outcome was not stored."},
 	{atAnswer, "", "Return the error of reading and decoding a reply, and only an answer that a client can use."},
-	{atFinal | atEnd, finalAfterFault, "Return Final only for an outcome that no retry can change, not for a temporary failure, and not after a request without a reply."},
+	{atFinal | atEnd, finalAnswer, "Return Final only for an outcome that no retry can change, not for a temporary failure, and not after a request without a reply."},
 	{atEnd | atOtherKey, idleRun, "An execution environment serves many requests: do not keep an error (sync.Once), a context or a deadline for the next one."},
 	{atEnd, failingRun, "Take what an earlier run did for done, such as a row that exists: a run after a fault fails where the first one succeeded."},
 	{atEnd, "", "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},

@@ -48,13 +48,11 @@ func (c *sqlConn) point(ctx context.Context, what string, call func() error) err
 		what = what[:most] + "…"
 	}
 	var answer error
-	answered := false
 	err := c.w.Do(ctx, sqlCall+what, func() error {
 		answer = call()
-		answered = true
 		return answer
 	})
-	if c.lost = err != nil && (!answered || !errors.Is(err, answer)); c.lost && !errors.Is(err, errKilled) {
+	if c.lost = !errors.Is(err, answer); c.lost && !errors.Is(err, errKilled) {
 		_ = c.rollback()
 	}
 	return err
@@ -71,7 +69,7 @@ func (c *sqlConn) rollback() error {
 
 func (c *sqlConn) IsValid() bool {
 	inner, ok := c.Conn.(sqldriver.Validator)
-	return !c.lost && (!ok || inner.IsValid())
+	return !ok || inner.IsValid() // database/sql closes a lost one after its next call
 }
 
 func (c *sqlConn) ResetSession(ctx context.Context) error {

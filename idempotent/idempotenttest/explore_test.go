@@ -3,6 +3,7 @@
 package idempotenttest_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -10,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -108,6 +110,11 @@ func TestExplore(t *testing.T) {
 					t.Errorf("no schedule showed %q: %v", fact, facts)
 				}
 			}
+			for fact := range facts {
+				if strings.Contains(fact, " ") && !slices.Contains(resembling[name], fact) {
+					t.Errorf("it shows %q", fact)
+				}
+			}
 			if _, _, again, _ := idempotenttest.Explored(t, row.body, options); again != hash && !races[name] {
 				t.Error("another run has other stories")
 			}
@@ -121,6 +128,22 @@ func TestExplore(t *testing.T) {
 // races are right handlers with goroutines that race for a lock: the handler's, or that of
 // the guard, which writes one step at a time.
 var races = map[string]bool{"two steps at once": true, "two steps at once without keys": true, "two steps that share a token": true}
+
+// resembling are the facts of mistakes that right handlers show, too. A call that hangs until
+// the end of its context can end after the handler.
+var resembling = map[string][]string{
+	"a client with a time-out": {"evidence of no execution"},
+	"resolved under Reconcile": {"evidence of no execution"},
+	"a batch of two":           {"an effect after the handler returned"},
+	"a stream":                 {"an effect after the handler returned"},
+	"a Commit":                 {"an effect after the handler returned"},
+	"two tenants":              {"an effect repeated under another key", "an effect under another record"},
+	"a cached token":           {"an effect repeated under another key", "an effect under another record", "NotExecuted after a request"},
+	"a predecessor":            {"a key that counts as new after its record expired"},
+	"at least once":            {"an effect repeated under one key"},
+	"a charge that is voided if nothing was committed": {"an effect that was undone", "an effect after the handler returned", "NotExecuted after a request"},
+	"NotExecuted without a connection":                 {"NotExecuted after a request"},
+}
 
 // All pairs of faults leave small right handlers right.
 func TestExploreAllPairs(t *testing.T) {
@@ -309,7 +332,7 @@ func TestExploreReports(t *testing.T) {
 		ok        bool
 		want      string
 	}{
-		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, .*taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, completion_failed: \d+, in_progress: \d+, no_outcome: \d+, replayed: \d+, reserved: \d+, retryable: \d+, store_error: \d+, taken_over: \d+; hash of all stories: [0-9a-f]+$`},
 		"few schedules":  {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
 		"no schedules":   {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
 		"one schedule":   {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
@@ -320,7 +343,7 @@ func TestExploreReports(t *testing.T) {
 		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
 		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n\nRule: no rule found\n`},
 		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
@@ -347,15 +370,19 @@ func TestExploreReports(t *testing.T) {
 		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
 		"a row at first": {func(w *idempotenttest.World) {
 			rows := &table{}
-			tx, err := sql.OpenDB(w.Connector(rows)).Begin()
+			db := sql.OpenDB(w.Connector(rows))
+			tx, err := db.Begin()
 			if err == nil {
 				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
 			}
 			if err == nil {
 				err = tx.Commit()
 			}
-			if err != nil || len(rows.ids) != 1 {
-				panic(fmt.Sprint(rows.ids, err))
+			if err == nil {
+				_, err = db.Exec("INSERT INTO charges VALUES (?)", "1")
+			}
+			if err != nil || len(rows.ids) != 2 || rows.connects != 1 {
+				panic(fmt.Sprint(rows.ids, rows.connects, err))
 			}
 			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
 		}, "none", 0, true, `^nothing is broken`},
@@ -373,13 +400,22 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"at a point":   {holdsMutex, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*idempotenttest.\(\*World\).await`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
-		"no type":          {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":          {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
-		"no body":          {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
-		"goes on":          {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
-		"goes on after it": {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"a late claim":     {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
-		"no fault":         {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
+		"no type":                         {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
+		"refused":                         {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"no body":                         {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
+		"goes on":                         {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
+		"goes on after it":                {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"lingers":                         {lingers, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*answers `},
+		"one is late, another one killed": {right["Rerun with a key"].body, "0:late,1:killed-after", 0, true, `1 request     continues\n +0s  1 request     store: insert\n`},
+		"a late claim":                    {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
+		"a short reserve":                 {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
+		"a mutex of the body": {func(*idempotenttest.World) {
+			var mu sync.Mutex
+			mu.Lock()
+			mu.Lock()
+		}, "none", 0, false, `(?s)^a goroutine waits for a mutex, .*explore_test.go`},
+		"a commit that arrives": {right["a database"].body, "3:in-flight", 0, true, `(?s)SQL: COMMIT: the process is killed while .*SQL: COMMIT: the request arrives  \[row: 1\]\n`},
+		"no fault":              {attempts(1), "1:lost-reply,2", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "1:lost-reply,2" is no schedule: want point:fault, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, ok := idempotenttest.Report(t, row.body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Schedules = row.schedules })
@@ -410,7 +446,8 @@ func TestExploreAmongManyGoroutines(t *testing.T) {
 // test again.
 func TestExploreFailsATest(t *testing.T) {
 	const variable = "EXPLORE_IN_A_TEST"
-	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(*idempotenttest.World) {
+	bodies := map[string]func(w *idempotenttest.World){"wrong": attempts(1), "right": right["Rerun with a key"].body, "ends": func(w *idempotenttest.World) {
+		w.AtMostOnce("charge", func() int { return 0 })
 		t.Fatal("no database")
 	}}
 	if body := bodies[os.Getenv(variable)]; body != nil {
@@ -421,7 +458,7 @@ func TestExploreFailsATest(t *testing.T) {
 		test := exec.Command(os.Args[0], "-test.run=^TestExploreFailsATest$", "-test.v")
 		test.Env = append(os.Environ(), variable+"="+name)
 		out, err := test.CombinedOutput()
-		if failed := err != nil; failed == (name == "right") || strings.Count(string(out), want) != 1 {
+		if failed, right := err != nil, name == "right"; failed == right || strings.Contains(string(out), "hash of all") != right || strings.Count(string(out), want) != 1 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
@@ -511,6 +548,18 @@ func TestExploreEnvironments(t *testing.T) {
 	}
 }
 
+// A guard logs to the logger of World.GuardOptions.
+func TestExploreLogs(t *testing.T) {
+	var log bytes.Buffer
+	text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+		right["at most once under Reconcile"].body(w)
+		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	}, "1:lost-reply")
+	if !ok || !strings.Contains(log.String(), "unknown") {
+		t.Errorf("the log %q of\n%s", &log, text)
+	}
+}
+
 // A process answers before its deadline, although a call hangs. Lambda kills one that goes
 // on.
 func TestExploreDeadlines(t *testing.T) {
@@ -529,8 +578,19 @@ func TestExploreDeadlines(t *testing.T) {
 	if !ok || !strings.HasPrefix(text, want) {
 		t.Errorf("got %t and\n%s\nwant\n%s", ok, text, want)
 	}
-	if text, ok := idempotenttest.Report(t, computes, "none"); !ok || !strings.Contains(text, "       29s  1 request     killed at the deadline\n") {
-		t.Errorf("got %t and\n%s", ok, text)
+	for _, row := range []struct {
+		alone    string
+		outlives bool
+		want     string
+	}{
+		{"none", false, "       29s  1 request     killed at the deadline\n"},
+		{"0:late", false, "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n"},
+		{"0:late", true, "       29s  2 retry       store: replace\n       29s  2 retry       killed at the deadline\n     1m29s  3 retry  "},
+	} {
+		text, ok := idempotenttest.Report(t, computes, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
+		if !ok || !strings.Contains(text, row.want) {
+			t.Errorf("%+v: got %t and\n%s", row, ok, text)
+		}
 	}
 }
 
@@ -551,15 +611,28 @@ func waitsTooLong(w *idempotenttest.World) {
 }
 
 // computes has a handler that goes on after the end of its context.
-func computes(w *idempotenttest.World) {
+func computes(w *idempotenttest.World) { computing(w, time.Minute) }
+
+// lingers has a handler that returns just before its deadline.
+func lingers(w *idempotenttest.World) { computing(w, 450*time.Millisecond) }
+
+func computing(w *idempotenttest.World, pause time.Duration) {
 	b := &bank{}
 	w.Provider(b)
 	w.AtMostOnce("charge", b.count)
 	idempotenttest.Handle(w, "order-1", guarded(idempotent.Reconcile, func(ctx context.Context, id string) (charge, error) {
 		c, _ := pay(ctx, id)
-		<-time.After(time.Minute)
+		<-time.After(pause)
 		return c, nil
 	}))
+}
+
+// reserving is computes with so long a reserve.
+func reserving(reserve time.Duration) func(w *idempotenttest.World) {
+	return func(w *idempotenttest.World) {
+		w.GuardOptions(func(o *idempotent.Options) { o.DeadlineReserve = reserve })
+		computes(w)
+	}
 }
 
 // A mistake that two faults show is found by two.

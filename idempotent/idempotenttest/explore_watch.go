@@ -16,6 +16,8 @@ type watch struct {
 	steps  atomic.Int64 // of the driver
 	bubble string       // the end of a header in stacks; known after the first step
 	dump   []byte       // for stacks
+	seen   int64        // steps at the last look
+	same   int          // looks since then, at all of which each goroutine waited
 }
 
 const (
@@ -37,8 +39,6 @@ func (w *watch) watch(f func()) (stacks string) {
 	}()
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
-	var steps int64
-	same := 0
 	for {
 		select {
 		case p := <-ended:
@@ -48,19 +48,27 @@ func (w *watch) watch(f func()) (stacks string) {
 			return ""
 		case <-ticks.C:
 		}
-		now := w.steps.Load()
-		if now == 0 || now != steps {
-			steps, same = now, 0
-			continue
-		}
-		found, limit := w.stacks()
-		if same++; limit == 0 {
-			same = 0
-		}
-		if limit > 0 && same >= limit {
+		if found := w.look(w.stacks); found != "" {
 			return found
 		}
 	}
+}
+
+// look looks once, and returns what stands still, and has done so for long enough.
+func (w *watch) look(stacks func() (found string, limit int)) string {
+	if now := w.steps.Load(); now == 0 || now != w.seen {
+		w.seen, w.same = now, 0
+		return ""
+	}
+	found, limit := stacks()
+	if limit == 0 {
+		w.same = 0
+		return ""
+	}
+	if w.same++; w.same < limit {
+		return ""
+	}
+	return found
 }
 
 // begin notes the bubble, in which it is called.
@@ -72,8 +80,7 @@ func (w *watch) begin() {
 	w.steps.Add(1)
 }
 
-// stacks returns the stacks of the goroutines that wait for a mutex, for something outside,
-// or at a point, and after how many ticks they are stuck; 0: one of them goes on.
+// stacks returns what blocked does, of the goroutines of the bubble.
 func (w *watch) stacks() (found string, limit int) {
 	// A pool of database/sql that a handler does not close leaves a goroutine behind in each
 	// schedule, so there can be tens of thousands.
@@ -82,11 +89,18 @@ func (w *watch) stacks() (found string, limit int) {
 		w.dump = make([]byte, 2*size+1<<20)
 		size = runtime.Stack(w.dump, true)
 	}
-	for stack := range strings.SplitSeq(string(w.dump[:size]), "\n\n") {
+	return blocked(string(w.dump[:size]), w.bubble)
+}
+
+// blocked returns the stacks of the goroutines of a bubble that wait for a mutex, for
+// something outside, or at a point, and after how many ticks they are stuck; 0: one of them
+// goes on.
+func blocked(dump, bubble string) (found string, limit int) {
+	for stack := range strings.SplitSeq(dump, "\n\n") {
 		header, _, _ := strings.Cut(stack, "\n")
 		_, state, _ := strings.Cut(header, "[")
 		switch {
-		case !strings.HasSuffix(header, w.bubble):
+		case !strings.HasSuffix(header, bubble):
 			continue
 		case strings.HasPrefix(state, "runn"): // running, runnable
 			return "", 0

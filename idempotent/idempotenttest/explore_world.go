@@ -71,7 +71,7 @@ func newWorld(s schedule, at *watch) *World {
 func (w *World) Provider(h http.Handler) { w.provider = h }
 
 // GuardOptions adds options of every guard, as the function's main has them, for example a
-// Codec or Seal. The observer, the logger and the request id are the explorer's own.
+// Codec or Seal. The observer is the explorer's own. The default Logger discards everything.
 func (w *World) GuardOptions(optFns ...func(*idempotent.Options)) {
 	w.options = append(w.options, optFns...)
 }
@@ -185,7 +185,6 @@ type Process struct {
 	met      int           // points
 	calls    int           // points other than those of a store
 	ran      bool          // the handler
-	replays  bool          // it replayed a step
 	waits    int           // point of the next process, before which it continues; 0: it is not late
 	judged   bool          // its answer was, or it was killed
 	hung     int           // points at which a call waited for the end of its context
@@ -222,12 +221,14 @@ const (
 
 type processKey struct{}
 
-// recordOf returns the record of the execution that has ctx, if any.
-func recordOf(ctx context.Context) driver.RecordID {
-	if e, ok := idempotent.FromContext(ctx); ok {
-		return e.RecordID()
+// process returns the process that has ctx, or else the one that was started last.
+func (w *World) process(ctx context.Context) (p *Process, foreign bool) {
+	if p, ok := ctx.Value(processKey{}).(*Process); ok && p.w == w {
+		return p, false
 	}
-	return ""
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current, true
 }
 
 // judge judges answers and counts, and keeps the story.
@@ -243,7 +244,6 @@ type judge struct {
 	first   []byte                           // success
 	claimed map[driver.RecordID]driver.Owner // by whom first
 	written map[driver.RecordID]bool         // perhaps
-	last    *Process
 }
 
 // promised is what a user promises of an effect.
@@ -293,13 +293,14 @@ type pending struct {
 	order   string          // of calls with the same text and record
 	record  driver.RecordID // of the execution; empty: unknown
 	process *Process
-	settles bool   // it stores an outcome
-	foreign bool   // it has another context than the process
-	host    string // of the provider
-	key     string // that it sends
-	step    string // that it is in
-	outside bool   // it should be in one
-	crashes bool   // a panic ends the process, because its goroutine is the handler's
+	settles bool          // it stores an outcome
+	foreign bool          // it has another context than the process
+	request *http.Request // nil: none
+	host    string        // of the provider
+	key     string        // that it sends
+	step    string        // that it is in
+	outside bool          // it should be in one
+	crashes bool          // a panic ends the process, because its goroutine is the handler's
 	do      func() error
 	ctx     context.Context // the caller's
 	err     error           // of the call

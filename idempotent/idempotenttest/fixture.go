@@ -96,7 +96,8 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 func fullRecord() driver.Record {
 	key := newKey()
 	n := rand.N(10_000_000)
-	at := now().Truncate(time.Second).Add(-time.Duration(n/10_000)*time.Second + time.Duration(1+n%990)*time.Millisecond)
+	began := time.Now().Unix() - int64(n/10_000)
+	at := func(seconds int64) time.Time { return time.Unix(began+seconds, 1e6+int64(n%990)*1e6).UTC() }
 	return driver.Record{
 		ID:          key.RecordID(),
 		State:       driver.StateCompleted,
@@ -107,29 +108,29 @@ func fullRecord() driver.Record {
 		Fingerprint: idempotent.FingerprintBytes([]byte(key.ID)),
 
 		Recovery:            idempotent.Rerun,
-		Retention:           48*time.Hour + time.Duration(n)*time.Millisecond,
-		UnresolvedRetention: 72*time.Hour + time.Duration(n)*time.Millisecond,
+		Retention:           time.Duration(1+n) * time.Millisecond,
+		UnresolvedRetention: time.Duration(2+n) * time.Millisecond,
 		Codec:               fmt.Sprintf("declared%d", n),
 		ResultVersion:       fmt.Sprintf("v%d", n),
 		StepNames:           []string{fmt.Sprintf("charge %d", n), "inform ü", "a step that has not begun"},
 
-		LeaseEnd:  at.Add(10*time.Second + time.Millisecond),
-		Expires:   at.Add(24*time.Hour + 2*time.Millisecond),
-		Created:   at.Add(-time.Second),
-		Since:     at,
+		LeaseEnd:  at(10),
+		Expires:   at(24 * 60 * 60),
+		Created:   at(-1),
+		Since:     at(0),
 		Encoding:  fmt.Sprintf("codec%d", n),
 		Result:    fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
 		Chunks:    driver.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
 		Ref:       fmt.Sprintf("orders/%d ü", n),
 		RequestID: fmt.Sprintf("request-%d", n), TraceParent: fmt.Sprintf("trace-%d", n),
 		Steps: []driver.StepRecord{
-			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute),
+			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at(-60),
 				By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
-			{Name: "inform ü", Mode: driver.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
+			{Name: "inform ü", Mode: driver.AtMostOnce, Attempt: 2 + n, At: at(-2)},
 		},
-		OpenSince:           at.Add(-2 * time.Minute),
+		OpenSince:           at(-120),
 		PredecessorAnswered: true,
-		Due:                 at.Add(time.Minute),
+		Due:                 at(60),
 		ReconcileAttempts:   2 + n,
 		Exhausted:           true,
 	}
@@ -181,16 +182,17 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 		}
 		g := reflect.ValueOf(*got).FieldByIndex(field.Index).Interface()
 		w := reflect.ValueOf(want).FieldByIndex(field.Index).Interface()
-		if data, ok := g.([]byte); ok && !reflect.DeepEqual(g, w) {
+		if reflect.DeepEqual(g, w) {
+			continue
+		}
+		if data, ok := g.([]byte); ok {
 			g, w = brief(data), brief(w.([]byte))
 		}
-		if !reflect.DeepEqual(g, w) {
-			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", field.Name, g, w))
-		}
+		wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", field.Name, g, w))
 	}
-	g, gotErr := json.Marshal(got.Extra())
-	w, wantErr := json.Marshal(want.Extra())
-	if !bytes.Equal(g, w) || errors.Join(gotErr, wantErr) != nil {
+	g, _ := json.Marshal(got.Extra()) // "" if it is no JSON
+	w, _ := json.Marshal(want.Extra())
+	if !bytes.Equal(g, w) {
 		wrong = append(wrong, fmt.Sprintf("Extra is %s, want %s", g, w))
 	}
 	if wrong == nil {

@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"idempotent/event":          {"idempotent/driver", "internal/logs"},
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/errtype", "internal/jsontypes", "internal/logs", "internal/outage", "internal/timing", brotli},
 	"idempotent/memstore":       {"idempotent/driver"},
-	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/faults", "internal/httpform", "internal/invariant"},
+	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "idempotent/memstore", "internal/errtype", "internal/faults", "internal/httpform", "internal/invariant", "internal/timing"},
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/errtype", "internal/httpform", "internal/jsonpointer", "internal/jsontypes", "internal/logs", "internal/pathkey", "internal/sfv", "internal/timing", "lambdahttp/internal/describe", awsLambda},
 	"lambdahttp/policy":         {"idempotent", "lambdahttp", "lambdahttp/internal/describe"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/jsonpointer", "internal/logs", "internal/timing", awsLambda},
