@@ -163,6 +163,9 @@ func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 		})
 	}
 	text := r.String()
+	if r.Due == 0 && len(c.operations) > 0 {
+		text += "; only records of " + output.OneLine(strings.Join(c.operations, ", ")) + " were looked for"
+	}
 	if left := r.Due - r.MarkedUnknown - r.Released - r.Stale - r.Failed; left > 0 && c.exec == "" {
 		text += fmt.Sprintf("; %s not asked about, because there is no --exec", output.Grouped(left))
 	}
