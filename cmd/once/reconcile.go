@@ -125,7 +125,7 @@ func failures(r idempotent.Report) error {
 	case r.Skipped > 0:
 		return fmt.Errorf("%s of %s failed; %s were not asked about, because the program kept failing", output.Count(r.Failed, "record"), output.Grouped(r.Due), output.Grouped(r.Skipped))
 	case r.Failed > 0:
-		return fmt.Errorf("%s of %s failed and will be retried", output.Count(r.Failed, "record"), output.Grouped(r.Due))
+		return fmt.Errorf("%s of %s failed and will be asked about again after a pause", output.Count(r.Failed, "record"), output.Grouped(r.Due))
 	case r.Incomplete:
 		return errors.New("interrupted before the end of the list")
 	}
