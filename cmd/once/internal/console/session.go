@@ -194,7 +194,7 @@ var onPage = strings.NewReplacer(
 	"and run the command again", "and start the console again",
 	"correct --table, --region or --profile; once table check lists the differences", "start the console again with another table, region or profile",
 	": --instead-of, or once forget", ", open the record again: correct its outcome, or discard it",
-	"correct it with InsteadOf (once resolve --instead-of)", "open the record again and correct its outcome",
+	"correct it with InsteadOf (once resolve --instead-of), or discard it with Forget (once forget)", "open the record again and correct its outcome, or discard it",
 	"correct it with CorrectedStep (once resolve --correct-step)", "correct the step",
 	"; use the same evidence without InsteadOf", "; open the record again and settle it by evidence",
 	"Check --region, --endpoint and the network", "Check the region, the endpoint and the network of the console",
