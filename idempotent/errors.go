@@ -173,9 +173,9 @@ type SettledError struct {
 
 func (e *SettledError) Error() string {
 	if e.Step != "" {
-		return fmt.Sprintf("idempotent: %s: step %q already has another recorded result; use CorrectedStep if that result is wrong", short(e.RecordID), e.Step)
+		return fmt.Sprintf("idempotent: %s: step %q already has another recorded result; if that one is wrong, correct it with CorrectedStep (once resolve --correct-step)", short(e.RecordID), e.Step)
 	}
-	return fmt.Sprintf("idempotent: %s: the record is already %s with another outcome; if that one is wrong, correct it with InsteadOf (once resolve --instead-of)", short(e.RecordID), e.State)
+	return fmt.Sprintf("idempotent: %s: the record is already %s with another outcome; if that one is wrong, correct it with InsteadOf (once resolve --instead-of), or discard it with Forget (once forget)", short(e.RecordID), e.State)
 }
 
 // StaleEvidenceError reports evidence about an attempt that is not the record's

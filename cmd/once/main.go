@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -42,8 +43,14 @@ func run(ctx context.Context, e *operate.Env, args []string) int {
 }
 
 // misspelt returns the error of a command line that cobra refused. What cobra says of a
-// flag's value is that of a Go parser.
+// flag's value is that of a Go parser, and of flags that exclude each other, a list of all.
 func misspelt(err error) error {
+	if set := excluding.FindStringSubmatch(err.Error()); set != nil {
+		return operate.Usage("--%s cannot be combined", strings.Join(strings.Fields(set[1]), " and --"))
+	}
+	if flags := together.FindStringSubmatch(err.Error()); flags != nil {
+		return operate.Usage("--%s belong together: --%s is missing", strings.Join(strings.Fields(flags[1]), " and --"), flags[2])
+	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		kinds := map[string]string{"duration": "a duration, such as 36h or 90m", "float64": "a number", "int": "a whole number"}
 		if kind := kinds[invalid.GetFlag().Value.Type()]; kind != "" {
@@ -52,6 +59,11 @@ func misspelt(err error) error {
 	}
 	return operate.Usage("%v", err)
 }
+
+var (
+	excluding = regexp.MustCompile(`others can be; \[(.+)\] were all set$`)
+	together  = regexp.MustCompile(`the group \[(.+)\] are set they must all be set; missing \[(.+)\]$`)
+)
 
 func rootCommand(e *operate.Env) *cobra.Command {
 	root := &cobra.Command{

@@ -125,7 +125,7 @@ func failures(r idempotent.Report) error {
 	case r.Skipped > 0:
 		return fmt.Errorf("%s of %s failed; %s were not asked about, because the program kept failing", output.Count(r.Failed, "record"), output.Grouped(r.Due), output.Grouped(r.Skipped))
 	case r.Failed > 0:
-		return fmt.Errorf("%s of %s failed and will be retried", output.Count(r.Failed, "record"), output.Grouped(r.Due))
+		return fmt.Errorf("%s of %s failed and will be asked about again after a pause", output.Count(r.Failed, "record"), output.Grouped(r.Due))
 	case r.Incomplete:
 		return errors.New("interrupted before the end of the list")
 	}
@@ -163,6 +163,9 @@ func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 		})
 	}
 	text := r.String()
+	if r.Due == 0 && len(c.operations) > 0 {
+		text += "; only records of " + output.OneLine(strings.Join(c.operations, ", ")) + " were looked for"
+	}
 	if left := r.Due - r.MarkedUnknown - r.Released - r.Stale - r.Failed; left > 0 && c.exec == "" {
 		text += fmt.Sprintf("; %s not asked about, because there is no --exec", output.Grouped(left))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,6 +90,9 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(list) == 0 && len(c.operations) > 0 {
+		fmt.Fprintf(c.Stderr, "once: reconciliation has given up no record of %s\n", output.OneLine(strings.Join(c.operations, ", ")))
 	}
 	c.Yes = c.Yes || len(list) == 0
 	o, a, err := c.Begin(ctx, c.Env, o, operate.RequeueQuestion(o, list, c.Reason))

@@ -168,6 +168,7 @@ func whatToDo(r *driver.Record) string {
 	if !r.Waits() {
 		return ""
 	}
+	look := "Look the effect up at the provider by the keys above."
 	result, step, note := "--completed, --final or --without-result", "", ""
 	switch codec, seals := r.DeclaredCodec(); {
 	case seals:
@@ -180,15 +181,19 @@ func whatToDo(r *driver.Record) string {
 	if note == "" && (len(r.Steps) > 0 || len(r.StepNames) > 0) {
 		step = "  --step, if one step was done\n"
 	}
+	if r.Reason == driver.ReasonPredecessor {
+		look = "Another system began it, and did not send the keys above: look the effect up at\nthe provider by your own reference."
+		note += "After --not-executed the next request asks the other system again.\n"
+	}
 	return fmt.Sprintf(`
 WHAT TO DO
-Look the effect up at the provider by the keys above. Then settle the record:
+%s Then settle the record:
   once resolve %s
 with one of these (see once resolve --help):
   %s, if it was done
 %s  --not-executed --token %s,
     if nothing happened and this attempt is dead, not merely late
-%s`, shell(string(r.ID)), result, step, r.Token(), note)
+%s`, look, shell(string(r.ID)), result, step, r.Token(), note)
 }
 
 // facts returns the facts of a record, without its steps and keys.
@@ -247,10 +252,14 @@ func meaning(r *driver.Record, now time.Time) string {
 		return "It has expired and counts as missing."
 	}
 	switch {
+	case r.Reason == driver.ReasonShadow:
+		return "Written in shadow mode, where each request runs; nothing to settle.\nThe provider got other keys than those below."
 	case r.Abandoned(now):
 		return "Its owner never reported; the next request or reconciliation decides."
 	case r.State == driver.StateInProgress:
 		return "A request is executing, or its process died; the lease is still live."
+	case r.State == driver.StateCompleted && r.Encoding == driver.EncodingOmitted:
+		return "It was done, and nothing runs again; retries get an error."
 	case r.State == driver.StateCompleted:
 		return "Retries get the stored outcome."
 	case r.Resumable():

@@ -25,7 +25,7 @@ func statsCommand(e *operate.Env) *cobra.Command {
 		Short: "Count records and their sizes",
 		Long: `It reads the whole table, including large results, and prints what the read
 cost. To count only unknown or due records, use once list with --state unknown
-or --due, which costs 64 queries.`,
+or --due --no-scan, which costs 64 queries.`,
 		Example: `  once stats
   once stats --json`,
 		RunE: onStore(e, (&statsCmd{e}).run),

@@ -5,6 +5,8 @@ package page_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -100,6 +102,28 @@ func wantHeaders(t *testing.T, got http.Header) {
 	} {
 		if got.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, got.Get(name), want)
+		}
+	}
+}
+
+// The page explains each reason of a record.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	states, err := os.ReadFile("../../idempotent/driver/state.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("record.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllSubmatch(states, -1)
+	if len(codes) < 19 {
+		t.Errorf("only %d reasons were found", len(codes))
+	}
+	for _, c := range codes {
+		if !regexp.MustCompile(`\b` + string(c[1]) + `: "[A-Z]`).Match(script) {
+			t.Errorf("record.js does not explain the reason %s", c[1])
 		}
 	}
 }

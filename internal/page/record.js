@@ -119,6 +119,8 @@ const reasons = {
   panic: "The handler panicked.", unknown: "The handler does not know the outcome.",
   lease_ended: "The worker reported no outcome before its lease ended.", resolved: "Evidence settled it.",
   committed: "The handler's transaction stored the outcome.", keys_forgotten: "The provider may have forgotten the key of an open step.",
+  predecessor: "Another system had begun the work or done it, and did not send the keys of this record.",
+  shadow: "A guard in shadow mode wrote it: nothing has to settle it, and the provider got other keys.",
   forgotten: "An operator discarded the stored outcome.", interrupted: "A step that may run only once began and did not finish.",
 };
 

@@ -237,7 +237,7 @@ var reconcilerCauses = []cause{
 		fn := reconciling(p.t, name, map[string]string{"PROVIDER_URL": "http://127.0.0.1:9"}).due(p.t, name, charge.Operation)
 		p.query(fn, "operation=POST /charges error_type=")
 		insertDue(p.t, name, charge.Operation)
-		p.once([]string{"ONCE_TABLE=" + name}, 0, "POST /charges#", "list --due")
+		p.once([]string{"ONCE_TABLE=" + name}, 0, "POST /charges#", "list --state unknown")
 	}},
 	{"OldestUnknown", "no resolver", deployed, func(p *procedure) {
 		name := newTable(p.t)

@@ -175,8 +175,11 @@ func Refuse(format string, args ...any) error {
 }
 
 // refusal marks an error of a write by a guard as a refusal by the record, unless the
-// store failed.
+// store failed. A client retries a request soon; an operator waits for the end of the lease.
 func refusal(err error) error {
+	if e, ok := errors.AsType[*idempotent.InProgressError](err); ok {
+		return Refuse("idempotent: %s: a request with this key may be in progress until its lease ends at %s; try again then", output.Short(e.RecordID), e.Until.UTC().Format(time.RFC3339))
+	}
 	if ExitCode(err) != ExitFailure || errors.As(err, new(*idempotent.StoreError)) {
 		return err
 	}
@@ -216,7 +219,7 @@ func Advice(err error, console bool) string {
 	}
 	switch code := api.ErrorCode(); {
 	case code == "ResourceNotFoundException" && operation == "Query":
-		return "Check the table and its index with once table check."
+		return "Check --table, --region, --profile and --endpoint, and the index\nwith once table check."
 	case code == "ResourceNotFoundException":
 		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
 	case code == "ValidationException" && operation == "Query":
