@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -80,16 +81,22 @@ type metrics struct {
 // missing.
 func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
 	m := metrics{namespace: "not-set"} // so that the missing namespace is the only error
-	if namespace != nil && *namespace != "" {
-		m.namespace = *namespace
-	} else {
+	switch given := or(namespace, ""); {
+	case given == "":
 		refuse(scope, "Namespace is not set: set it to the namespace of the functions' metrics")
+	case strings.HasPrefix(given, "AWS/"):
+		refuse(scope, fmt.Sprintf("Namespace is %q, and names that begin with AWS/ are for services of AWS: set it to another, or emf.New fails and the functions do not start", given))
+	default:
+		m.namespace = given
 	}
 	if operations != nil {
 		for _, o := range *operations {
+			wrong := misnamed(or(o, ""))
 			switch {
-			case o == nil || *o == "":
-				refuse(scope, "one of Operations has no name: remove it")
+			case wrong != "":
+				refuse(scope, "one of Operations "+wrong)
+			case *o == allOf:
+				refuse(scope, fmt.Sprintf("one of Operations is %q, and no metric has that name: write the names of the operations", allOf))
 			case isToken(o):
 				refuse(scope, "an element of Operations is not known at synthesis, and ids and names contain it: write the operation's name")
 			case slices.Contains(m.operations, *o):

@@ -363,8 +363,12 @@ func (s *scan) judge() {
 			needs := time.Duration(units / speed * float64(time.Second))
 			if needs > s.every.Duration {
 				enough, atLeast := math.Ceil(s.segments*per(needs, s.every.Duration)), needs.Truncate(time.Minute)+time.Minute
-				refuse(s.on, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more",
-					inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(s.every.Duration), enough, inWords(atLeast)))
+				longer := ""
+				if timeOut.Duration < s.runs.Duration {
+					longer = ", or raise the function's time-out of " + inWords(timeOut.Duration) + ", for half of which a run scans"
+				}
+				refuse(s.on, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more%s",
+					inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(s.every.Duration), enough, inWords(atLeast), longer))
 				return
 			}
 			takes = ", which takes " + inWords(needs.Round(time.Second))

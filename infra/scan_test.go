@@ -99,7 +99,7 @@ func TestScansThatAreRefused(t *testing.T) {
 		want    string
 	}{
 		{"too many records", 60, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e9)}, "a scan of 4133.5 GB takes 12 days and 13h0m0s, which is longer than Scan.Every (1 day): set Scan.Segments to 13 or more, or Scan.Every to 12 days and 13h0m0s or more"},
-		{"too often", 3, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)}, "a scan of 4.1 GB takes 6h1m0s, which is longer than Scan.Every (1h0m0s)"},
+		{"too often", 3, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)}, "a scan of 4.1 GB takes 6h1m0s, which is longer than Scan.Every (1h0m0s): set Scan.Segments to 7 or more, or Scan.Every to 6h2m0s or more, or raise the function's time-out of 3s, for half of which a run scans"},
 		{"half a segment", 60, &infra.ScanProps{Segments: jsii.Number(1.5)}, "Scan.Segments is 1.5"},
 		{"no segment", 60, &infra.ScanProps{Segments: jsii.Number(0)}, "Scan.Segments is 0"},
 		{"too many segments", 60, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},

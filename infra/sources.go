@@ -22,6 +22,7 @@ const (
 	defaultVisibility      = 30 * time.Second    // of a queue
 	defaultQueueRetention  = 4 * 24 * time.Hour  // of a queue
 	longestQueueRetention  = 14 * 24 * time.Hour // of a queue
+	largestFIFOBatch       = 10                  // messages of a FIFO queue
 	visibilityTimeouts     = 6                   // Lambda developer guide, "Creating and configuring an Amazon SQS event source mapping"
 	defaultStreamRetention = 24 * time.Hour      // of a Kinesis stream; of each DynamoDB stream
 )
@@ -86,6 +87,10 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 	if *props.Queue.Fifo() && source.MaxBatchingWindow != nil {
 		refuse(s.Construct, "Source.MaxBatchingWindow is set, and Lambda supports no batching window for a FIFO queue: remove it")
 		source.MaxBatchingWindow = nil
+	}
+	if *props.Queue.Fifo() && or(source.BatchSize, 0) > largestFIFOBatch {
+		refuse(s.Construct, fmt.Sprintf("Source.BatchSize is %v, and Lambda passes at most %d messages of a FIFO queue at a time: lower it", *source.BatchSize, largestFIFOBatch))
+		source.BatchSize = jsii.Number(largestFIFOBatch)
 	}
 	source.ReportBatchItemFailures = jsii.Bool(true)
 	if queue, ok := props.Queue.Node().DefaultChild().(awssqs.CfnQueue); ok {

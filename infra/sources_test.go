@@ -3,6 +3,8 @@
 package infra_test
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,7 @@ func TestQueueSource(t *testing.T) {
 		noRedrive bool
 		kept      time.Duration
 		window    time.Duration
+		batch     float64 // 0: 7
 		want      []string
 	}{
 		{name: "valid", timeout: 30, queue: awssqs.QueueProps{VisibilityTimeout: seconds(3 * time.Minute)}, kept: 23 * day},
@@ -65,6 +68,9 @@ func TestQueueSource(t *testing.T) {
 		{name: "no dead-letter queue", timeout: 5, kept: 5 * day, noDead: true, want: []string{"no dead-letter queue"}},
 		{name: "a window of a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day, window: time.Second,
 			want: []string{"MaxBatchingWindow is set, and Lambda supports no batching window for a FIFO queue"}},
+		{name: "a large batch of a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day, window: time.Second, batch: 11,
+			want: []string{"MaxBatchingWindow is set", "BatchSize is 11, and Lambda passes at most 10 messages of a FIFO queue at a time: lower it"}},
+		{name: "the largest batch of a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day, batch: 10},
 		{name: "a FIFO queue", timeout: 5, queue: awssqs.QueueProps{Fifo: jsii.Bool(true)}, kept: 23 * day},
 		{name: "everything at once", timeout: 60, kept: time.Hour, noDead: true,
 			want: []string{"must be at least 6m0s", "outcomes are stored for 1h0m0s", "no dead-letter queue"}},
@@ -77,7 +83,7 @@ func TestQueueSource(t *testing.T) {
 			props := &infra.QueueSourceProps{
 				Function: newFunction(stack, "Function", row.timeout), NoRedrive: jsii.Bool(row.noRedrive),
 				Queue:  awssqs.NewQueue(stack, jsii.String("Queue"), &row.queue),
-				Source: &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(7), ReportBatchItemFailures: jsii.Bool(false)},
+				Source: &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(cmp.Or(row.batch, 7)), ReportBatchItemFailures: jsii.Bool(false)},
 			}
 			if row.kept != 0 {
 				props.Retention = seconds(row.kept)
@@ -88,7 +94,7 @@ func TestQueueSource(t *testing.T) {
 			infra.NewQueueSource(stack, jsii.String("Source"), props)
 			wantRefusals(t, stack, row.want...)
 			wantProperties(t, resources(t, stack, "AWS::Lambda::EventSourceMapping")[0],
-				`{"BatchSize": 7, "FunctionResponseTypes": ["ReportBatchItemFailures"]}`)
+				fmt.Sprintf(`{"BatchSize": %v, "FunctionResponseTypes": ["ReportBatchItemFailures"]}`, min(cmp.Or(row.batch, 7), 10)))
 			policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"])
 			if !strings.Contains(policy, `"sqs:ChangeMessageVisibility"`) {
 				t.Errorf("the function may not change the visibility time-out of messages: %s", policy)

@@ -69,8 +69,13 @@ func TestTypeScript(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const want = `{"Statement":[{"Action":["dynamodb:PutItem","dynamodb:GetItem","dynamodb:BatchWriteItem","dynamodb:BatchGetItem"],` +
-			`"Condition":{"ForAllValues:StringLike":{"dynamodb:LeadingKeys":["pay#*","#open"]}},"Effect":"Allow","Resource":{"Fn::GetAtt":["Records","Arn"]}}],"Version":"2012-10-17"}`
+		hash := "#" + strings.Repeat("?", 43)
+		statement := func(actions, keys string) string {
+			return `{"Action":[` + actions + `],"Condition":{"ForAllValues:StringLike":{"dynamodb:LeadingKeys":` + keys +
+				`},"Null":{"dynamodb:LeadingKeys":"false"}},"Effect":"Allow","Resource":{"Fn::GetAtt":["Records","Arn"]}}`
+		}
+		want := `{"Statement":[` + statement(`"dynamodb:PutItem","dynamodb:GetItem"`, `["pay`+hash+`","#open"]`) + "," +
+			statement(`"dynamodb:BatchWriteItem","dynamodb:BatchGetItem"`, `["pay`+hash+`#*"]`) + `],"Version":"2012-10-17"}`
 		if string(text) != want {
 			t.Errorf("the policy is %s, want %s", text, want)
 		}

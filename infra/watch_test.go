@@ -282,9 +282,14 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		}, []string{"the time-out of Test/Slow is 1h55m0s, and FunctionFailsLong would not see its errors", "Test/Charge is twice in Functions"}},
 		{"operations", func(s awscdk.Stack, id *string) {
 			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{
-				Namespace: jsii.String("Charges"), Operations: &[]*string{nil, jsii.String("charge"), jsii.String("charge")}, Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
+				Namespace: jsii.String("AWS/Charges"), Operations: &[]*string{nil, jsii.String("charge"), jsii.String("charge"), jsii.String("post /charges"), jsii.String("*")},
+				Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
 			})
-		}, []string{"one of Operations has no name", `"charge" is twice in Operations`}},
+		}, []string{
+			`Namespace is "AWS/Charges", and names that begin with AWS/ are for services of AWS: set it to another, or emf.New fails`,
+			"one of Operations has no name", `"charge" is twice in Operations`, `one of Operations is "post /charges": want "POST /charges"`,
+			`one of Operations is "*", and no metric has that name: write the names of the operations`,
+		}},
 		{"dashboard", func(s awscdk.Stack, id *string) { infra.NewIdempotencyDashboard(s, id, nil) },
 			[]string{"Namespace is not set", "Operations are not set"}},
 		{"reconciler", func(s awscdk.Stack, id *string) {

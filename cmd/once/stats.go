@@ -204,10 +204,10 @@ const (
 )
 
 const (
-	recordBytes = 450       // of a record without its result
-	inRecord    = 4 << 10   // a larger result is in chunks
-	chunkBytes  = 396 << 10 // at most
-	ttlDelay    = time.Hour // until time to live applies; DynamoDB can take days longer
+	recordBytes = 450            // of a record without its result
+	inRecord    = 4 << 10        // a larger result is in chunks
+	chunkBytes  = 396 << 10      // at most
+	ttlDelay    = 48 * time.Hour // within which DynamoDB typically deletes an expired item
 )
 
 // units returns the write units of an item.

@@ -233,7 +233,7 @@ func needed(function map[string]any) (list []string) {
 }
 
 // permissions returns what a policy document allows or denies, a line for each
-// action and resource.
+// action and resource, with the keys of a table to which it is limited.
 func permissions(document any) (list []string) {
 	for _, s := range document.(map[string]any)["Statement"].([]any) {
 		s := s.(map[string]any)
@@ -242,7 +242,11 @@ func permissions(document any) (list []string) {
 			actions = []any{s["Action"]}
 		}
 		for _, action := range actions {
-			list = append(list, s["Effect"].(string)+" "+action.(string)+" "+strings.Join(words(s["Resource"]), " "))
+			line := s["Effect"].(string) + " " + action.(string) + " " + strings.Join(words(s["Resource"]), " ")
+			if strings.HasPrefix(action.(string), "dynamodb:") {
+				line += " " + asJSON(s["Condition"])
+			}
+			list = append(list, line)
 		}
 	}
 	return list

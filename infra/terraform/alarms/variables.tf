@@ -13,6 +13,11 @@ variable "namespace" {
     condition     = length(var.namespace) > 0
     error_message = "Set the namespace of the functions' metrics."
   }
+
+  validation {
+    condition     = !startswith(var.namespace, "AWS/")
+    error_message = "Names that begin with AWS/ are for services of AWS: set another, or emf.New fails and the functions do not start."
+  }
 }
 
 variable "operations" {
@@ -23,6 +28,16 @@ variable "operations" {
   validation {
     condition     = !contains(var.operations, "") && length(distinct(var.operations)) == length(var.operations)
     error_message = "List the name of each operation once. Record ids begin with it."
+  }
+
+  validation {
+    condition     = !contains(var.operations, "*") && alltrue([for o in var.operations : !can(regex("#[*?]*$", o))])
+    error_message = "An operation is a name, such as \"POST /charges\": no metric has the name of a pattern, and its alarms would never ring."
+  }
+
+  validation {
+    condition     = alltrue([for o in var.operations : !can(regex("^(?i:get|head|post|put|patch|delete|options) /", o)) || can(regex("^[A-Z]+ /", o))])
+    error_message = "The method of an operation has capital letters, such as \"POST /charges\"."
   }
 }
 

@@ -20,7 +20,7 @@ locals {
     { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY${local.suffix}" => "${n}m" if n != 1440 },
     { for n in [var.scan_segments] : "ONCE_SCAN_SEGMENTS${local.suffix}" => tostring(n) if n > 1 },
   )
-  suffix = var.table.store == null ? "" : "_${upper(replace(var.table.store, "-", "_"))}" # of dynamostore.Variable
+  suffix = var.table.store == null ? "" : "_${upper(replace(var.table.store, "-", "_"))}" # as dynamostore.Open reads them
 
   use_key = [for arn in var.kms_key_arn[*] : {
     Effect   = "Allow"

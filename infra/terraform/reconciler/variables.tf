@@ -43,7 +43,7 @@ variable "every_minutes" {
 
   validation {
     condition     = var.every_minutes >= 1 && floor(var.every_minutes) == var.every_minutes
-    error_message = "EventBridge schedules support whole minutes only."
+    error_message = "EventBridge schedules support whole minutes only: set 1 or more."
   }
 }
 

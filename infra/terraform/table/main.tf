@@ -13,7 +13,7 @@ terraform {
 
 locals {
   strong = var.consistency == "strong"
-  suffix = var.store == null ? "" : "_${upper(replace(var.store, "-", "_"))}" # of dynamostore.Variable
+  suffix = var.store == null ? "" : "_${upper(replace(var.store, "-", "_"))}" # as dynamostore.Open reads them
 }
 
 # The table of package dynamostore: billed per request, with time to live and the index that reconciliation uses to

@@ -11,7 +11,7 @@ variable "name" {
 }
 
 variable "store" {
-  description = "The name of the table for a function that uses several: the variables of the table end with it, such as `ONCE_TABLE_ORDERS` for `orders`, and so do those of its reconciler. The function's code opens the table with dynamostore.Named. Default: no name."
+  description = "The name of the table for a function that uses several: the variables of the table end with it, such as `ONCE_TABLE_ORDERS` for `orders`, and so do those of its reconciler. The function's code opens the table with `Options.Name` of dynamostore. Default: no name."
   type        = string
   default     = null
 

@@ -12,11 +12,16 @@ const pay = new lambda.Function(stack, 'Pay', {
   handler: 'bootstrap', code: lambda.Code.fromAsset('bin'), timeout: cdk.Duration.seconds(10),
   environment: { ONCE_TABLE: records.ref, ONCE_METRICS_NAMESPACE: 'Charges' },
 });
-pay.addToRolePolicy(new iam.PolicyStatement({
-  actions: ['dynamodb:PutItem', 'dynamodb:GetItem', 'dynamodb:BatchWriteItem', 'dynamodb:BatchGetItem'],
-  resources: [records.getAtt('Arn').toString()],
-  conditions: { 'ForAllValues:StringLike': { 'dynamodb:LeadingKeys': ['pay#*', '#open'] } },
-}));
+const record = 'pay#' + '?'.repeat(43), chunks = record + '#*'; // the keys of records, and of pieces of large results
+for (const [actions, keys] of [
+  [['dynamodb:PutItem', 'dynamodb:GetItem'], [record, '#open']],
+  [['dynamodb:BatchWriteItem', 'dynamodb:BatchGetItem'], [chunks]],
+]) {
+  pay.addToRolePolicy(new iam.PolicyStatement({
+    actions, resources: [records.getAtt('Arn').toString()],
+    conditions: { 'ForAllValues:StringLike': { 'dynamodb:LeadingKeys': keys }, Null: { 'dynamodb:LeadingKeys': 'false' } },
+  }));
+}
 new CfnInclude(stack, 'OnceAlarms', {
   templateFile: 'alarms.json',
   parameters: {

@@ -155,6 +155,46 @@ run "no_namespace" {
   expect_failures = [var.namespace]
 }
 
+run "a_namespace_of_aws" {
+  command = plan
+
+  variables {
+    namespace = "AWS/Charges"
+  }
+
+  expect_failures = [var.namespace]
+}
+
+run "all_operations" {
+  command = plan
+
+  variables {
+    operations = ["*"]
+  }
+
+  expect_failures = [var.operations]
+}
+
+run "a_pattern_of_record_ids" {
+  command = plan
+
+  variables {
+    operations = ["POST /charges#*"]
+  }
+
+  expect_failures = [var.operations]
+}
+
+run "a_method_in_lower_case" {
+  command = plan
+
+  variables {
+    operations = ["post /charges"]
+  }
+
+  expect_failures = [var.operations]
+}
+
 run "no_one_to_notify" {
   command = plan
 
