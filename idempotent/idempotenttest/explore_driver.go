@@ -145,7 +145,7 @@ func (w *World) environmentFor(what string) *environment {
 	}
 	guard, err := idempotent.New(w.pointsOfStore(), append(slices.Clone(w.options), func(o *idempotent.Options) {
 		o.Observer = event.ObserverFunc(w.observe)
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 		o.RequestID = func(ctx context.Context) string {
 			p, _ := w.process(ctx)
 			return "process-" + strconv.Itoa(p.n)

@@ -3,6 +3,7 @@
 package idempotenttest_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -10,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -234,6 +236,14 @@ func failsToReconcile(w *idempotenttest.World) {
 	})
 }
 
+// failsToResolve has a resolver whose error ends with what to do.
+func failsToResolve(w *idempotenttest.World) {
+	handles(w, idempotent.Reconcile, honest(), false, pay)
+	resolves(w, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		return idempotent.Resolution{}, errors.New(strings.Repeat("x", 250) + ", so call the bank")
+	})
+}
+
 // holdsMutex has a handler with two goroutines that hold a mutex during a call.
 func holdsMutex(w *idempotenttest.World) {
 	var mu sync.Mutex
@@ -320,7 +330,8 @@ func TestExploreReports(t *testing.T) {
 		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
 		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n`},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
+		"a long error":   {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
 		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
@@ -483,6 +494,20 @@ func TestExploreShortens(t *testing.T) {
 		if left, tried := idempotenttest.Shortened(t, attempts(1), asked); left != want || tried > 8 {
 			t.Errorf("%s: %s is left after %d runs, want %s", asked, left, tried, want)
 		}
+	}
+}
+
+// The guard logs to the user's logger, as the rule of a request that never succeeds says.
+func TestExploreLogs(t *testing.T) {
+	var log bytes.Buffer
+	text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
+		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
+			return charge{}, errors.New("no such customer")
+		})
+	}, "none")
+	if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(log.String(), "a handler's error left its record unknown") {
+		t.Errorf("got the log %q and\n%s", log.String(), text)
 	}
 }
 
