@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -260,7 +261,7 @@ func decodeResult(ctx context.Context, o *Options, r *driver.Record, v any) erro
 		return unavailable(err.Error())
 	}
 	if err := decode(o.Codec, data, v); err != nil {
-		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
+		return unavailable(fmt.Sprintf("the stored result does not decode into a %s", reflect.TypeOf(v).Elem()))
 	}
 	return nil
 }

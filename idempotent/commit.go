@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Commit completes the record with result in one transaction with other writes:
@@ -136,7 +137,8 @@ func (a *attempt) comesBack(v any, out outcome) error {
 		return nil
 	}
 	if err := a.survives(out); err != nil {
-		return fmt.Errorf("Commit got a %T, and the handler's result is a %s, which a retry would get instead: %w; pass a %s, and return NotExecuted if nothing else happened", v, a.result, err, a.result)
+		why := fmt.Sprintf("Commit got a %T, and the handler's result is a %s, which a retry would get instead; pass a %s, and return NotExecuted if nothing else happened", v, a.result, a.result)
+		return fmt.Errorf("%w: %w", logs.Error(why), err)
 	}
 	return nil
 }
@@ -155,7 +157,7 @@ func (a *attempt) survives(out outcome) error {
 	}
 	_, isJSON := c.(*jsonCodec)
 	if again, _ = unpack(encoding, c.Name(), again); !isJSON || !sameJSON(again, data) {
-		return errors.New("it does not encode to the same again")
+		return errors.New("the value does not encode to the same again")
 	}
 	return nil
 }

@@ -268,7 +268,7 @@ func TestCommitOfAnotherType(t *testing.T) {
 		}{"r"})), `{"id":"r"}`},
 		"other members":         {gets(passes(t, own, struct{ Ref string }{"r"})), "struct { Ref string }" + wants},
 		"one more":              {gets(passes(t, own, map[string]any{"id": "r", "total": 1})), "map[string]interface {}" + wants},
-		"text":                  {gets(passes(t, own, "r")), "string" + wants + "idempotent_test.receipt, which a retry would get instead: json: "},
+		"text":                  {gets(passes(t, own, "r")), "string" + wants + "idempotent_test.receipt, which a retry would get instead; pass a idempotent_test.receipt, and return NotExecuted if nothing else happened: json: "},
 		"raw JSON":              {gets(passes(t, own, json.RawMessage(` {"note":"n", "id":"\u0072"}`))), `{"id":"r","note":"n"}`},
 		"raw JSON of another":   {gets(passes(t, own, json.RawMessage(`[1]`))), "json"},
 		"text to a pointer":     {gets(passes(t, new("own"), "r")), `"r"`},

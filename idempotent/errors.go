@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // ErrExecutionEnded is returned by the methods of an [Execution], and by [Step],
 // after the outcome of the handler has been decided.
-var ErrExecutionEnded = errors.New("idempotent: the execution has ended")
+var ErrExecutionEnded error = logs.Error("idempotent: the execution has ended: its handler has returned, or its Commit has stored the outcome")
 
 // short returns the name of a record for error texts: its operation and the first
 // characters of its hash, never its key.

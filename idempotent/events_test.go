@@ -135,6 +135,28 @@ func TestStoreFailuresAreLogged(t *testing.T) {
 	}
 }
 
+// Without an observer, the log has what a handler returned after its Commit: its caller gets
+// the committed result, although what the handler did then may be lost.
+func TestErrorsAfterCommitAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, observer := range []event.Observer{nil, event.ObserverFunc(func(context.Context, event.Event) {})} {
+		var log strings.Builder
+		f := newFixture(t, func(o *idempotent.Options) { o.Observer, o.Logger = observer, slog.New(slog.NewTextHandler(&log, nil)) })
+		got, err := f.do(func(ctx context.Context) (string, error) {
+			if err := commit(ctx, "first", f.Replace); err != nil {
+				t.Errorf("got error %v", err)
+			}
+			return "", commit(ctx, "second", f.Replace)
+		})
+		if got != "first" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if logged := strings.Contains(log.String(), `event=contradicted`) && strings.Contains(log.String(), "its Commit has stored the outcome"); logged != (observer == nil) {
+			t.Errorf("observer %t: logged %q", observer != nil, log.String())
+		}
+	}
+}
+
 // A request that ends without a run and without a replay is counted once, however
 // often the store failed. A stored error is an outcome, and a mismatch is the
 // client's mistake.

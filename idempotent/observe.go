@@ -19,13 +19,14 @@ func (o *Options) now() time.Time { return storedTime(o.Now()) }
 // storedTime returns t as records store it: UTC, in whole milliseconds.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// observe reports an event about the record id to the observer, or logs the failure of a
-// store if there is no observer. r is that record, if it was read; id may be empty.
+// observe reports an event about the record id to the observer. Without one, it logs the
+// failure of a store, of which the caller gets only a 503, and a contradiction, of which the
+// caller gets nothing. r is that record, if it was read; id may be empty.
 func (o *Options) observe(ctx context.Context, kind event.Kind, id RecordID, r *driver.Record, err error) {
 	switch {
 	case o.Observer != nil:
 		o.emit(ctx, o.event(ctx, kind, id, r, err))
-	case kind == event.StoreError, kind == event.CompletionFailed: // the caller gets only a 503
+	case kind == event.StoreError, kind == event.CompletionFailed, kind == event.Contradicted:
 		event.LogObserver(o.Logger).Observe(ctx, o.event(ctx, kind, id, r, err))
 	}
 }

@@ -64,8 +64,9 @@ type Options struct {
 	Observer event.Observer
 
 	// Logger receives warnings for developers, each logged once, and errors that are
-	// not reported elsewhere: without an Observer, each failure of the store too.
-	// Default: slog.Default at the time of the call.
+	// not reported elsewhere: without an Observer, each failure of the store and each
+	// outcome that contradicts a stored one too. Default: slog.Default at the time of
+	// the call.
 	Logger *slog.Logger
 
 	// RequestID returns an identifier of the request for events and records, for

@@ -68,6 +68,10 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		g, err := idempotent.New(e.Store(), func(o *idempotent.Options) { o.Logger = quiet })
 		return idempotent.Do(ctx, g, newKey(), returns(errors.Join(err, idempotent.NotExecuted(errDown))))
 	}
+	commitsAnotherType := func(ctx context.Context) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return "", e.Commit(ctx, []string{"secret"}, e.Store().Replace)
+	}
 	const reconcile, reruns = idempotent.Reconcile, idempotent.Rerun
 	none := idempotent.NotExecuted(errDown)
 	for name, row := range map[string]struct {
@@ -83,6 +87,7 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		"no declaration":                     {reconcile, returns(errors.New("secret")), "left its record unknown"},
 		"a refused transaction":              {reconcile, refused(same), "declare Rerun, or return idempotent.NotExecuted(err)"},
 		"a refused transaction under Rerun":  {reruns, refused(same), ""},
+		"a Commit of another type":           {reconcile, commitsAnotherType, `error="Commit got a []string, and the handler's result is a string`},
 		"a refused transaction, declared":    {reconcile, refused(idempotent.NotExecuted), ""},
 		"declared":                           {reconcile, returns(none), ""},
 		"declared Unknown":                   {reconcile, returns(idempotent.Unknown(errDown)), ""},

@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsontypes"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // encodingCompressed is appended to an encoding whose bytes are compressed, see compress.
@@ -81,15 +82,15 @@ func storable(c Codec, operation string, t reflect.Type) error {
 func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotent: the codec %q panicked on a %T", c.Name(), v)
+			err = logs.Error(fmt.Sprintf("idempotent: the codec %q panicked on a %T", c.Name(), v))
 		}
 	}()
 	data, err = c.Encode(v)
 	if err != nil {
-		return "", nil, fmt.Errorf("idempotent: the codec %q cannot encode a %T: %w", c.Name(), v, err)
+		return "", nil, fmt.Errorf("%w: %w", logs.Error(fmt.Sprintf("idempotent: the codec %q cannot encode a %T", c.Name(), v)), err)
 	}
 	if len(data) > maxResult {
-		return "", nil, fmt.Errorf("idempotent: the codec %q encoded a %T to %d bytes; the limit is %d", c.Name(), v, len(data), maxResult)
+		return "", nil, logs.Error(fmt.Sprintf("idempotent: the codec %q encoded a %T to %d bytes; the limit is %d", c.Name(), v, len(data), maxResult))
 	}
 	if len(data) > compressAbove {
 		if packed := compress(data); len(packed) < len(data) {

@@ -289,7 +289,7 @@ func FuzzDecodeResult(f *testing.F) {
 			fmt.Sprintf("it was encoded as %q but this code decodes %q", codec, o.Codec.Name()),
 			"the stored result is damaged",
 			"it is sealed, and this guard has no Operation.Seal to open it with",
-			"the stored result does not decode into a *interface {}",
+			"the stored result does not decode into a interface {}",
 		}, unavailable.Reason) {
 			t.Errorf("the error has an unexpected reason: %v", err)
 		}

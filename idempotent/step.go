@@ -195,8 +195,9 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 // replayStep decodes the recorded result of a step into the value that v points
 // to.
 func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
-	if shape := infoOf(reflect.TypeOf(v).Elem()).Shape; recorded.Shape != "" && recorded.Shape != shape {
-		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
+	t := reflect.TypeOf(v).Elem()
+	if shape := infoOf(t).Shape; recorded.Shape != "" && recorded.Shape != shape {
+		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %s; give the changed step a new name, or resolve the record", t)}
 	}
 	if err := decodeStep(ctx, e.attempt.opts.Seal, e.id, recorded, v); err != nil {
 		return entered(err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -53,7 +54,7 @@ func decodeStep(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRe
 	}
 	data, _ = unpack(encoding, stepCodec.Name(), data) // what it returns with an error does not decode
 	if stepCodec.Decode(data, v) != nil {
-		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result does not decode into a %T", v)}
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result does not decode into a %s", reflect.TypeOf(v).Elem())}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"reflect"
 	"strings"
@@ -187,7 +188,7 @@ func (o *onlyOnce) MarshalJSON() ([]byte, error) {
 }
 
 // A value that a replay would return differently is returned to its caller and
-// not stored. The event says why.
+// not stored. The event says why, and the log which type it has.
 func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -213,8 +214,16 @@ func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
 			t.Errorf("%s: stored %v, error %v; want the value, and not stored", name, stored, err)
 		}
 		for _, e := range events.Events() {
-			if e.Kind == event.CompletionFailed && !strings.Contains(e.Err.Error(), row.says) {
+			if e.Kind != event.CompletionFailed {
+				continue
+			}
+			if !strings.Contains(e.Err.Error(), row.says) {
 				t.Errorf("%s: the event's error is %v, want %q", name, e.Err, row.says)
+			}
+			var log strings.Builder
+			event.LogObserver(slog.New(slog.NewTextHandler(&log, nil))).Observe(t.Context(), e)
+			if _, text, _ := strings.Cut(log.String(), " error="); !strings.Contains(text, " cannot encode a ") || strings.Contains(text, row.says) {
+				t.Errorf("%s: logged %q, want the type and not the value", name, log.String())
 			}
 		}
 		if _, _, err := row.do(g, key); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {

@@ -253,7 +253,7 @@ func (e *engine) identify(ctx context.Context, r *Request) (key idempotent.Key, 
 	case key.Scope == "":
 		return key, true, func() (answer, error) {
 			e.warn(ctx, &e.warned.scope, "Options.Scope found no caller, so a request got 403 and did not run. "+
-				"If all requests do, the route has no authorizer of the kind that the rule reads.", slog.String("operation", key.Operation))
+				"If all requests do, the route has no authorizer of the kind that the rule reads, or no proxy sets the header of TrustedHeader.", slog.String("operation", key.Operation))
 			return e.respond(UnknownCaller, facts{}), nil
 		}
 	}

@@ -89,7 +89,7 @@ func Fields(pointers ...string) FingerprintRule {
 	for i, p := range pointers {
 		path, err := jsonpointer.Parse(p)
 		if err != nil {
-			panic(fmt.Sprintf("lambdahttp: Fields: invalid JSON Pointer %q: %v", p, err))
+			panic(fmt.Sprintf("lambdahttp: Fields: invalid JSON Pointer %q: %v; use one such as %q", p, err, "/amount"))
 		}
 		paths[i] = path
 	}

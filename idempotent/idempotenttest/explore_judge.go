@@ -284,7 +284,7 @@ func (w *World) observe(ctx context.Context, e event.Event) {
 	}
 	p.ran = p.ran || e.Kind == event.Reserved || e.Kind == event.TakenOver || e.Kind == event.ExpiredReplaced
 	if e.Kind == event.ReconcileFailed {
-		w.addLine(p, fmt.Sprintf("the resolver fails: %.200v", e.Err))
+		w.addLine(p, fmt.Sprintf("the resolver fails: %.300v", e.Err))
 	}
 }
 
@@ -345,12 +345,11 @@ func (w *World) story(alone bool) string {
 	if w.broken == "" {
 		return "nothing is broken\n" + strings.Join(lines, "\n")
 	}
-	rule := w.rule
-	if rule == "" {
-		rule = "no rule found"
+	lines = slices.Concat([]string{w.broken}, lines)
+	if w.rule != "" {
+		lines = append(lines, "Rule: "+w.rule)
 	}
-	return fmt.Sprintf("%s\n%s\nRule: %s\nRun this schedule alone: %s='%s' go test -run '^%s$'",
-		w.broken, strings.Join(lines, "\n"), rule, scheduleVariable, w.asked, w.test)
+	return fmt.Sprintf("%s\nRun this schedule alone: %s='%s' go test -run '^%s$'", strings.Join(lines, "\n"), scheduleVariable, w.asked, w.test)
 }
 
 // details returns what else an answer that is no success says.

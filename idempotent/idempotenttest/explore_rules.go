@@ -96,6 +96,6 @@ var rules = []struct {
 	{atFinal | atEnd, finalAnswer, "Return Final only for an outcome that no retry can change, not for a temporary failure, and not after a request without a reply."},
 	{atEnd | atOtherKey, idleRun, "An execution environment serves many requests: do not keep an error (sync.Once), a context or a deadline for the next one."},
 	{atEnd, failingRun, "Take what an earlier run did for done, such as a row that exists: a run after a fault fails where the first one succeeded."},
-	{atEnd, "", "Under Reconcile only evidence settles an unknown outcome: add a resolver, or promise AtMostOnce."},
+	{atEnd, "", "Under Reconcile only evidence settles an unknown outcome: let a resolver for the operation return it, or promise AtMostOnce."},
 	{atOtherKey, sharedKey, "Put all that distinguishes two requests into the key: the tenant (Scope), the operation and the ID."},
 }

@@ -257,6 +257,14 @@ func failsToReconcile(w *idempotenttest.World) {
 	})
 }
 
+// failsToResolve has a resolver whose error ends with what to do.
+func failsToResolve(w *idempotenttest.World) {
+	handles(w, idempotent.Reconcile, honest(), false, pay)
+	resolves(w, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		return idempotent.Resolution{}, errors.New(strings.Repeat("x", 250) + ", so call the bank")
+	})
+}
+
 // holdsMutex has a handler with two goroutines that hold a mutex during a call.
 func holdsMutex(w *idempotenttest.World) {
 	var mu sync.Mutex
@@ -343,7 +351,8 @@ func TestExploreReports(t *testing.T) {
 		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
 		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
 		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\n\nRule: no rule found\n`},
+		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
+		"a long error":   {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
 		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
 		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
 		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
@@ -523,6 +532,20 @@ func TestExploreShortens(t *testing.T) {
 	}
 }
 
+// The guard logs to the user's logger, as the rule of a request that never succeeds says.
+func TestExploreLogs(t *testing.T) {
+	var log bytes.Buffer
+	text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
+		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
+			return charge{}, errors.New("no such customer")
+		})
+	}, "none")
+	if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(log.String(), "a handler's error left its record unknown") {
+		t.Errorf("got the log %q and\n%s", log.String(), text)
+	}
+}
+
 // A process that was not killed leaves its guard and handler to the next one.
 func TestExploreEnvironments(t *testing.T) {
 	for alone, want := range map[string]int{
@@ -545,18 +568,6 @@ func TestExploreEnvironments(t *testing.T) {
 		if !ok || environments != want {
 			t.Errorf("%s: %d environments, want %d\n%s", alone, environments, want, text)
 		}
-	}
-}
-
-// A guard logs to the logger of World.GuardOptions.
-func TestExploreLogs(t *testing.T) {
-	var log bytes.Buffer
-	text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
-		right["at most once under Reconcile"].body(w)
-		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	}, "1:lost-reply")
-	if !ok || !strings.Contains(log.String(), "unknown") {
-		t.Errorf("the log %q of\n%s", &log, text)
 	}
 }
 
