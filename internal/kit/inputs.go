@@ -14,31 +14,39 @@ import (
 	"testing"
 )
 
-// Inputs adds the inputs in testdata/NAME.txt to a fuzz target: those that go test once
-// wrote to testdata/fuzz. A line has the values of one input, as that file spells them,
-// separated by commas:
+// Inputs adds inputs to a fuzz target: those that go test once wrote to testdata/fuzz. They
+// are in testdata/inputs.txt, below the line "-- NAME --" with the name of the target. A
+// line has the values of one input, as that file spells them, separated by commas:
 //
 //	string("a"), []byte("b"), byte('\x01')
 func Inputs(f *testing.F) {
 	f.Helper()
-	file, err := os.Open(filepath.Join("testdata", f.Name()+".txt"))
+	file, err := os.Open(filepath.Join("testdata", "inputs.txt"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
-	n := 0
+	n, added, below := 0, 0, ""
 	for lines.Scan() {
 		n++
+		if strings.HasPrefix(lines.Text(), "-- ") {
+			below = lines.Text()
+			continue
+		}
+		if below != "-- "+f.Name()+" --" {
+			continue
+		}
 		input, err := valuesOf(lines.Text())
 		if err != nil {
 			f.Fatalf("%s, line %d: %v", file.Name(), n, err)
 		}
 		f.Add(input...)
+		added++
 	}
-	if lines.Err() != nil || n == 0 {
-		f.Fatalf("%s: %d lines, %v", file.Name(), n, lines.Err())
+	if lines.Err() != nil || added == 0 {
+		f.Fatalf("%s: %d inputs of %s, %v", file.Name(), added, f.Name(), lines.Err())
 	}
 }
 
