@@ -3,8 +3,14 @@
 package deploy
 
 import (
+	"context"
 	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,4 +80,100 @@ func TestTenantsApart(t *testing.T) {
 		}
 	}
 	wantCharges(t, customer, 2)
+}
+
+// reply is the reply to a client. Without a status, there was no reply.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// door is one way to reach the charges function.
+type door struct {
+	name   string
+	url    string
+	apiKey string
+}
+
+func byFunctionURL() door {
+	return door{name: "function URL", url: stack.functionURL.JoinPath("charges").String()}
+}
+
+func byREST(tenant int) door {
+	id, _, _ := strings.Cut(stack.rest.Host, ".")
+	u := url.URL{Scheme: "http", Host: id + ".execute-api.localhost", Path: "/prod/charges"}
+	return door{name: fmt.Sprintf("REST API, tenant %c", 'A'+tenant), url: u.String(), apiKey: stack.tenants[tenant]}
+}
+
+// client reaches every host at LocalStack's address, which distinguishes them
+// by their names.
+var client = &http.Client{
+	Timeout: kit.Patience,
+	Transport: &http.Transport{
+		MaxIdleConnsPerHost: 16,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			u, err := url.Parse(stack.cdk.endpoint)
+			if err != nil {
+				return nil, err
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, u.Host)
+		},
+	},
+}
+
+// post requests a charge.
+func (d door) post(t *testing.T, key, body string) reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", strconv.Quote(key))
+	}
+	if d.apiKey != "" {
+		req.Header.Set("x-api-key", d.apiKey)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return reply{body: err.Error()}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{body: err.Error()}
+	}
+	return reply{resp.StatusCode, resp.Header, string(text)}
+}
+
+func aCharge(customer string) string {
+	return fmt.Sprintf(`{"amount":4200,"currency":"usd","customer":%q}`, customer)
+}
+
+func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
+
+// is reports whether the reply is a problem of a kind.
+func (r reply) is(status int, kind string) bool {
+	var problem struct{ Code string }
+	return r.status == status && json.Unmarshal([]byte(r.body), &problem) == nil && problem.Code == kind
+}
+
+func (r reply) String() string { return fmt.Sprintf("%d %v %s", r.status, r.header, r.body) }
+
+func wantProblem(t *testing.T, r reply, status int, kind string) {
+	t.Helper()
+	if !r.is(status, kind) {
+		t.Errorf("got %v, want %d %s", r, status, kind)
+	}
+}
+
+// wantReplay checks that r is the stored first.
+func wantReplay(t *testing.T, r, first reply) {
+	t.Helper()
+	if r.status != first.status || r.body != first.body || !r.replayed() {
+		t.Errorf("got %v, want the replay of %v", r, first)
+	}
 }
