@@ -19,8 +19,8 @@ import (
 type campaign struct {
 	root    string // absolute
 	targets []target
-	// equivalents, endless and left are the declarations of declared.go and
-	// left.go, by mutant name.
+	// equivalents, endless and left are the declarations of declared.go, by mutant
+	// name.
 	equivalents, endless, left map[string]string
 
 	only      *regexp.Regexp // of the mutants' names
@@ -73,7 +73,7 @@ func (c *campaign) run() (ok bool, err error) {
 	}
 	stale := c.stale(sources)
 	for _, name := range stale {
-		fmt.Fprintf(c.out, "declared.go or left.go names a mutant that does not exist: %s\n", name)
+		fmt.Fprintf(c.out, "declared.go names a mutant that does not exist: %s\n", name)
 	}
 	fmt.Fprintf(c.out, "%s in %s\n", sum, time.Since(began).Round(time.Second))
 	return sum.ok() && len(stale) == 0, nil

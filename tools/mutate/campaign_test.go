@@ -234,7 +234,7 @@ func TestCampaignOverOldNames(t *testing.T) {
 	}
 }
 
-// declared.go, left.go and targets.go match this repository.
+// declared.go and targets.go match this repository.
 func TestDeclaredNamesAreMutants(t *testing.T) {
 	t.Parallel()
 	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless, left: leftOver}
@@ -243,10 +243,10 @@ func TestDeclaredNamesAreMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range c.stale(sources) {
-		t.Errorf("declared.go or left.go names a mutant that does not exist: %s", name)
+		t.Errorf("declared.go names a mutant that does not exist: %s", name)
 	}
 	if most := 3; len(leftOver) > most {
-		t.Errorf("left.go lists %d mutants, want at most %d: the list only shrinks", len(leftOver), most)
+		t.Errorf("leftOver lists %d mutants, want at most %d: the list only shrinks", len(leftOver), most)
 	}
 }
 

@@ -11,10 +11,10 @@
 //	make mutate ARGS='-matrix'        # find every test that notices a mutant; takes much longer
 //
 // targets.go lists the files to break, operators.go and conditions.go define
-// the changes, declared.go lists the changes that are not observable, with the
-// reasons, and left.go those that survive for now. For each package the tool builds one test binary with all
-// mutants: every function to be broken begins with a switch to its broken
-// copies, and an environment variable selects one. The broken sources exist
+// the changes, and declared.go lists the changes that are not observable, with the
+// reasons, and those that survive for now. For each package the tool builds one test
+// binary with all mutants: every function to be broken begins with a switch to its
+// broken copies, and an environment variable selects one. The broken sources exist
 // only in a temporary folder (go build -overlay); the tree is never changed.
 //
 // With -matrix it also prints, for each test, how many mutants it notices and how many of

@@ -10,8 +10,8 @@
 //	life_test.go      what a key goes through
 //	handler_test.go   the handler of a row
 //	fronts_test.go    what is in front of it
-//	settings_test.go  the settings, which do not go together, and what a row promises
-//	cover_test.go     rows that have every pair
+//	settings_test.go  the settings, which do not go together, what a row promises, and
+//	                  rows that have every pair
 package pairs
 
 import (

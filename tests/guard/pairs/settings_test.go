@@ -2,7 +2,10 @@
 
 package pairs
 
-import "slices"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 var settings = []setting{
 	{"recovery", []string{"Reconcile", "Resume", "Rerun"}},
@@ -105,4 +108,138 @@ func (r row) promise() promise {
 		return atMostOnce
 	}
 	return atLeastOnce
+}
+
+// setting is a setting and its values, the usual one first.
+type setting struct {
+	name   string
+	values []string
+}
+
+// row has a value for each setting.
+type row map[string]string
+
+// pair is two settings with a value each, in the order of the settings.
+type pair struct{ a, x, b, y string }
+
+// pairsOf returns all pairs of values that go together.
+func pairsOf(settings []setting, together func(pair) bool) (all []pair) {
+	for i, a := range settings {
+		for _, b := range settings[i+1:] {
+			for _, x := range a.values {
+				for _, y := range b.values {
+					if p := (pair{a.name, x, b.name, y}); together(p) {
+						all = append(all, p)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// cover returns rows that have each pair at least once. It begins a row with a pair that
+// no row has, and gives each other setting the value with the most such pairs.
+func cover(settings []setting, together func(pair) bool, seed uint64) (rows []row) {
+	random := rand.New(rand.NewPCG(seed, seed))
+	missing := map[pair]bool{}
+	left := pairsOf(settings, together)
+	for _, p := range left {
+		missing[p] = true
+	}
+	for ; len(left) > 0; left = slices.DeleteFunc(left, func(p pair) bool { return !missing[p] }) {
+		p := left[random.IntN(len(left))]
+		r := complete(settings, together, row{p.a: p.x, p.b: p.y}, missing, random)
+		for _, has := range r.pairs(settings) {
+			delete(missing, has)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// singles returns a row for each value, with the usual values of the other settings, or the
+// first ones that go together with it. They show what the pairs find and they do not.
+func singles(settings []setting, together func(pair) bool) (rows []row) {
+	for _, s := range settings {
+		for _, value := range s.values {
+			r := row{s.name: value}
+			for _, other := range settings {
+				for _, usual := range other.values {
+					if _, ok := r[other.name]; ok {
+						break
+					}
+					r[other.name] = usual
+					if slices.ContainsFunc(r.pairs(settings), func(p pair) bool { return !together(p) }) {
+						delete(r, other.name)
+					}
+				}
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// complete gives the other settings values. It begins again if a setting is left without a
+// value that goes together with the others.
+func complete(settings []setting, together func(pair) bool, begin row, missing map[pair]bool, random *rand.Rand) row {
+	for range 1000 {
+		r := row{}
+		for name, value := range begin {
+			r[name] = value
+		}
+		for _, i := range random.Perm(len(settings)) {
+			s := settings[i]
+			if _, ok := r[s.name]; ok {
+				continue
+			}
+			best, most := "", -1
+			for _, v := range random.Perm(len(s.values)) {
+				r[s.name] = s.values[v]
+				gained, fits := 0, true
+				for _, p := range r.pairs(settings) {
+					if fits = fits && together(p); missing[p] {
+						gained++
+					}
+				}
+				if fits && gained > most {
+					best, most = s.values[v], gained
+				}
+			}
+			if r[s.name] = best; most < 0 {
+				break
+			}
+		}
+		if len(r) == len(settings) && !slices.ContainsFunc(r.pairs(settings), func(p pair) bool { return !together(p) }) {
+			return r
+		}
+	}
+	panic("pairs: no row has this pair: " + begin.String(settings))
+}
+
+// pairs returns the pairs of the values that a row has so far.
+func (r row) pairs(settings []setting) (all []pair) {
+	for i, a := range settings {
+		x, ok := r[a.name]
+		if !ok {
+			continue
+		}
+		for _, b := range settings[i+1:] {
+			if y, ok := r[b.name]; ok {
+				all = append(all, pair{a.name, x, b.name, y})
+			}
+		}
+	}
+	return all
+}
+
+// String returns the values that are not the usual ones.
+func (r row) String(settings []setting) (text string) {
+	for _, s := range settings {
+		if v, ok := r[s.name]; ok && v != s.values[0] {
+			text += s.name + "=" + v + " "
+		}
+	}
+	return text
 }

@@ -8,9 +8,9 @@
 //	go test -v ./tests/measured/bench                         # the comparisons
 //	go test -run '^$' -bench . -count 10 ./tests/measured/bench  # for benchstat -col /side
 //
-//	request_test.go      a first request and a replay: calls, processor time, wall time
+//	request_test.go      a first request and a replay: calls, processor time, wall time;
+//	                     and the processor time of a step
 //	fingerprint_test.go  fingerprints, with the usual way to compute them
-//	steps_test.go        the processor time of a step
 //	observer_test.go     events and metrics
 //	batch_test.go        messages: memory, and ten at once
 //	start_test.go        a function: its size, and the time until it is ready

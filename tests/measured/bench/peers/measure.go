@@ -20,15 +20,12 @@ package peers
 
 // Chapters, each of which refers only to those below it:
 //
-//	measure.go  what is measured, in which order
-//	behave.go   the scenarios
-//	report.go   the tables of the page
-//	plot.go     the plot
-//	prices.go   the dollars for a million operations
-//	results.go  the figures of a run
-//	process.go  a running contestant
-//	proxy.go    bytes, calls and units
-//	work.go     the contestants and their works
+//	measure.go      what is measured, in which order
+//	behave.go       the scenarios
+//	report.go       the tables of the page, its plot, and the dollars for a million operations
+//	results.go      the figures of a run
+//	proxy.go        bytes, calls and units
+//	contestants.go  a running contestant, and the works of all
 
 import (
 	"bufio"
