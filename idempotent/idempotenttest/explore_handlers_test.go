@@ -330,7 +330,7 @@ var wrong = map[string]struct {
 	"an effect after a pause": {"none", "Explore can only crash", func(w *idempotenttest.World) {
 		b := &bank{}
 		handles(w, idempotent.Rerun, b, true, func(ctx context.Context, s string) (charge, error) {
-			time.Sleep(time.Second)
+			<-time.After(time.Second) // of the explorer's clock
 			b.mu.Lock()
 			b.charges++
 			b.mu.Unlock()
