@@ -413,3 +413,9 @@ func TestOptions_Scan(t *testing.T) {
 		}
 	}
 }
+
+// ItemSize returns the size of an item in bytes.
+var ItemSize = itemSize
+
+// ProtocolOf returns the protocol of a client, from that of the SDK and its schema of a PutItem.
+var ProtocolOf = faster

@@ -45,11 +45,9 @@ package idempotent
 //	decide.go            every decision about a record, as a function
 //	observe.go           events, and what they show of a request
 //	options.go           Options and Operation
-//	outcome.go           what an error declares
 //	steps.go             recorded steps
 //	key.go               how a request gets its key; keys, and the content of requests
-//	seal.go              the encryption of stored results
-//	result.go            what is stored of an outcome, codecs, and compression
+//	result.go            what is stored of an outcome, its encryption, codecs, and compression
 //	suspended.go         events of durable executions, which Wrap refuses
-//	errors.go            errors for callers
+//	errors.go            what an error declares, and errors for callers
 //	alias.go             names of package driver

@@ -73,5 +73,4 @@ package lambdahttp
 //	fingerprint.go  which requests are the same request, and what of a body is compared
 //	request.go      the view of an event that the rules get
 //	syntax.go       how a key is written
-//	problem.go      the reasons for a refusal, and their form
-//	response.go     a response, and which of its headers are replayed
+//	response.go     the reasons for a refusal, and their form; a response, and which of its headers are replayed

@@ -23,16 +23,14 @@ package oncevet
 
 // Chapters, in the order of reading:
 //
-//	oncevet.go      Analyzer: the order of the work
-//	ignores.go      comments that accept a finding
-//	retries.go      checks notexecuted, joined, ignored: what errors declare
-//	effects.go      checks outsidestep, downstreamkey, aftercommit, committype: what a crash repeats or loses
-//	contexts.go     checks lostcontext, afterexit: what outlives the handler
-//	keys.go         checks unstablekey, wholeevent, retention: what makes a retry a retry
-//	steps.go        check stepname
-//	guarded.go      guarded handlers and their options
-//	summary.go      what a call of a function does
-//	sends.go        calls of known clients
-//	paths.go        which instructions can follow which
-//	values.go       where a value comes from
-//	toolkit.go      the names of the toolkit
+//	oncevet.go   Analyzer: the order of the work, and comments that accept a finding
+//	retries.go   checks notexecuted, joined, ignored: what errors declare
+//	effects.go   checks outsidestep, downstreamkey, aftercommit, committype: what a crash repeats or loses
+//	contexts.go  checks lostcontext, afterexit: what outlives the handler
+//	keys.go      checks unstablekey, wholeevent, retention, stepname: what makes a retry a retry
+//	guarded.go   guarded handlers and their options
+//	summary.go   what a call of a function does
+//	sends.go     calls of known clients
+//	paths.go     which instructions can follow which
+//	values.go    where a value comes from
+//	toolkit.go   the names of the toolkit

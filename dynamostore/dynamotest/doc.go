@@ -35,10 +35,8 @@ package dynamotest
 
 // Chapters, each of which refers only to those below it:
 //
-//	explore.go     In: a database for a handler that is crashed
-//	intercept.go   Intercept and Call
-//	transact.go    transactions and batches
-//	item.go        GetItem, PutItem, UpdateItem, DeleteItem
+//	intercept.go   In: a database for a handler that is crashed; Intercept and Call
+//	item.go        transactions, batches, GetItem, PutItem, UpdateItem, DeleteItem
 //	list.go        queries and scans
 //	table.go       New; tables, keys and indexes
 //	update.go      update expressions

@@ -38,8 +38,7 @@ package idempotenttest
 //	store.go                  RunStore: the contract of a store
 //	store_chunks.go           its rules for large results
 //	store_lists.go            its rules for lists of due records
-//	requirement.go            what a rule is
-//	failuremodes.go           RunFailureModes: all rows
+//	failuremodes.go           what a rule is; RunFailureModes: all rows
 //	underfaults.go            a row under faults
 //	failuremodes_claim.go     claims, waiting, and time
 //	failuremodes_outcome.go   outcomes and results
@@ -56,5 +55,4 @@ package idempotenttest
 //	explore_world.go          World: what survives a process
 //	explore_watch.go          schedules that do not go on
 //	intercept.go              Intercept: a function in place of each call to a store
-//	recorder.go               Recorder: an observer
-//	clock.go                  Clock
+//	clock.go                  Recorder: an observer; Clock

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from once_executor.output import Output
-from once_executor.process import Process
+from once_executor.process import Output, Process
 from once_executor.runtimeapi import RuntimeAPI, error_payload
 from once_executor.session import Answer, Exited, InitFailed, Invocation, Session
 

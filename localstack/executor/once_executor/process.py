@@ -1,9 +1,10 @@
-"""A process and all its children."""
+"""A process with all its children, and what it prints."""
 
 import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,3 +69,27 @@ def reason(code: int) -> str:
     if code < 0:
         return f"signal: {signal.strsignal(-code) or -code}".lower()
     return f"exit status {code}"
+
+
+class Output:
+    """A file that a process prints to.
+
+    It is not a pipe: output that was printed before an answer was sent is in the
+    file when the answer arrives, and no thread has to read continuously.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()
+        self._taken = 0  # bytes
+        self.descriptor = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_WRONLY | os.O_APPEND)
+
+    def take(self) -> str:
+        """Returns what was printed since the last call."""
+        size = os.fstat(self._file.fileno()).st_size
+        text = os.pread(self._file.fileno(), size, self._taken)
+        self._taken += len(text)
+        return text.decode(errors="replace")
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self._file.close()

@@ -3,11 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/aws/aws-sdk-go-v2/service/kms"
 
@@ -73,4 +77,15 @@ func byOtherPolicy(denial string) bool {
 	return slices.ContainsFunc(
 		[]string{"permissions boundary", "service control policy", "resource control policy", "session policy", "VPC endpoint policy"},
 		func(policy string) bool { return strings.Contains(denial, policy) })
+}
+
+// policy is what a principal needs for a run. CloudFormation uses the same
+// permissions, because it gets no other role.
+//
+//go:embed policy.json
+var policy string
+
+func printPolicy(out io.Writer, s shape) error {
+	s.Account, s.Region = cmp.Or(s.Account, "*"), cmp.Or(s.Region, "*")
+	return template.Must(template.New("policy").Parse(policy)).Execute(out, s)
 }

@@ -9,13 +9,11 @@
 //	go test -run '^$' -bench . -count 10 ./tests/measured/bench  # for benchstat -col /side
 //
 //	request_test.go      a first request and a replay: calls, processor time, wall time;
-//	                     and the processor time of a step
+//	                     and the processor time of a step; messages: memory, and ten at once
 //	fingerprint_test.go  fingerprints, with the usual way to compute them
-//	observer_test.go     events and metrics
-//	batch_test.go        messages: memory, and ten at once
 //	start_test.go        a function: its size, and the time until it is ready
 //	environment_test.go  the first request of an environment, and the next
-//	compare_test.go      the turns of both sides, on one engine and one client
+//	compare_test.go      the turns of both sides, on one engine and one client; events and metrics
 //
 // The race detector would change the measurements, so the tests are built without
 // it only.

@@ -6,10 +6,8 @@
 // Chapters, from a change of a record to the store:
 //
 //	shape.go         refuses results whose shape differs from the stored ones
-//	resolve.go       writes evidence, discards an outcome, lets reconciliation ask again
-//	results.go       what was done with many records
-//	stats.go         counts all records
-//	find.go          finds a record
+//	resolve.go       writes evidence, discards an outcome, lets reconciliation ask again; for many records, too
+//	find.go          finds a record, counts all records
 //	evidence.go      evidence in the form that a record declares
 //	confirmation.go  what an operator confirms before a write, and the line of audit for it
 //	table.go         opens a file or a table; the store in a table
