@@ -196,54 +196,6 @@ func TestRunning_IsNotInTheIndex(t *testing.T) {
 	}
 }
 
-// A pass continues where the last call ended, in whatever process, and passes a
-// page again that was not handled.
-func TestAbandoned_Continues(t *testing.T) {
-	t.Parallel()
-	for _, segments := range []int{1, 4} {
-		fake := newFake()
-		options := func(o *dynamostore.Options) { o.ScanSegments = segments }
-		s := newStore(t, fake, options)
-		ids := leftRunning(t, s, 30)
-		waiting(t, s, 5, asTheyAre)
-		waiting(t, s, 5, func(_ int, r *driver.Record) { r.State, r.Due = driver.StateInProgress, time.Time{} })
-		waiting(t, s, 5, func(_ int, r *driver.Record) { r.State, r.Due = driver.StateInProgress, noon.Add(time.Hour) })
-		const items = 45
-		p, read, calls := &passed{limit: 2}, 0, 0
-		for before := -1; len(p.ids) > before; calls++ {
-			before, p.pages, p.refusals = len(p.ids), 0, 0
-			scanned := abandoned(t, newStore(t, fake, options), noon, p)
-			if !scanned.Began.Equal(noon) || scanned.Late {
-				t.Fatalf("call %d: %+v", calls, scanned)
-			}
-			read += scanned.Items
-			if p.refusals > 1 {
-				t.Errorf("call %d went on after a refusal", calls)
-			}
-		}
-		p.want(t, "all calls", ids...)
-		// A page that was refused is read twice.
-		if calls < 5 || read < items || read > items+calls*maxPage*segments {
-			t.Errorf("%d segments: %d calls read %d items of %d", segments, calls, read, items)
-		}
-	}
-}
-
-// The segments of a pass that has begun stay, if the option changes.
-func TestAbandoned_KeepsItsSegments(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	of := func(n int) *dynamostore.Store {
-		return newStore(t, fake, func(o *dynamostore.Options) { o.ScanSegments = n })
-	}
-	ids := leftRunning(t, of(1), 20)
-	p := &passed{limit: 2}
-	abandoned(t, of(5), noon, p)
-	p.limit = 0
-	abandoned(t, of(1), noon, p)
-	p.want(t, "both calls", ids...)
-}
-
 // After a pass that found nothing the next one begins after the longest pause. After
 // one that found a record it begins after an hour, and the pause doubles until then.
 // Until a pass begins, a call only reads the bookmark. If the option changes, a pause
@@ -629,18 +581,6 @@ func TestAbandoned_Off(t *testing.T) {
 	}
 }
 
-// A record that this version cannot read does not hide the others.
-func TestAbandoned_Unreadable(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	ids := leftRunning(t, s, 3)
-	fake.change(string(ids[1]), func(it item) { it["lease"] = &types.AttributeValueMemberS{Value: "later"} })
-	p := &passed{}
-	abandoned(t, s, noon, p)
-	p.want(t, "with one that cannot be read", ids...)
-}
-
 func TestAbandoned_Errors(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -745,31 +685,6 @@ func TestAbandoned_PositionReplaced(t *testing.T) {
 				t.Errorf("the faster call: %+v, want %q", first, row.want)
 			}
 		})
-	}
-}
-
-// The bookmark is no record, and no list shows it.
-func TestAbandoned_BookmarkIsApart(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	abandoned(t, s, noon, &passed{})
-	if fake.item("#scan") == nil {
-		t.Fatal("there is no bookmark")
-	}
-	for name, list := range map[string]func() ([]idempotent.RecordID, error){
-		"Scan": func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
-		"Due": func() ([]idempotent.RecordID, error) {
-			return idsOf(newStore(t, fake, noIndex).Due(t.Context(), time.Time{}))
-		},
-		"Running": func() ([]idempotent.RecordID, error) { return idsOf(s.Running(t.Context())) },
-	} {
-		if ids, err := list(); err != nil || len(ids) > 0 {
-			t.Errorf("%s: %v, %v", name, ids, err)
-		}
-	}
-	if n, err := s.PurgeChunks(t.Context(), time.Now().Add(1000*time.Hour)); n != 0 || err != nil || fake.item("#scan") == nil {
-		t.Errorf("the purge removed %d items, %v", n, err)
 	}
 }
 

@@ -126,34 +126,6 @@ func TestChunks_EveryAttribute(t *testing.T) {
 	}
 }
 
-// The chunks of another record, write or result are separate.
-func TestChunks_BelongToOneWrite(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	want := noise(10)
-	id, v, count := putChunks(t, s, want)
-	if _, err := s.PutChunks(t.Context(), id, newVersion(), noise(20), chunksExpire); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.PutChunks(t.Context(), someRecord().ID, v, noise(30), chunksExpire); err != nil {
-		t.Fatal(err)
-	}
-	if len(fake.all()) != 3 {
-		t.Errorf("%d items, want 3", len(fake.all()))
-	}
-	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("got %x, %v, want %x", got, err, want)
-	}
-	// A lost reply: the same write again.
-	if n, err := s.PutChunks(t.Context(), id, v, want, chunksExpire); err != nil || n != count {
-		t.Errorf("again: %d, %v", n, err)
-	}
-	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("after that: got %x, %v, want %x", got, err, want)
-	}
-}
-
 // FM35: a missing chunk makes the result missing, never shorter.
 func TestChunkMissing(t *testing.T) {
 	t.Parallel()
@@ -458,30 +430,6 @@ func TestBatch_PartsLeft(t *testing.T) {
 	})
 }
 
-// DynamoDB processes nothing of a batch for a while, and reports it in each
-// possible way.
-func TestBatch_NothingDoneForAWhile(t *testing.T) {
-	t.Parallel()
-	for name, order := range nothingDone() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
-				first := fake.count(operation)
-				order(fake, func(n int) bool { return n <= first+5 })
-				began := time.Now()
-				if err := call(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				// Pauses of 10, 20, 40, 80 and 160 ms, each shortened by up to a
-				// half.
-				if took := time.Since(began); took < 155*time.Millisecond || took > 310*time.Millisecond {
-					t.Errorf("it took %s", took)
-				}
-			})
-		})
-	}
-}
-
 // nothingDone returns the ways in which DynamoDB processes nothing of a batch.
 // Each injects the fault for the calls that during selects.
 func nothingDone() map[string]func(fake *fakeDynamoDB, during func(n int) bool) {
@@ -568,23 +516,6 @@ func TestBatch_NothingDoneEver(t *testing.T) {
 	})
 }
 
-func TestBatch_CancelledMeanwhile(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
-		fake.leave = func(_ string, _, size int) int { return size }
-		ctx, cancel := context.WithCancel(t.Context())
-		began := time.Now()
-		time.AfterFunc(100*time.Millisecond, cancel)
-		err := call(ctx)
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "not all of the batch") {
-			t.Errorf("got %v, want both causes", err)
-		}
-		if took := time.Since(began); took != 100*time.Millisecond {
-			t.Errorf("it ended after %s, want the end of the context at 100ms", took)
-		}
-	})
-}
-
 // An error that is neither throttling nor a conflict ends the call at once, also
 // within a batch and between two batches.
 func TestBatch_OtherErrors(t *testing.T) {
@@ -659,54 +590,6 @@ func partsIn(t *testing.T, db *dynamotest.DB, table string) (parts, others int) 
 		}
 	}
 	return parts, others
-}
-
-// A large result lies in the other table: after a run, a Commit, and until Delete.
-func TestChunkTable(t *testing.T) {
-	t.Parallel()
-	db, s := twoTables(t)
-	if err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Codec = asItIs{} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := noise(2 * chunkSize)
-	key := func(id string) idempotent.Key {
-		return idempotent.Key{Operation: "report", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes(nil)}
-	}
-	for id, handler := range map[string]func(context.Context) ([]byte, error){
-		"run": func(context.Context) ([]byte, error) { return data, nil },
-		"commit": func(ctx context.Context) ([]byte, error) {
-			return data, dynamostore.Commit(ctx, data, types.TransactWriteItem{Put: &types.Put{TableName: aws.String(tableName), Item: item{"pk": text("an order")}}})
-		},
-	} {
-		for replay := range 2 {
-			out, err := idempotent.DoOutcome(t.Context(), guard, key(id), handler)
-			if err != nil || out.Replayed != (replay > 0) || !bytes.Equal(out.Value, data) {
-				t.Fatalf("%s: got %d bytes, replayed %t, %v", id, len(out.Value), out.Replayed, err)
-			}
-		}
-	}
-	if parts, others := partsIn(t, db, tableName); parts != 0 || others != 3 {
-		t.Errorf("the store's table has %d chunks and %d other items, want 2 records and the order", parts, others)
-	}
-	if parts, others := partsIn(t, db, chunkTable); parts != 4 || others != 0 {
-		t.Errorf("the other table has %d chunks and %d other items, want 4 chunks", parts, others)
-	}
-	for _, id := range []string{"run", "commit"} {
-		r, err := s.Get(t.Context(), key(id).RecordID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil {
-			t.Fatal(current, err)
-		}
-	}
-	if parts, _ := partsIn(t, db, chunkTable); parts != 0 {
-		t.Errorf("after Delete %d chunks are left", parts)
-	}
 }
 
 // Results that were stored before the option was set are found and deleted, and a

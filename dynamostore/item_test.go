@@ -108,18 +108,6 @@ func TestItem_EveryAttribute(t *testing.T) {
 	}
 }
 
-func TestItem_AbsentWhereZero(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	r := driver.Record{ID: "charge#key", State: driver.StateRetryable}
-	insert(t, s, r)
-	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
-	if got := sortedNames(fake.item("charge#key")); !slices.Equal(got, want) {
-		t.Errorf("attributes %v, want %v", got, want)
-	}
-}
-
 // longest is the longest duration in whole milliseconds.
 const longest = math.MaxInt64 / time.Millisecond * time.Millisecond
 

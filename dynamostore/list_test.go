@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +22,6 @@ import (
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
 var noon = at(1_700_000_000_000)
@@ -73,55 +70,6 @@ func wantIDs[E any](t *testing.T, what string, list iter.Seq2[E, error], want ..
 	}
 }
 
-// Due queries every shard and reads no record.
-func TestDue_QueriesEveryShard(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	wantIDs(t, "an empty table", s.Due(t.Context(), time.Time{}))
-	if q := fake.count("Query"); q != 64 {
-		t.Errorf("%d queries for an empty table, want 64", q)
-	}
-	ids := waiting(t, s, 300, asTheyAre)
-	wantIDs(t, "300 records", s.Due(t.Context(), time.Time{}), ids...)
-	if q, reads := fake.count("Query")-64, fake.count("GetItem")+fake.count("BatchGetItem"); q < 300/maxPage || q > 64+300/maxPage || reads != 0 {
-		t.Errorf("%d queries and %d reads for 300 records in pages of %d", q, reads, maxPage)
-	}
-	before := fake.count("Query")
-	wantIDs(t, "after all records", s.Due(t.Context(), noon))
-	if q := fake.count("Query") - before; q != 64 {
-		t.Errorf("%d queries for what is due after all records, want 64", q)
-	}
-}
-
-// The lists merge all shards and their pages in the order of the due times,
-// whatever the order in which the shards answer.
-func TestLists_MergeTheShards(t *testing.T) {
-	t.Parallel()
-	const records = 300 // on average two pages in each shard
-	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Listed, error]{
-		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Due(t.Context(), time.Time{}) },
-		"Exhausted": func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Exhausted(t.Context()) },
-	} {
-		fake := newFake()
-		s := newStore(t, fake)
-		minutes := rand.Perm(records)
-		waiting(t, s, records, func(i int, r *driver.Record) {
-			r.Due, r.Exhausted = noon.Add(time.Duration(minutes[i])*time.Minute), name == "Exhausted"
-		})
-		found := 0
-		for e, err := range list(s) {
-			if want := noon.Add(time.Duration(found) * time.Minute); err != nil || !e.Due.Equal(want) || e.State != driver.StateUnknown || e.Since.IsZero() || e.LeaseEnd.IsZero() {
-				t.Fatalf("%s: entry %d is %+v (%v), want the one of %s", name, found, e, err, want)
-			}
-			found++
-		}
-		if found != records {
-			t.Errorf("%s: %d entries, want %d", name, found, records)
-		}
-	}
-}
-
 // An entry that this version cannot read is listed by its id, and the others are
 // listed too, even if it is the first.
 func TestLists_UnreadableEntry(t *testing.T) {
@@ -151,56 +99,6 @@ func TestLists_UnreadableEntry(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A reconciler that has no resolver for an operation does not read its records,
-// except to process the end of a lease, and then once.
-func TestReconciler_ReadsOnlyItsOwn(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	clock := &idempotenttest.Clock{}
-	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Now, o.Logger = clock.Now, slog.New(slog.DiscardHandler) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	due := clock.Now().UTC().Truncate(time.Millisecond)
-	const foreign = 200
-	waiting(t, s, foreign, func(_ int, r *driver.Record) { r.ID, r.Due = idOf("refund"), due })
-	running := waiting(t, s, 1, func(_ int, r *driver.Record) {
-		r.ID, r.Due, r.State, r.LeaseEnd, r.Recovery = idOf("refund"), due, driver.StateInProgress, due, idempotent.Reconcile
-	})
-	own := waiting(t, s, 3, func(_ int, r *driver.Record) { r.ID, r.Due = idOf("charge"), due })
-	reconcile := idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{
-		"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-			return idempotent.ResolvedFinal("a", "b"), nil
-		},
-	})
-	for _, want := range []struct{ due, completed, marked, pending, reads int }{
-		// Each run reads the bookmark of the scan, too.
-		{len(own) + len(running), len(own), len(running), foreign + 1, len(own) + len(running) + 1},
-		{0, 0, 0, foreign + 1, 1},
-	} {
-		before := fake.count("GetItem") + fake.count("BatchGetItem")
-		report, err := reconcile(t.Context())
-		reads := fake.count("GetItem") + fake.count("BatchGetItem") - before
-		refunds := report.Operations["refund"]
-		if err != nil || report.Due != want.due || report.Completed != want.completed || report.MarkedUnknown != want.marked || reads != want.reads {
-			t.Errorf("%s (%v), with %d reads; want %+v", report, err, reads, want)
-		}
-		if !report.Listed || report.Pending != want.pending || refunds.Pending != want.pending || !refunds.NoResolver || refunds.Oldest.IsZero() {
-			t.Errorf("%d wait, and of refunds %+v; want %d", report.Pending, refunds, want.pending)
-		}
-		clock.Advance(time.Hour)
-	}
-	if r, err := s.Get(t.Context(), running[0]); err != nil || r.State != driver.StateUnknown {
-		t.Errorf("the record with an ended lease is %+v, %v", r, err)
-	}
-}
-
-// idOf returns a new record id of an operation.
-func idOf(operation string) idempotent.RecordID {
-	return idempotent.Key{Operation: operation, Scope: "acme", ID: fmt.Sprint(rand.Uint64())}.RecordID()
 }
 
 // Without the index Scan reads the whole table and reports its progress and its

@@ -105,59 +105,6 @@ func TestInsert_NothingReturned(t *testing.T) {
 	}
 }
 
-func TestReplace(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, newFake())
-	old := fullRecord()
-	insert(t, s, old)
-	next := someRecord()
-	next.ID = old.ID
-	met, err := s.Replace(t.Context(), next, newVersion())
-	if err != nil || met == nil || !reflect.DeepEqual(*met, old) {
-		t.Fatalf("another version: got %+v, %v, want %+v", met, err, old)
-	}
-	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met != nil {
-		t.Fatalf("the current version: got %+v, %v", met, err)
-	}
-	got, err := s.Get(t.Context(), old.ID)
-	if err != nil || !reflect.DeepEqual(*got, next) {
-		t.Fatalf("got %+v, %v, want %+v without attributes of the old one", got, err, next)
-	}
-	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met == nil || met.Version != next.Version {
-		t.Fatalf("again: got %+v, %v, want our own record", met, err)
-	}
-}
-
-func TestNoRecord(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	r := someRecord()
-	if got, err := s.Get(t.Context(), r.ID); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
-		t.Errorf("Get: %+v, %v; want ErrNoRecord", got, err)
-	}
-	if got, err := s.Replace(t.Context(), r, r.Version); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
-		t.Errorf("Replace: %+v, %v; want ErrNoRecord", got, err)
-	}
-	if len(fake.all()) != 0 {
-		t.Error("Replace created a record")
-	}
-}
-
-func TestGet_IsConsistent(t *testing.T) {
-	t.Parallel()
-	fake := newFake()
-	newStore(t, fake).Get(t.Context(), "charge#key")
-	want := &dynamodb.GetItemInput{
-		TableName:      aws.String(tableName),
-		Key:            item{"pk": &types.AttributeValueMemberS{Value: "charge#key"}},
-		ConsistentRead: aws.Bool(true),
-	}
-	if fake.count("GetItem") != 1 || !reflect.DeepEqual(sent[dynamodb.GetItemInput](fake)[0], want) {
-		t.Errorf("got %+v, want %+v", sent[dynamodb.GetItemInput](fake), want)
-	}
-}
-
 func TestContextEnded(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -451,23 +398,6 @@ func testConflict(t *testing.T, conflict error) {
 				}
 			})
 		})
-	}
-}
-
-// The store retries only conflicts: the client has retried other errors.
-func TestOtherErrorsAreNotRetried(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{
-		errors.New("connection reset"),
-		&types.ProvisionedThroughputExceededException{},
-		&types.TransactionCanceledException{},
-		&types.InternalServerError{},
-	} {
-		fake := newFake()
-		fake.refuse = always(err)
-		if _, got := newStore(t, fake).Insert(t.Context(), someRecord(), at(0)); !errors.Is(got, err) || fake.count("PutItem") != 1 {
-			t.Errorf("%T: got %v after %d calls, want it after one", err, got, fake.count("PutItem"))
-		}
 	}
 }
 

@@ -329,34 +329,6 @@ func (s *slowDynamoDB) age() time.Duration {
 	return time.Since(s.created)
 }
 
-func TestCreateTable(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		slow := slow(time.Second, 10*time.Second)
-		s := newStore(t, slow)
-		if err := s.CreateTable(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Check(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if took := slow.age(); took < 11*time.Second || took > 13*time.Second {
-			t.Errorf("it returned %s after the creation, want soon after 11s", took)
-		}
-		if inputs := sent[dynamodb.CreateTableInput](slow.fakeDynamoDB); len(inputs) != 1 || inputs[0].BillingMode != types.BillingModePayPerRequest {
-			t.Errorf("got %+v, want a table that is billed per request", inputs)
-		}
-		// A second call changes nothing.
-		creations, updates := slow.count("CreateTable"), slow.count("UpdateTimeToLive")
-		if err := s.CreateTable(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if slow.count("CreateTable") != creations || slow.count("UpdateTimeToLive") != updates {
-			t.Error("an existing table was changed")
-		}
-	})
-}
-
 // Eight processes at once: one creates, and all return when the table is complete.
 func TestCreateTable_Race(t *testing.T) {
 	t.Parallel()
