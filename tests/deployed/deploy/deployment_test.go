@@ -25,7 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -180,7 +180,7 @@ func (d *deployment) create(t *testing.T, name string, archive []byte, timeout i
 	}
 	_, err := d.lambda.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
 		FunctionName: &name, Role: model.Role, Runtime: model.Runtime, Architectures: model.Architectures, Handler: model.Handler,
-		Code: &types.FunctionCode{ZipFile: archive}, Timeout: &timeout, Environment: &types.Environment{Variables: env},
+		Code: &lambdatypes.FunctionCode{ZipFile: archive}, Timeout: &timeout, Environment: &lambdatypes.Environment{Variables: env},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	env := d.configuration(t, function).Environment.Variables
 	env["PROVIDER_URL"] = providerURL
 	if _, err := d.lambda.UpdateFunctionConfiguration(t.Context(), &lambda.UpdateFunctionConfigurationInput{
-		FunctionName: &function, Environment: &types.Environment{Variables: env},
+		FunctionName: &function, Environment: &lambdatypes.Environment{Variables: env},
 	}); err != nil {
 		t.Fatal(err)
 	}
