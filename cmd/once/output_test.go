@@ -235,8 +235,8 @@ func TestCostOfScans(t *testing.T) {
 			storage = p
 		}
 	}
-	if got := fmt.Sprintf("%.0f GB", storage.Bytes/1e9); got != "154 GB" {
-		t.Errorf("10,000,000,000 requests a month, kept for 25 h, are %s", got)
+	if got := fmt.Sprintf("%.0f GB", storage.Bytes/1e9); got != "444 GB" {
+		t.Errorf("10,000,000,000 requests a month, kept for 72 h, are %s", got)
 	}
 	if want := 730 * storage.Bytes / 4096 / 2 * 0.125e-6; math.Abs(scan.USD-want) > 0.01 {
 		t.Errorf("a scan every hour costs $%.2f, want $%.2f", scan.USD, want)
