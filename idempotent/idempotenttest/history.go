@@ -498,7 +498,7 @@ func (h *history) judgeReport(a *answer, lives []life) {
 	switch {
 	case a.outcome.Replayed, errors.As(a.err, new(*idempotent.LeaseLostError)):
 		return
-	case a.outcome.Value == end.value && errtype.Matches(a.err, end.err):
+	case errtype.Matches(a.err, end.err) && (end.err != nil || a.outcome.Value == end.value): // a failure has no value
 		return
 	case isAny(a.err, []error{new(idempotent.StoreError), new(idempotent.ReplayUnavailableError)}):
 		for _, l := range lives {
