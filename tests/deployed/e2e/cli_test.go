@@ -59,7 +59,7 @@ func TestCommandLineOnLocalStack(t *testing.T) {
 		o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, append(more, "list", "--state", "unknown")...)
 		o.wants(0, []string{"2 unknown outcomes left"}, append(more, "reconcile")...)
 	}
-	o.wants(0, []string{"is completed", `"outcome":"written"`, `"aws":"arn:aws:`}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
+	o.wants(0, []string{"is completed", `"outcome":"written"`}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
 	o.wants(0, []string{`"records": 4`, `"unknown": 2`, `"read_units": `}, "stats", "--json")
 
 	// A record that is not on a list is found only by a full scan. After its outcome is
