@@ -71,8 +71,8 @@ func newWorld(s schedule, at *watch) *World {
 func (w *World) Provider(h http.Handler) { w.provider = h }
 
 // GuardOptions adds options of every guard, as the function's main has them, for example a
-// Codec or Seal. The observer is the explorer's own. Nothing is logged
-// unless they set a Logger.
+// Codec or Seal. The observer is the explorer's own. Nothing is logged unless they set a
+// Logger.
 func (w *World) GuardOptions(optFns ...func(*idempotent.Options)) {
 	w.options = append(w.options, optFns...)
 }

@@ -22,6 +22,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"", "nothing", ""},
 		{"", "a run and a replay", "A completes, A gets it, B replays ch_1"},
 		{"", "a run, an error, evidence", "A runs and fails, A writes unknown handler_error, A gets the error, evidence says ch_1, B writes completed resolved, B replays ch_1"},
+		{"", "an error beside a value", "A runs and fails beside a value, A writes unknown handler_error, A gets the error"},
 		{"", "a claim that was released, and the next request", "A claims without a reply, A writes retryable released, B completes, B gets it"},
 		{"", "an outcome whose reply was lost, and the next life", "A runs, A completes without a reply, two hours pass, the record is gone, B completes"},
 		{"", "an outcome that was written again over a sweeper's write", "A runs, an hour passes, A completes over a sweep of B"},
@@ -201,7 +202,8 @@ var (
 	// endings are how a handler ends.
 	endings = map[string]ending{
 		"runs": {value: "ch_1"}, "returns": {value: "ch_1"}, "runs to 2": {value: "ch_2"}, "runs and fails": {err: errSilence}, "fails": {err: errSilence},
-		"runs without effect": {err: idempotent.NotExecuted(errSilence)}, "fails without effect": {err: idempotent.NotExecuted(errSilence)},
+		"runs and fails beside a value": {value: "ch_1", err: errSilence},
+		"runs without effect":           {err: idempotent.NotExecuted(errSilence)}, "fails without effect": {err: idempotent.NotExecuted(errSilence)},
 		"fails in doubt": {err: idempotent.Unknown(errSilence)}, "runs and declines": {err: idempotent.Final("declined", "")},
 		"runs and panics": {err: errPanicked},
 	}
