@@ -122,12 +122,13 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 }
 
 // shapeHelp describes the comparison of results in the help of once resolve.
-const shapeHelp = `A result in JSON is compared with stored results of its operation, for an HTTP
-response with those of the same status: up to 10 of each, among the first 1,000
-records, and the first 4 MB, of the table. If it has another type, other members
-or members of other types, or if stored responses have other statuses only, it
-is refused; --force stores it anyway. Without any stored result to compare it
-with, it is stored, with a warning.`
+const shapeHelp = `A result in JSON is compared with stored results of its operation, one of a step
+with those of the step, an HTTP response with those of the same status: up to 10
+of each, among the first 1,000 records, and the first 4 MB, of the table. If it
+has another type, other members or members of other types, or if all stored
+steps have other names, or all responses other statuses, it is refused; --force
+stores it anyway. Without any result to compare it with, it is stored, with a
+warning.`
 
 func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if c.from != "" {

@@ -48,32 +48,52 @@ const (
 	maxDifferences = 5
 )
 
-// subject names results that should have one shape: those of an operation, and for
-// HTTP those of one status.
+// subject names results that should have one shape: those of an operation, of one of
+// its steps, or for HTTP those of one status.
 type subject struct {
-	operation string
-	status    int
+	operation, step string
+	status          int
 }
 
 func (s subject) String() string {
-	if s.status != 0 {
-		return fmt.Sprintf("%s, status %d", output.OneLine(s.operation), s.status)
+	if s.step == "" && s.status == 0 {
+		return output.OneLine(s.operation)
 	}
-	return output.OneLine(s.operation)
+	return output.OneLine(s.operation) + ", " + s.part()
+}
+
+// part names the step or the status.
+func (s subject) part() string {
+	if s.step != "" {
+		return "step " + output.OneLine(s.step)
+	}
+	return fmt.Sprintf("status %d", s.status)
+}
+
+// family returns the name that steps like ship/1 and ship/2 have in common.
+func family(step string) string {
+	name, _, _ := strings.Cut(step, "/")
+	return name
+}
+
+// alike reports whether results of the two tell about each other: of one operation, and
+// both of steps, or both HTTP responses.
+func (s subject) alike(other subject) bool {
+	return s.operation == other.operation && (s.step == "") == (other.step == "") && (s.status == 0) == (other.status == 0)
 }
 
 // subject returns what the result of a piece is compared with, and the result. It
 // returns false for evidence without a result in JSON.
 func (p Piece) subject() (s subject, result []byte, ok bool) {
-	s.operation = p.Record.ID.Operation()
-	switch p.Evidence.codec { // "" without a result
-	case driver.DefaultCodec:
+	s.operation, s.step = p.Record.ID.Operation(), family(p.Evidence.Step)
+	switch {
+	case s.step != "", p.Evidence.codec == driver.DefaultCodec:
 		return s, p.Evidence.data, true
-	case httpform.Encoding:
+	case p.Evidence.codec == httpform.Encoding:
 		s.status = p.Evidence.reply.Status
 		return s, p.Evidence.reply.Body, true
 	}
-	return s, nil, false
+	return s, nil, false // "" is the codec of evidence without a result
 }
 
 // Fit refuses evidence that the operation of the record could not replay.
@@ -101,6 +121,7 @@ func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wron
 	for _, p := range pieces {
 		if s, _, ok := p.subject(); ok {
 			samples.want(s)
+			samples.settled[p.Record.ID] = true
 		}
 	}
 	if c.Force || len(samples.shapes) == 0 {
@@ -112,14 +133,14 @@ func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wron
 		return wrong, ctx.Err()
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples.shapes), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
-		if !samples.any(s) {
+		if len(samples.comparable(s)) == 0 {
 			fmt.Fprintf(c.Stderr, "once: not compared: no stored result of %s in %s\n", s, output.Count(read, "record"))
 		}
 	}
 	for i, p := range pieces {
 		s, result, ok := p.subject()
-		if !ok || !samples.any(s) {
-			continue
+		if !ok || len(samples.comparable(s)) == 0 || samples.shapes[s].seen == 0 && len(p.Record.StepNames) > 0 {
+			continue // the guard compares a name with those that the operation declares
 		}
 		if difference := samples.compare(s, result); difference != "" {
 			wrong[i] = fmt.Sprintf("%s: %s", output.Short(p.Record.ID), difference)
@@ -130,17 +151,18 @@ func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wron
 
 // samples are what was learned of stored results.
 type samples struct {
-	shapes   map[subject]*shape     // of the subjects that are compared
-	statuses map[string]map[int]int // of their operations: how many responses have each status
+	shapes  map[subject]*shape           // of the subjects that are compared
+	counts  map[string]map[subject]int   // of their operations: how many results each subject has
+	settled map[idempotent.RecordID]bool // by this command: their steps are no samples
 }
 
 func newSamples() *samples {
-	return &samples{map[subject]*shape{}, map[string]map[int]int{}}
+	return &samples{map[subject]*shape{}, map[string]map[subject]int{}, map[idempotent.RecordID]bool{}}
 }
 
 // want adds a subject that is compared.
 func (s *samples) want(of subject) {
-	s.shapes[of], s.statuses[of.operation] = &shape{}, map[int]int{}
+	s.shapes[of], s.counts[of.operation] = &shape{}, map[subject]int{}
 }
 
 // missing reports whether more stored results are needed.
@@ -155,34 +177,36 @@ func (s *samples) missing() bool {
 
 // learn adds a stored result.
 func (s *samples) learn(of subject, result []byte) {
-	if statuses := s.statuses[of.operation]; statuses != nil && of.status != 0 {
-		statuses[of.status]++
+	if counts := s.counts[of.operation]; counts != nil {
+		counts[of]++
 	}
 	if shape := s.shapes[of]; shape != nil && shape.seen < shapeSamples {
 		shape.learn(valueOf(result))
 	}
 }
 
-// any reports whether there are stored results with which one of the subject can be
-// compared: a response also with those of other statuses.
-func (s *samples) any(of subject) bool {
-	return s.shapes[of].seen > 0 || of.status != 0 && len(s.statuses[of.operation]) > 0
+// comparable returns how many stored results there are with which one of the subject can
+// be compared: that of a step with those of all steps, a response with all responses.
+func (s *samples) comparable(with subject) map[subject]int {
+	found := maps.Clone(s.counts[with.operation])
+	maps.DeleteFunc(found, func(of subject, _ int) bool { return !of.alike(with) })
+	return found
 }
 
 // compare returns how a result differs from the stored ones, or "".
 func (s *samples) compare(of subject, result []byte) string {
-	stored := s.shapes[of]
-	if stored.seen == 0 {
-		var others []string
-		for _, status := range slices.Sorted(maps.Keys(s.statuses[of.operation])) {
-			others = append(others, fmt.Sprintf("%d with %d", s.statuses[of.operation][status], status))
+	if stored := s.shapes[of]; stored.seen > 0 {
+		if differences := stored.differences(valueOf(result)); len(differences) > 0 {
+			return fmt.Sprintf("the result differs from %s of %s: %s", output.Count(stored.seen, "stored result"), of, strings.Join(differences, "; "))
 		}
-		return fmt.Sprintf("%s has no stored response with the status %d, but %s", output.OneLine(of.operation), of.status, strings.Join(others, ", "))
+		return ""
 	}
-	if differences := stored.differences(valueOf(result)); len(differences) > 0 {
-		return fmt.Sprintf("the result differs from %s of %s: %s", output.Count(stored.seen, "stored result"), of, strings.Join(differences, "; "))
+	var others []string
+	for other, n := range s.comparable(of) {
+		others = append(others, fmt.Sprintf("%d of %s", n, other.part()))
 	}
-	return ""
+	slices.Sort(others)
+	return fmt.Sprintf("%s has no stored result of %s, but %s", output.OneLine(of.operation), of.part(), strings.Join(others, ", "))
 }
 
 // learn reads stored results of the subjects, and returns how many records it read.
@@ -211,8 +235,21 @@ func (c *Settler) learn(ctx context.Context, o Store, samples *samples) (read in
 	return read, nil
 }
 
-// sample learns the stored result of a record, if it has one in JSON.
+// sample learns the stored results in JSON of a record and of its steps.
 func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples *samples) error {
+	of := subject{operation: r.ID.Operation()}
+	if samples.counts[of.operation] == nil {
+		return nil
+	}
+	for _, step := range r.Steps {
+		if samples.settled[r.ID] {
+			break
+		}
+		var result json.RawMessage
+		if _, err := g.Pending(*r).Step(ctx, step.Name, &result); err == nil && result != nil && len(result) <= shapeBytes {
+			samples.learn(subject{operation: of.operation, step: family(step.Name)}, result)
+		}
+	}
 	if view.ResultBytes(r) > shapeBytes {
 		return nil
 	}
@@ -223,12 +260,12 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 	if err != nil { // an unreadable record, or one without a readable result, is no example
 		return nil
 	}
-	s, result := subject{operation: r.ID.Operation()}, []byte(stored.Result)
+	result := []byte(stored.Result)
 	if stored.Response != nil {
-		s.status, result = stored.Response.Status, []byte(stored.Response.Body)
+		of.status, result = stored.Response.Status, []byte(stored.Response.Body)
 	}
 	if stored.Result != nil || stored.Response != nil {
-		samples.learn(s, result)
+		samples.learn(of, result)
 	}
 	return nil
 }
