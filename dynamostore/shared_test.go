@@ -266,7 +266,7 @@ func TestCheck_Layout(t *testing.T) {
 		table, store func(*dynamostore.Options)
 		want         []string
 	}{
-		{"a sort key that no option names", engine.SharedLayout, named, []string{"its key is PK (HASH, S), SK (RANGE, S) and must be PK (HASH, S)", "or name its keys in Options.PartitionKey and SortKey, with a Prefix"}},
+		{"a sort key that no option names", engine.SharedLayout, named, []string{"its key is PK (HASH, S), SK (RANGE, S) and must be PK (HASH, S)", "or name its keys in Options.PartitionKey and SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY), with a Prefix"}},
 		{"no option at all", engine.SharedLayout, plain, []string{"must be pk (HASH, S)", "with a Prefix", `on attribute "expires_at" and must be on "ttl"; name it in Options.TTLAttribute`}},
 		{"no sort key, and an option that names one", named, engine.SharedLayout, []string{"its key is PK (HASH, S) and must be PK (HASH, S), SK (RANGE, S)", "or remove Options.SortKey"}},
 		{"other names", named, plain, []string{"its key is PK (HASH, S) and must be pk (HASH, S)", "or name its keys in Options.PartitionKey"}},
@@ -331,7 +331,7 @@ func TestCheck_SharedTable(t *testing.T) {
 			f.table.LocalSecondaryIndexes = []types.LocalSecondaryIndexDescription{{IndexName: aws.String("by-st"), KeySchema: []types.KeySchemaElement{hash("PK"), sorted("st")}}}
 		}, nil, `its index "by-st" has the key attribute st`},
 		{"a sort key of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[4].AttributeType = "N" }, nil, "its key is PK (HASH, S), SK (RANGE, N) and must be PK (HASH, S), SK (RANGE, S)"},
-		{"many other items", large(80<<30, 1e9), nil, "it has other items, and each scan for abandoned runs reads all 80 GB (10485760 read units); scan less often"},
+		{"many other items", large(80<<30, 1e9), nil, "it has other items, and each scan for abandoned runs reads all 80 GB (10485760 read units); scan less often with Options.ScanEvery (ONCE_SCAN_EVERY)"},
 		{"fewer other items", large(20<<30, 1e9), nil, ""},
 		{"fewer other items, often", large(20<<30, 1e9), func(o *dynamostore.Options) { o.ScanEvery = 12 * time.Hour }, "reads all 20 GB"},
 		{"some other items", large(1<<29, 1e6), nil, ""},

@@ -187,11 +187,11 @@ func otherKeys(got, want []key) string {
 	const create = "keys cannot be changed: create another table"
 	switch {
 	case len(got) > len(want):
-		return create + ", or name its keys in Options.PartitionKey and SortKey, with a Prefix"
+		return create + ", or name its keys in Options.PartitionKey and SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY), with a Prefix"
 	case len(got) < len(want):
-		return create + ", or remove Options.SortKey"
+		return create + ", or remove Options.SortKey (ONCE_SORT_KEY)"
 	case got[0].name != want[0].name:
-		return create + ", or name its keys in Options.PartitionKey and SortKey"
+		return create + ", or name its keys in Options.PartitionKey and SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY)"
 	}
 	return create
 }
@@ -231,15 +231,15 @@ func (s *Store) scanProblems(t *types.TableDescription) []error {
 		return nil
 	}
 	if s.layout.prefix != "" && s.opts.Consistency == Strong {
-		return []error{fmt.Errorf("it has other items, and each scan reads all %d GB (%d read units); use another table, or scan less often with Options.ScanEvery: expired records then stay for longer; if your functions do, set it here, too", size>>30, size/(8<<10))}
+		return []error{fmt.Errorf("it has other items, and each scan reads all %d GB (%d read units); use another table, or scan less often with Options.ScanEvery (ONCE_SCAN_EVERY): expired records then stay for longer; if your functions do, set it here, too", size>>30, size/(8<<10))}
 	}
 	if s.layout.prefix != "" {
-		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); scan less often with Options.ScanEvery, or switch scans off: runs that are killed at their deadline are found without them; if your functions do, set it here, too", size>>30, size/(8<<10))}
+		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); scan less often with Options.ScanEvery (ONCE_SCAN_EVERY), or switch scans off: runs that are killed at their deadline are found without them; if your functions do, set it here, too", size>>30, size/(8<<10))}
 	}
 	if s.chunks != s || size/items < largeItem {
 		return nil
 	}
-	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable, or scan less often with Options.ScanEvery; if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
+	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable (ONCE_CHUNK_TABLE), or scan less often with Options.ScanEvery (ONCE_SCAN_EVERY); if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
 }
 
 // indexProblems checks the index from which reconciliation lists due records.
@@ -288,7 +288,7 @@ func (l *layout) ttlProblems(d *types.TimeToLiveDescription) []error {
 	switch d.TimeToLiveStatus {
 	case types.TimeToLiveStatusEnabled, types.TimeToLiveStatusEnabling:
 		if got := aws.ToString(d.AttributeName); got != l.ttl {
-			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; name it in Options.TTLAttribute, or switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, l.ttl)}
+			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; name it in Options.TTLAttribute (ONCE_TTL_ATTRIBUTE), or switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, l.ttl)}
 		}
 		return nil
 	default: // off, or being switched off

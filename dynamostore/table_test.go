@@ -98,12 +98,12 @@ func TestCheck(t *testing.T) {
 		{"another key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = []types.KeySchemaElement{hash("id")}
 			f.table.AttributeDefinitions = append(f.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String("id"), AttributeType: "S"})
-		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table, or name its keys in Options.PartitionKey and SortKey…$"}},
+		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table, or name its keys in Options.PartitionKey and SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY)…$"}},
 		{"a key of another type", nil, func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)…: create another table…$"}},
 		{"a sort key", nil, func(f *fakeDynamoDB) {
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rat"))
-		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)…SortKey, with a Prefix…$"}},
-		{"without the sort key", func(o *dynamostore.Options) { o.SortKey, o.Prefix = "sk", "ONCE#" }, func(*fakeDynamoDB) {}, []string{"key is pk (HASH, S) and must be pk (HASH, S), sk (RANGE, S)…or remove Options.SortKey…$"}},
+		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)…SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY), with a Prefix…$"}},
+		{"without the sort key", func(o *dynamostore.Options) { o.SortKey, o.Prefix = "sk", "ONCE#" }, func(*fakeDynamoDB) {}, []string{"key is pk (HASH, S) and must be pk (HASH, S), sk (RANGE, S)…or remove Options.SortKey (ONCE_SORT_KEY)…$"}},
 		{"TTL off", nil, func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
 		{"TTL never switched on", nil, func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
 		{"TTL being switched off", nil, func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},

@@ -167,7 +167,7 @@ type InProgressError struct {
 }
 
 func (e *InProgressError) Error() string {
-	what := "another request with this key is in progress"
+	what := "a request with this key is in progress"
 	if e.settled {
 		what = "its handler may still be running"
 	}

@@ -217,7 +217,7 @@ func TestErrorTexts(t *testing.T) {
 		{&idempotent.StepError{Step: "ship", Problem: "it was not declared"}, `idempotent: step "ship": it was not declared`},
 		{&idempotent.StepError{Step: "ship", Problem: "the result cannot be recorded", Err: cause}, `idempotent: step "ship": the result cannot be recorded: cause`},
 		{&idempotent.InProgressError{RecordID: "x", RetryAfter: 1_500_400 * time.Microsecond, Until: time.Date(2040, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))},
-			"idempotent: #: another request with this key is in progress; retry after 1.5s; its lease ends at 2040-01-02T02:04:05Z"},
+			"idempotent: #: a request with this key is in progress; retry after 1.5s; its lease ends at 2040-01-02T02:04:05Z"},
 	} {
 		if got := row.err.Error(); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)

@@ -57,7 +57,7 @@ func TestResolve(t *testing.T) {
 		"of a lease that ended": {stands: *running(0), evidence: x, state: driver.StateCompleted, events: "resolved"},
 		"of a running handler": {
 			stands: *running(time.Hour), evidence: x,
-			want: busy, says: "another request with this key is in progress; retry", wait: time.Second, state: driver.StateInProgress,
+			want: busy, says: "a request with this key is in progress; retry", wait: time.Second, state: driver.StateInProgress,
 		},
 		"Final, while it runs":     {stands: *running(time.Hour), evidence: final, want: busy, wait: time.Second, state: driver.StateInProgress},
 		"no result, while it runs": {stands: *running(time.Hour), evidence: noResult, want: busy, wait: time.Second, state: driver.StateInProgress},

@@ -141,7 +141,7 @@ func (c *tableCmd) verdict(o operate.Store, err error, text string) error {
 	case wrong && c.JSON:
 		return fmt.Errorf("%s cannot be used as a store", o.Name())
 	case wrong:
-		return err
+		return fmt.Errorf("%s: %w", o.Name(), err)
 	case c.JSON:
 		return nil
 	case len(problems) > 0:

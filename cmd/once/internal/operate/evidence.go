@@ -219,6 +219,10 @@ var forms = map[string]func(*Evidence) error{
 func (ev *Evidence) Fit(r *driver.Record) error {
 	codec, seals := r.DeclaredCodec()
 	if seals && ev.Kind != KindWithoutResult && ev.Kind != KindNotExecuted {
+		if r.State == driver.StateCompleted {
+			return Refuse("%s: it is completed, and its operation seals its results, for which this program has no key: "+
+				"if that outcome is wrong, use --instead-of with --without-result, or correct it with a program that has the key", output.Short(r.ID))
+		}
 		return Refuse("%s: its operation seals its results, for which this program has no key: "+
 			"use --without-result or --not-executed, or give the result with a program that has the key", output.Short(r.ID))
 	}

@@ -194,7 +194,7 @@ func (t *Target) byRef(ctx context.Context, e *Env, o Store) (*driver.Record, er
 
 // missing returns the error for a missing record, with possible reasons.
 func (t *Target) missing(o Store) error {
-	hint := "it was never claimed, or has expired and is gone"
+	hint := "it was never claimed, or has expired and is gone, or its id is mistyped"
 	if t.Key != "" {
 		hint = "check that each part is as in the handler: operation, scope and key make the id together, and --path if the key of an HTTP request belongs to a path; " +
 			"UUIDs are in lower case with the UUID profile"
@@ -221,7 +221,7 @@ func (t *Target) id(ctx context.Context, e *Env, o Store, name string) (idempote
 	}
 	id, err := idempotent.ParseRecordID(name)
 	if err != nil {
-		return "", Usage("invalid record id %q: want OPERATION#HASH with %d characters after #, or # and at least the first %d of them", name, HashLength, minHash)
+		return "", Usage("invalid record id %q: want OPERATION#HASH with %d characters after # (letters, digits, - and _), or # and at least the first %d of them", name, HashLength, minHash)
 	}
 	return id, nil
 }
