@@ -291,7 +291,8 @@ func TestEventsCarryFacts(t *testing.T) {
 		o.Recovery = idempotent.Rerun
 		o.RequestID = func(ctx context.Context) string { return ctx.Value(requestID{}).(string) }
 	})
-	s := context.WithValue(t.Context(), requestID{}, "req-1")
+	id := strings.Repeat("é", 512) // 1 KB
+	s := context.WithValue(t.Context(), requestID{}, id+"é")
 	key := newKey()
 	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, idempotent.NotExecuted(errors.New("busy")) }); err == nil {
 		t.Fatal("got no error")
@@ -304,7 +305,7 @@ func TestEventsCarryFacts(t *testing.T) {
 		t.Fatalf("got events %s", got)
 	}
 	for i, e := range all {
-		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" ||
+		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != id ||
 			e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
 			t.Errorf("event %d has missing fields: %+v", i, e)
 		}
@@ -332,8 +333,8 @@ func TestFunctionsOfTheUserMayPanic(t *testing.T) {
 		}
 	}
 	for _, options := range []reflect.Type{reflect.TypeFor[idempotent.Options](), reflect.TypeFor[idempotent.ReconcileOptions]()} {
-		for i := range options.NumField() {
-			name, kind := options.Field(i).Name, options.Field(i).Type.Kind()
+		for _, field := range reflect.VisibleFields(options) {
+			name, kind := field.Name, field.Type.Kind()
 			if kind != reflect.Func && kind != reflect.Interface || name == "Now" {
 				continue
 			}

@@ -38,7 +38,7 @@ var limits = map[string]string{
 	"idempotent.maxResult":          "bytes of a result that is stored, before compression",
 	"idempotent.maxResultVersion":   "bytes of `Operation.ResultVersion`",
 	"idempotent.leastReserve":       "the least `Operation.DeadlineReserve`",
-	"idempotent.maxRef":             "bytes of a reference (`Execution.SetRef`)",
+	"idempotent.maxRef":             "bytes of a reference (`Execution.SetRef`; `Key.Ref` is cut)",
 	"idempotent.maxCorrection":      "bytes of the actor, and of the reason, of a `Correction`",
 	"idempotent.maxRequestID":       "bytes of a request id that are stored (`Options.RequestID`)",
 	"idempotent.maxStepNames":       "bytes of all names of `Operation.Steps` together",

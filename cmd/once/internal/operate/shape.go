@@ -76,7 +76,7 @@ func family(step string) string {
 	return name
 }
 
-// alike reports whether results of the two tell about each other: of one operation, and
+// alike reports whether results of the two can be compared: they are of one operation, and
 // both of steps, or both HTTP responses.
 func (s subject) alike(other subject) bool {
 	return s.operation == other.operation && (s.step == "") == (other.step == "") && (s.status == 0) == (other.status == 0)
