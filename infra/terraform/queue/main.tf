@@ -22,6 +22,12 @@ locals {
   # The defaults of lambdabatch: 4 days and 12 hours, or 23 days.
   retention = coalesce(var.outcome_retention_seconds, var.no_redrive ? 388800 : 1987200)
 
+  use_key = [for arn in var.kms_key_arn[*] : {
+    Effect   = "Allow"
+    Action   = ["kms:Decrypt"]
+    Resource = arn
+  }]
+
   queues = { (var.name) = aws_sqs_queue.messages, "${var.name}-dead" = aws_sqs_queue.dead }
 }
 
@@ -29,7 +35,8 @@ resource "aws_sqs_queue" "messages" {
   name                       = var.name
   visibility_timeout_seconds = local.visibility
   message_retention_seconds  = var.message_retention_seconds
-  sqs_managed_sse_enabled    = true
+  sqs_managed_sse_enabled    = var.kms_key_arn == null ? true : null
+  kms_master_key_id          = var.kms_key_arn
   tags                       = var.tags
 
   redrive_policy = jsonencode({
@@ -54,7 +61,8 @@ resource "aws_sqs_queue" "messages" {
 resource "aws_sqs_queue" "dead" {
   name                      = "${var.name}-dead"
   message_retention_seconds = var.dead_letter_retention_seconds
-  sqs_managed_sse_enabled   = true
+  sqs_managed_sse_enabled   = var.kms_key_arn == null ? true : null
+  kms_master_key_id         = var.kms_key_arn
   tags                      = var.tags
 }
 
@@ -93,10 +101,10 @@ resource "aws_iam_role_policy" "receive" {
   role = var.role
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
+    Statement = concat([{
       Effect   = "Allow"
       Action   = ["sqs:ReceiveMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
       Resource = aws_sqs_queue.messages.arn
-    }]
+    }], local.use_key)
   })
 }

@@ -91,6 +91,17 @@ variable "maximum_batching_window_in_seconds" {
   default     = 0
 }
 
+variable "kms_key_arn" {
+  description = "The ARN of a customer managed key that encrypts the queues. Its policy must allow the role to use it (kms:Decrypt), and who sends the messages (kms:Decrypt, kms:GenerateDataKey). Default: a key that SQS owns, without cost."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/", var.kms_key_arn))
+    error_message = "The key is not the ARN of a KMS key, such as arn:aws:kms:eu-west-1:123456789012:key/…: an alias is not enough."
+  }
+}
+
 variable "tags" {
   description = "Tags of the queues and the event source mapping."
   type        = map(string)

@@ -114,3 +114,31 @@ run "what_sqs_refuses" {
     var.visibility_timeout_seconds,
   ]
 }
+
+run "customer_managed_key" {
+  command = plan
+
+  variables {
+    kms_key_arn = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+  }
+
+  assert {
+    condition     = aws_sqs_queue.messages.kms_master_key_id == var.kms_key_arn && aws_sqs_queue.dead.kms_master_key_id == var.kms_key_arn
+    error_message = "The queues do not have the key."
+  }
+
+  assert {
+    condition     = jsonencode(local.use_key[*].Resource) == jsonencode([var.kms_key_arn])
+    error_message = "The role may not use the key."
+  }
+}
+
+run "an_alias_as_key" {
+  command = plan
+
+  variables {
+    kms_key_arn = "alias/orders"
+  }
+
+  expect_failures = [var.kms_key_arn]
+}
