@@ -133,7 +133,7 @@ func TestCommandLineOnASharedTable(t *testing.T) {
 	byFlags := func(args ...string) []string { return append(append(args, "--table", table), layout...) }
 	byEnv := newOperator(t, append(dynamoEnv(t, table), "ONCE_PARTITION_KEY=PK", "ONCE_SORT_KEY=SK", "ONCE_PREFIX=ONCE#", "ONCE_TTL_ATTRIBUTE=expires_at")...)
 
-	flags.wants(1, []string{"Options.PartitionKey and SortKey, with a Prefix", "Options.TTLAttribute"}, "table", "check", "--table", table)
+	flags.wants(1, []string{"Options.PartitionKey and SortKey (ONCE_PARTITION_KEY, ONCE_SORT_KEY), with a Prefix", "Options.TTLAttribute"}, "table", "check", "--table", table)
 	flags.wants(1, []string{"Check the table's keys with once table check"}, "show", string(guideCharge.RecordID()), "--table", table)
 	flags.wants(2, []string{"without a Prefix"}, "list", "--table", table, "--sort-key", "SK")
 	flags.wants(0, []string{"can be used as a store"}, byFlags("table", "check")...)
