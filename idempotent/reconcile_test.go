@@ -179,6 +179,21 @@ func TestReconcileWhileAnotherAttemptBegins(t *testing.T) {
 	}
 }
 
+// While a run may still be at work, evidence that it did nothing counts as stale: it is
+// not postponed until the end of the lease.
+func TestReconcileDuringTheLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.unknowns(1)
+	f.change(func(r *driver.Record) { r.LeaseEnd = f.clock.Now().Add(time.Hour) })
+	report := f.reconcile(func(_ context.Context, asked idempotent.PendingRecord) (idempotent.Resolution, error) {
+		return idempotent.ProvenNotExecuted(asked.Token), nil
+	})
+	if got := report.String(); got != "1 due, 1 stale" {
+		t.Error(got)
+	}
+}
+
 // An error about one record is counted and reported, and the record is skipped;
 // an error of the list ends the run.
 func TestReconcileListErrors(t *testing.T) {

@@ -95,14 +95,9 @@ func (r *recorder) Header() http.Header {
 func (r *recorder) WriteHeader(status int) {
 	informational := 100 <= status && status <= 199 && status != http.StatusSwitchingProtocols
 	switch {
-	case r.direct:
-		if r.status == 0 && !informational {
-			r.status = status
-			r.setMarks(r.w.Header())
-			r.copied.begin(r.w.Header())
-		}
-		r.w.WriteHeader(status)
 	case r.status != 0: // superfluous, as for net/http
+	case informational && r.direct:
+		r.w.WriteHeader(status)
 	case informational:
 		before := r.w.Header().Clone()
 		replaceHeaders(r.w.Header(), r.header)
@@ -110,6 +105,11 @@ func (r *recorder) WriteHeader(status int) {
 		replaceHeaders(r.w.Header(), before)
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // the text of net/http
+	case r.direct:
+		r.status = status
+		r.setMarks(r.w.Header())
+		r.copied.begin(r.w.Header())
+		r.w.WriteHeader(status)
 	default:
 		r.status, r.sent = status, r.header.Clone()
 	}

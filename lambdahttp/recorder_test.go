@@ -651,8 +651,18 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			t.Errorf("%s: exposed %q, want %q", name, got, c.expose)
 		}
 	}
+	// A header of this package that was set around the handler is replaced.
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Idempotency-Status", "outer")
+			next.ServeHTTP(w, r)
+		})
+	}, telling)
+	if a, _ := s.do(""); strings.Join(a.Header.Values("Idempotency-Status"), "|") != "created" {
+		t.Errorf("Idempotency-Status is %q", a.Header.Values("Idempotency-Status"))
+	}
 	// A replay has its own list, and what the handler added to that around it.
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+	s = newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("Access-Control-Expose-Headers", "X-Inner")
 	}, around)
 	for range 2 {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -19,9 +18,8 @@ import (
 type campaign struct {
 	root    string // absolute
 	targets []target
-	// equivalents, endless and left are the declarations of declared.go, by mutant
-	// name.
-	equivalents, endless, left map[string]string
+	// equivalents and endless are the declarations of declared.go, by mutant name.
+	equivalents, endless map[string]string
 
 	only      *regexp.Regexp // of the mutants' names
 	survivors bool           // print only the mutants that a person has to look at
@@ -188,16 +186,13 @@ func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate
 // verdict returns the verdict about a mutant with the given fate.
 func (c *campaign) verdict(m mutant, f fate) verdict {
 	reason, declared := c.equivalents[m.name()]
-	open, listed := c.left[m.name()]
 	_, loops := c.endless[m.name()]
-	v := verdict{mutant: m, fate: f, reason: cmp.Or(reason, open)}
+	v := verdict{mutant: m, fate: f, reason: reason}
 	switch {
-	case (declared || listed) && f.noticed:
+	case declared && f.noticed:
 		v.outcome = wronglyDeclared
 	case declared:
 		v.outcome = equivalent
-	case listed:
-		v.outcome = left
 	case f.timedOut && loops:
 		v.outcome = neverEnds
 	case f.timedOut:
@@ -218,7 +213,7 @@ func (c *campaign) stale(sources []*source) (names []string) {
 			found[m.name()] = true
 		}
 	}
-	for _, declared := range []map[string]string{c.equivalents, c.endless, c.left} {
+	for _, declared := range []map[string]string{c.equivalents, c.endless} {
 		for name := range declared {
 			if !found[name] {
 				names = append(names, name)

@@ -93,7 +93,7 @@ func TestCampaign(t *testing.T) {
 	}
 	for _, want := range []string{
 		"m.f: a && b is always true (f.go:6): killed by TestF\n",
-		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT OR LEFT, but killed by TestF\n",
+		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT, but killed by TestF\n",
 		"m.f: a && b loses && b (f.go:6): SURVIVED\n",
 		"m.f: a && b loses a && (f.go:6): killed by TestF\n",
 		"m.f: i < n is negated (f.go:9): equivalent: the number does not matter\n",
@@ -238,7 +238,7 @@ func TestCampaignOverOldNames(t *testing.T) {
 // declared.go and targets.go match this repository.
 func TestDeclaredNamesAreMutants(t *testing.T) {
 	t.Parallel()
-	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless, left: leftOver}
+	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless}
 	sources, err := c.sources()
 	if err != nil {
 		t.Fatal(err)
@@ -246,20 +246,17 @@ func TestDeclaredNamesAreMutants(t *testing.T) {
 	for _, name := range c.stale(sources) {
 		t.Errorf("declared.go names a mutant that does not exist: %s", name)
 	}
-	if most := 3; len(leftOver) > most {
-		t.Errorf("leftOver lists %d mutants, want at most %d: the list only shrinks", len(leftOver), most)
-	}
 }
 
 // The verdict for each fate of a mutant, and for repeated names.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}, {where: "h", what: "x"}}
+	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}}
 	number(mutants)
 	if mutants[0].name() != ".f: x" || mutants[1].name() != ".f: x (2)" || mutants[2].name() != ".g: x" {
 		t.Errorf("got %q, %q, %q", mutants[0].name(), mutants[1].name(), mutants[2].name())
 	}
-	c := campaign{equivalents: map[string]string{".f: x (2)": "because"}, endless: map[string]string{".g: x": "loops"}, left: map[string]string{".h: x": "a user would see it"}}
+	c := campaign{equivalents: map[string]string{".f: x (2)": "because"}, endless: map[string]string{".g: x": "loops"}}
 	lives, dies, hangs := fate{}, fate{noticed: true, by: "TestA"}, fate{noticed: true, by: "a time-out in TestA", timedOut: true}
 	for _, row := range []struct {
 		m    mutant
@@ -276,8 +273,6 @@ func TestVerdicts(t *testing.T) {
 		{mutants[2], lives, survived, false},
 		{mutants[2], dies, killed, true},
 		{mutants[2], hangs, neverEnds, true},
-		{mutants[3], lives, left, true},
-		{mutants[3], dies, wronglyDeclared, false},
 	} {
 		var sum summary
 		v := c.verdict(row.m, row.f)

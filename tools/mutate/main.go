@@ -25,7 +25,7 @@
 // The tool prints one line with the result of each mutant, and a summary of each
 // package and of all, with the time that it took. The
 // exit status is 1 if a mutant survived, if it only timed out and is not
-// declared to be endless, if it was declared equivalent or left but killed, if it
+// declared to be endless, if it was declared equivalent but killed, if it
 // does not compile, or if a declaration matches no mutant. It is 2 if the tests fail
 // without any mutant, because then the run shows nothing.
 package main
@@ -64,7 +64,7 @@ func start(root, pattern string, list, survivors, matrix bool) (ok bool, err err
 		return false, err
 	}
 	c := campaign{
-		root: root, targets: targets, equivalents: equivalents, endless: endless, left: leftOver,
+		root: root, targets: targets, equivalents: equivalents, endless: endless,
 		only: only, survivors: survivors, matrix: matrix, out: os.Stdout,
 	}
 	if list {

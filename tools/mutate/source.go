@@ -200,10 +200,9 @@ const (
 	killed          outcome = iota + 1
 	neverEnds               // declared endless, so that its time-out counts as killed
 	equivalent              // declared, and no test noticed
-	left                    // listed in leftOver, and no test noticed
 	survived                // from here on a person has to look at it
 	hung                    // no test failed, but one did not end, possibly for other reasons
-	wronglyDeclared         // declared equivalent or listed in leftOver, and a test noticed
+	wronglyDeclared         // declared equivalent, and a test noticed
 	refused                 // by the compiler
 	outcomes                // the number of outcomes
 )
@@ -215,7 +214,7 @@ type verdict struct {
 	mutant
 	fate
 	outcome
-	reason string // why it is equivalent, or what a user would see
+	reason string // why it is equivalent
 }
 
 func (v verdict) String() string {
@@ -225,14 +224,12 @@ func (v verdict) String() string {
 		return s + "killed by " + v.by
 	case equivalent:
 		return s + "equivalent: " + v.reason
-	case left:
-		return s + "left: " + v.reason
 	case survived:
 		return s + "SURVIVED"
 	case hung:
 		return s + "HUNG, ended by " + v.by + "; write a test that fails, or declare it endless"
 	case wronglyDeclared:
-		return s + "DECLARED EQUIVALENT OR LEFT, but killed by " + v.by
+		return s + "DECLARED EQUIVALENT, but killed by " + v.by
 	default:
 		return s + "DOES NOT COMPILE; add a form that does to operators.go"
 	}
@@ -264,8 +261,8 @@ func (s summary) String() string {
 	for _, n := range s {
 		all += n
 	}
-	text := fmt.Sprintf("%d mutants: %d killed, %d of them because they never end; %d equivalent, %d left, %d survived",
-		all, s[killed]+s[neverEnds], s[neverEnds], s[equivalent], s[left], s[survived])
+	text := fmt.Sprintf("%d mutants: %d killed, %d of them because they never end; %d equivalent, %d survived",
+		all, s[killed]+s[neverEnds], s[neverEnds], s[equivalent], s[survived])
 	for _, rare := range []struct {
 		outcome
 		what string
