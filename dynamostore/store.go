@@ -441,7 +441,7 @@ const (
 // transaction on the item, or a write to it in another region. Such a refusal
 // wrote nothing and soon passes, but the SDK does not retry it.
 //
-// persist makes at most Options.ConflictAttempts attempts and ends with the
+// persist makes at most conflictAttempts attempts and ends with the
 // context. It does not start a pause that the deadline would cut short, so that
 // the caller can use that time to answer.
 func (s *Store) persist(ctx context.Context, call func() error) error {

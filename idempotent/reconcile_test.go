@@ -558,7 +558,9 @@ func TestReconciler(t *testing.T) {
 	if text := logged.String(); strings.Count(text, "no resolver") != 1 || !strings.Contains(text, "operation=charge records=1") {
 		t.Errorf("logged %s", text)
 	}
-	report, err := idempotent.Reconciler(f.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})(t.Context())
+	report, err := idempotent.Reconciler(f.guard, map[string]idempotent.ResolveFunc{
+		"refund": answer(idempotent.Resolved("y")), "*": answer(idempotent.Resolved("x")), // of every other operation
+	})(t.Context())
 	if err != nil || report.String() != "1 due, 1 completed" || report.Operations != nil || report.Pending != 0 {
 		t.Errorf("the report: %s, %v; %+v", report, err, report.Operations)
 	}

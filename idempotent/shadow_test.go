@@ -47,6 +47,11 @@ func TestShadow_Findings(t *testing.T) {
 		{name: "a new key, and the handler fails", handler: gives("", errDown), want: event.ShadowRun, leaves: driver.StateRetryable},
 		{name: "a new key, and the outcome is unknown", handler: gives("", idempotent.Unknown(errDown)), want: event.ShadowRun, leaves: driver.StateRetryable},
 		{name: "a new key, and the outcome is final", handler: gives("", idempotent.Final("sold_out", "Sold out.")), want: event.ShadowRun, leaves: driver.StateCompleted},
+		{name: "a new key that a predecessor has answered", options: func(o *idempotent.Options) {
+			o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { return "old", true, nil }
+		}, handler: gives("one", nil), want: event.ShadowRun, leaves: driver.StateCompleted},
+		{name: "in progress, and requests wait", before: func(s, _ *fixture) { s.dies(nil) },
+			options: func(o *idempotent.Options) { o.WaitFor = time.Hour }, handler: gives("one", nil), want: event.ShadowInProgress},
 		{name: "completed with the same result", before: func(s, _ *fixture) { s.do(gives("one", nil)) },
 			handler: gives("one", nil), want: event.ShadowReplayed},
 		{name: "completed with another result", before: func(s, _ *fixture) { s.do(gives("one", nil)) },
