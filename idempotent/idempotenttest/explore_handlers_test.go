@@ -985,7 +985,7 @@ var right = map[string]struct {
 		}
 		defer answer.Body.Close()
 		text, err := io.ReadAll(iotest.OneByteReader(answer.Body))
-		if err != nil || answer.StatusCode >= 300 || answer.Request == nil {
+		if err != nil || answer.StatusCode >= 300 || answer.Request == nil || answer.Request.RequestURI != "" {
 			return c, fmt.Errorf("%d %w", answer.StatusCode, err)
 		}
 		return c, json.Unmarshal(text, &c)
@@ -1051,8 +1051,8 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.MarkedUnknown}},
 	"two providers with one path": {func(w *idempotenttest.World) {
-		banks := map[string]*bank{"bank.test": honest(), "other.test": honest()}
-		w.Provider(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { banks[r.Host].ServeHTTP(rw, r) }))
+		banks := map[string]*bank{"bank.test/charges": honest(), "other.test/charges": honest()}
+		w.Provider(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { banks[r.Host+r.RequestURI].ServeHTTP(rw, r) }))
 		for name, b := range banks {
 			w.ExactlyOnce(name, b.count)
 		}
@@ -1239,6 +1239,7 @@ type table struct {
 	contexts bool     // its connections have every optional interface of a driver
 	refuses  error    // of Connect
 	connects int      // how often
+	resets   int      // of sessions
 	locked   *session // whose open transaction has added rows
 }
 
@@ -1264,8 +1265,12 @@ type contextSession struct {
 	stale bool // after a transaction
 }
 
-func (s *contextSession) IsValid() bool                      { return !s.stale }
-func (s *contextSession) ResetSession(context.Context) error { return nil }
+func (s *contextSession) IsValid() bool { return !s.stale }
+
+func (s *contextSession) ResetSession(context.Context) error {
+	s.table.resets++
+	return nil
+}
 
 func (s *contextSession) CheckNamedValue(v *driver.NamedValue) error {
 	id, ok := v.Value.(rowID)
@@ -1340,7 +1345,7 @@ type session struct {
 func (s *session) Close() error { return nil }
 
 func (s *session) Prepare(query string) (driver.Stmt, error) {
-	if query == "DROP" {
+	if strings.HasPrefix(query, "DROP") {
 		return nil, errors.New("no such statement")
 	}
 	return statement{s, query}, nil
@@ -1348,7 +1353,7 @@ func (s *session) Prepare(query string) (driver.Stmt, error) {
 
 func (s *session) Begin() (driver.Tx, error) {
 	s.open = true
-	return s, nil
+	return s, s.table.refuses
 }
 
 func (s *session) Commit() error {
@@ -1360,6 +1365,9 @@ func (s *session) Commit() error {
 }
 
 func (s *session) Rollback() error {
+	if !s.open {
+		panic("there is no transaction")
+	}
 	if s.added, s.open = nil, false; s.table.locked == s {
 		s.table.locked = nil
 	}
@@ -1396,6 +1404,9 @@ var (
 )
 
 func (s statement) Query(args []driver.Value) (driver.Rows, error) {
+	if !strings.HasPrefix(s.query, "SELECT count(*) FROM charges ") {
+		return nil, errors.New("no such table")
+	}
 	n := 0
 	for _, id := range slices.Concat(s.session.table.ids, s.session.added) {
 		if id == args[0] {

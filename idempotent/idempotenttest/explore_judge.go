@@ -352,15 +352,24 @@ func (w *World) story(alone bool) string {
 	return fmt.Sprintf("%s\nRun this schedule alone: %s='%s' go test -run '^%s$'", strings.Join(lines, "\n"), scheduleVariable, w.asked, w.test)
 }
 
-// details returns what else an answer that is no success says.
+// details returns what else an answer that is no success says: it is an error or a struct.
 func details(answer any, err error) string {
 	if err != nil {
 		return fmt.Sprintf(": %.300s", err.Error())
 	}
-	if v := reflect.Indirect(reflect.ValueOf(answer)); v.Kind() == reflect.Struct && v.FieldByName("Body").IsValid() {
-		return fmt.Sprintf(": %.300v", v.FieldByName("Body"))
+	if body := valueOf(answer).FieldByName("Body"); body.IsValid() {
+		return fmt.Sprintf(": %.300v", body)
 	}
 	return ""
+}
+
+// valueOf returns an answer, or what it points to.
+func valueOf(answer any) reflect.Value {
+	v := reflect.ValueOf(answer)
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	return v
 }
 
 const success = "a success"
@@ -371,19 +380,16 @@ func outcomeOf(answer any, err error) (status string, final bool) {
 		_, final := idempotent.AsFinal(err)
 		return fmt.Sprintf("%T", err), final
 	}
-	v := reflect.ValueOf(answer)
-	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) && !v.IsNil() {
-		v = v.Elem()
-	}
+	v := valueOf(answer)
 	if v.Kind() != reflect.Struct {
 		return success, false
 	}
-	if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() && (f.Int() < 200 || f.Int() > 299 || f.Int() == http.StatusAccepted && asksToRepeat(answer)) {
+	if f := v.FieldByName("StatusCode"); f.CanInt() && (f.Int() < 200 || f.Int() > 299 || f.Int() == http.StatusAccepted && asksToRepeat(answer)) {
 		code := int(f.Int())
 		temporary := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooEarly, http.StatusTooManyRequests}
 		return fmt.Sprint("status ", code), code >= 400 && code < 500 && !slices.Contains(temporary, code)
 	}
-	if f := v.FieldByName("BatchItemFailures"); f.IsValid() && f.Kind() == reflect.Slice && f.Len() > 0 {
+	if f := v.FieldByName("BatchItemFailures"); f.Kind() == reflect.Slice && f.Len() > 0 {
 		return fmt.Sprint(f.Len(), " failed messages"), false
 	}
 	return success, false

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -313,6 +314,36 @@ func streams(body io.Reader) func(w *idempotenttest.World) {
 	})
 }
 
+// pausesAtTheEnd has a handler that returns some time after its last call.
+func pausesAtTheEnd(w *idempotenttest.World) {
+	b := honest()
+	w.Provider(b)
+	w.ExactlyOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+		h := guarded(idempotent.Rerun, pay)(g)
+		return func(ctx context.Context, id string) (charge, error) {
+			c, err := h(ctx, id)
+			<-time.After(time.Second)
+			return c, err
+		}
+	})
+}
+
+// keepsContext has a handler that uses the context of an earlier schedule.
+func keepsContext() func(w *idempotenttest.World) {
+	var kept context.Context
+	return func(w *idempotenttest.World) {
+		earlier := kept
+		effecting(w, "mail", idempotent.Reconcile, func(ctx context.Context, mail func(context.Context) error) error {
+			kept = ctx
+			if earlier != nil {
+				ctx = earlier
+			}
+			return mail(ctx)
+		})
+	}
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -379,24 +410,6 @@ func TestExploreReports(t *testing.T) {
 				return err
 			})
 		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
-		"a row at first": {func(w *idempotenttest.World) {
-			rows := &table{}
-			db := sql.OpenDB(w.Connector(rows))
-			tx, err := db.Begin()
-			if err == nil {
-				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
-			}
-			if err == nil {
-				err = tx.Commit()
-			}
-			if err == nil {
-				_, err = db.Exec("INSERT INTO charges VALUES (?)", "1")
-			}
-			if err != nil || len(rows.ids) != 2 || rows.connects != 1 {
-				panic(fmt.Sprint(rows.ids, rows.connects, err))
-			}
-			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
-		}, "none", 0, true, `^nothing is broken`},
 		"options of a transaction": {func(w *idempotenttest.World) {
 			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
 				_, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -412,7 +425,7 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
 		"no type":                         {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":                         {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"refused":                         {refuses(new(any(response{403, "unknown caller"})), nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
 		"no body":                         {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
 		"goes on":                         {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
 		"goes on after it":                {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
@@ -420,6 +433,17 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"one is late, another one killed": {right["Rerun with a key"].body, "0:late,1:killed-after", 0, true, `1 request     continues\n +0s  1 request     store: insert\n`},
 		"a late claim":                    {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
 		"a short reserve":                 {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
+		"a panic in a goroutine":          {right["two goroutines"].body, "1:panics", 0, true, `POST bank.test/charges: the process panics after it, in a goroutine of the handler  \[charge 1: 1\]\n`},
+		"a panic in a batch":              {right["a batch of two"].body, "1:panics", 0, true, `POST bank.test/charges: the process panics after it  \[charge 1: 1\]\n`},
+		"a panic in a step":               {right["a step without keys"].body, "2:panics", 0, true, `POST bank.test/charges: the process panics after it  \[charge: 1\]\n`},
+		"a pause at the end":              {pausesAtTheEnd, "none", 0, true, `^nothing is broken\n.*\n.*\n.*\n +1s  1 request     answers a success\n`},
+		"a statement of 40 bytes":         {right["a driver with contexts"].body, "none", 0, true, `  SQL: INSERT INTO charges VALUES \(\?\) -- direct\n`},
+		"an INSERT that arrives":          {right["a database"].body, "2:in-flight", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the request arrives\n`},
+		"no provider": {func(w *idempotenttest.World) {
+			right["Rerun with a key"].body(w)
+			w.Provider(nil)
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: a request to bank.test without a provider: call World.Provider\n`},
+		"a context of another schedule": {keepsContext(), "", 10, false, `^mail was called with another context than that of the handler\n(?s).*Rule: Pass the handler's context `},
 		"a mutex of the body": {func(*idempotenttest.World) {
 			var mu sync.Mutex
 			mu.Lock()
@@ -534,17 +558,100 @@ func TestExploreShortens(t *testing.T) {
 	}
 }
 
-// The guard logs to the user's logger, as the rule of a request that never succeeds says.
+// The guard logs to the user's logger, as the rule of a request that never succeeds says, and
+// otherwise nothing.
 func TestExploreLogs(t *testing.T) {
-	var log bytes.Buffer
-	text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
-		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
-			return charge{}, errors.New("no such customer")
+	var users, program bytes.Buffer
+	log.SetOutput(&program)
+	defer log.SetOutput(os.Stderr)
+	for _, options := range [][]func(*idempotent.Options){
+		{func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&users, nil)) }}, nil,
+	} {
+		text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.GuardOptions(options...)
+			handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
+				return charge{}, errors.New("no such customer")
+			})
+		}, "none")
+		if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(users.String(), "a handler's error left its record unknown") || program.Len() > 0 {
+			t.Errorf("got the logs %q and %q, and\n%s", users.String(), program.String(), text)
+		}
+	}
+}
+
+// A killed process gets an error from the call that it makes, from one that waits, and from
+// each later one. A call that still waits at the end of a schedule gets one too.
+func TestExploreKilled(t *testing.T) {
+	var errs [][]error // of each process
+	text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+		w.AtMostOnce("mail", func() int { return 1 })
+		idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) handler {
+			return func(ctx context.Context, _ string) (charge, error) {
+				of := make([]error, 4)
+				errs = append(errs, of)
+				mail := func(i int) { of[i] = w.Do(ctx, "mail", func() error { return nil }) }
+				var calls sync.WaitGroup
+				calls.Go(func() { mail(0) })
+				calls.Go(func() { mail(1) })
+				calls.Wait()
+				mail(2)
+				go mail(3)
+				return charge{}, errors.Join(of[:3]...)
+			}
 		})
-	}, "none")
-	if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(log.String(), "a handler's error left its record unknown") {
-		t.Errorf("got the log %q and\n%s", log.String(), text)
+	}, "0:killed-before")
+	const killed = "the process was killed"
+	first, last := fmt.Sprint(errs[0]), fmt.Sprint(errs[len(errs)-1])
+	if want := fmt.Sprint([]string{killed, killed, killed, killed}); !ok || first != want || last != "[<nil> <nil> <nil> "+killed+"]" {
+		t.Errorf("the first process got %s, the last one %s, and\n%s", first, last, text)
+	}
+}
+
+// Before the first process, a test can use a connector itself: its calls are no points.
+func TestExploreConnector(t *testing.T) {
+	for _, contexts := range []bool{false, true} {
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			rows := &table{unique: true, contexts: contexts}
+			db := sql.OpenDB(w.Connector(rows))
+			id := func(n int) any {
+				if contexts {
+					return rowID{fmt.Sprint(n)}
+				}
+				return fmt.Sprint(n)
+			}
+			insert := func(n int) error {
+				_, err := db.Exec("INSERT INTO charges VALUES (?) -- direct", id(n))
+				return err
+			}
+			inserted := errors.Join(insert(1), insert(2))
+			again := insert(2)
+			_, noTable := db.Query("SELECT count(*) FROM mails WHERE id = ? -- direct", id(1))
+			_, noStatement := db.Prepare("DROP -- direct")
+			resets, connects := rows.resets, rows.connects
+
+			tx, begun := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
+			_, added := tx.Exec("INSERT INTO charges VALUES (?) -- direct", id(3))
+			var n int
+			counted := tx.QueryRow("SELECT count(*) FROM charges WHERE id = ? -- direct", id(3)).Scan(&n)
+			undone := tx.Rollback()
+			_, level := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelLinearizable})
+			rows.refuses = errors.New("read only")
+			_, readOnly := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
+
+			if err := errors.Join(inserted, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
+				t.Errorf("contexts %t: %v, %d rows in the transaction, then %s", contexts, err, n, rows.ids)
+			}
+			if !errors.Is(again, errDuplicate) || noTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.refuses) {
+				t.Errorf("contexts %t: got %v, %v, %v, %v and %v", contexts, again, noTable, noStatement, level, readOnly)
+			}
+			if connects != 1 || (resets > 0) != contexts {
+				t.Errorf("contexts %t: %d connections and %d resets without a transaction", contexts, connects, resets)
+			}
+			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
+		}, "none")
+		if !ok {
+			t.Error(text)
+		}
 	}
 }
 
@@ -594,13 +701,19 @@ func TestExploreDeadlines(t *testing.T) {
 	for _, row := range []struct {
 		alone    string
 		outlives bool
+		waitFor  time.Duration // of a retry
 		want     string
 	}{
-		{"none", false, "       29s  1 request     killed at the deadline\n"},
-		{"0:late", false, "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n"},
-		{"0:late", true, "       29s  2 retry       store: replace\n       29s  2 retry       killed at the deadline\n     1m29s  3 retry  "},
+		{"1:late", false, 5 * time.Second, "       29s  1 request     store: replace\n       29s  1 request     killed at the deadline\n"},
+		{"1:late", true, 0, "      1m0s  1 request     provider: POST bank.test/charges  [charge: 1]\n      1m0s  1 request     store: replace\n     1m29s  1 request     killed at the deadline\n"},
+		{"none", false, 0, "       29s  1 request     killed at the deadline\n"},
+		{"0:late", false, 0, "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n"},
+		{"0:late", true, 0, "       29s  2 retry       store: replace\n       29s  2 retry       killed at the deadline\n     1m29s  3 retry  "},
 	} {
-		text, ok := idempotenttest.Report(t, computes, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.GuardOptions(func(o *idempotent.Options) { o.WaitFor = row.waitFor })
+			computes(w)
+		}, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
 		if !ok || !strings.Contains(text, row.want) {
 			t.Errorf("%+v: got %t and\n%s", row, ok, text)
 		}
@@ -707,6 +820,7 @@ type status struct {
 func TestExploreOutcomes(t *testing.T) {
 	answer := response{StatusCode: 404}
 	pointer := &answer
+	var inside any = pointer
 	var missing *response
 	for _, row := range []struct {
 		answer any
@@ -718,6 +832,7 @@ func TestExploreOutcomes(t *testing.T) {
 		{missing, nil, "a success false"},
 		{answer, nil, "status 404 true"},
 		{&pointer, nil, "status 404 true"},
+		{&inside, nil, "status 404 true"},
 		{status{StatusCode: "404"}, nil, "a success false"},
 		{response{StatusCode: 199}, nil, "status 199 false"},
 		{response{StatusCode: 200}, nil, "a success false"},
