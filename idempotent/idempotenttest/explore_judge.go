@@ -136,8 +136,8 @@ func (w *World) judgeEnd() {
 	}
 	w.fact(idleRun, p.ran && p.calls == 0)
 	w.fact(failingRun, p.ran)
-	for i, e := range w.promises {
-		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
+	for i, n := range w.counts() {
+		if e := w.promises[i]; e.answered && status != success {
 			w.breaks(at, fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status))
 		}
 	}
@@ -254,7 +254,7 @@ func (w *World) about(pt *pending) {
 		return
 	}
 	pt.process.sent[pt.record] = true
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead}, req.Method) {
 		return
 	}
 	w.fact(outsideStep, pt.outside)
@@ -304,7 +304,6 @@ func (w *World) counts() []int {
 		}
 	})
 	if w.seen != nil && !slices.Equal(n, w.seen) {
-		w.seen = n
 		w.breaks(atSetup, "an effect happened outside every point", outsidePoint)
 	}
 	return n

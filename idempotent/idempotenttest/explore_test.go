@@ -121,8 +121,12 @@ func TestExplore(t *testing.T) {
 			if _, _, again, _ := idempotenttest.Explored(t, row.body, options); again != hash && !races[name] {
 				t.Error("another run has other stories")
 			}
-			if _, _, one, _ := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 }); one == hash {
+			_, _, one, calm := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 })
+			if one == hash {
 				t.Error("one schedule has the hash of all stories")
+			}
+			if calm["an effect after the handler returned"] > 0 {
+				t.Error("without a fault it shows an effect after the handler returned")
 			}
 		})
 	}
