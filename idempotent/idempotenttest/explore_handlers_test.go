@@ -1238,6 +1238,7 @@ type table struct {
 	unique   bool     // their column is
 	contexts bool     // its connections have every optional interface of a driver
 	refuses  error    // of Connect
+	readOnly error    // of Begin
 	connects int      // how often
 	resets   int      // of sessions
 	locked   *session // whose open transaction has added rows
@@ -1353,7 +1354,7 @@ func (s *session) Prepare(query string) (driver.Stmt, error) {
 
 func (s *session) Begin() (driver.Tx, error) {
 	s.open = true
-	return s, s.table.refuses
+	return s, s.table.readOnly
 }
 
 func (s *session) Commit() error {

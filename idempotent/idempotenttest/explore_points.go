@@ -161,9 +161,7 @@ func (w *World) meet(pt *pending) (h harm) {
 		p.open -= effects
 		w.mu.Unlock()
 	}()
-	if h = w.await(pt); pt.err != nil {
-		return h
-	}
+	h = w.await(pt)
 	pt.err = w.fate(pt, h).Meet(pt.do)
 	return h
 }
@@ -228,16 +226,16 @@ func (pt *pending) hang() error {
 // park waits after a call until the driver lets the process continue.
 func (w *World) park(pt *pending) error {
 	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), ctx: pt.ctx, late: true}
+	after.do = func() error { return nil }
 	w.mu.Lock()
 	w.waiting = append(w.waiting, after)
 	w.mu.Unlock()
-	w.await(after)
-	return after.err
+	return w.fate(after, w.await(after)).Meet(after.do)
 }
 
-// await waits until the driver lets a call go on, or its process is killed. A statement of
-// database/sql ends with its context too: database/sql then waits for it with a mutex,
-// which would stop the clock.
+// await waits until the driver lets a call go on, and returns the harm, or until its process
+// is killed. A statement of database/sql also waits no longer than until its context ends:
+// database/sql then waits for it with a mutex, which would stop the clock.
 func (w *World) await(pt *pending) harm {
 	var ends <-chan struct{}
 	if pt.kind == sqlPoint {
@@ -251,11 +249,10 @@ func (w *World) await(pt *pending) harm {
 		w.mu.Lock()
 		w.waiting = slices.DeleteFunc(w.waiting, func(o *pending) bool { return o == pt })
 		w.mu.Unlock()
-		pt.err = pt.ctx.Err()
+		return hangs
 	case <-pt.process.dead:
-		pt.err = errKilled
+		return killedBefore
 	}
-	return killedBefore
 }
 
 var (

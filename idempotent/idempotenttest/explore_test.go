@@ -348,6 +348,32 @@ func keepsContext() func(w *idempotenttest.World) {
 	}
 }
 
+// asksFirst has a handler whose charges repeat, behind a predecessor that makes a call.
+func asksFirst(w *idempotenttest.World) {
+	handles(w, idempotent.Rerun, keyless(), true, refer, func(o *idempotent.Operation) {
+		o.Predecessor = func(ctx context.Context, _ idempotent.Key) (result any, found bool, err error) {
+			return nil, false, w.Do(ctx, "the earlier table", func() error { return nil })
+		}
+	})
+}
+
+// triesTwice has a handler that repeats a statement in its transaction.
+func triesTwice(w *idempotenttest.World) {
+	insertsBy(w, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		for range 2 {
+			if _, err = tx.ExecContext(ctx, "INSERT INTO charges VALUES (?)", id); err == nil {
+				return tx.Commit()
+			}
+		}
+		return err
+	})
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -443,6 +469,17 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"a pause at the end":              {pausesAtTheEnd, "none", 0, true, `^nothing is broken\n.*\n.*\n.*\n +1s  1 request     answers a success\n`},
 		"a statement of 40 bytes":         {right["a driver with contexts"].body, "none", 0, true, `  SQL: INSERT INTO charges VALUES \(\?\) -- direct\n`},
 		"an INSERT that arrives":          {right["a database"].body, "2:in-flight", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the request arrives\n`},
+		"a refused call":                  {right["NotExecuted without a connection"].body, "1:refused", 0, true, `: refused, nothing was sent\n.*\n +0s  1 request     answers \*idempotent.NotExecutedError\n`},
+		"a release beside the answer":     {asksFirst, "1:refused,2:hangs,6:lost-reply", 0, false, `^charge happened 2 times, (?s).*\nRule: [^W]`}, // not: Wait for every goroutine
+		"a second try":                    {triesTwice, "1:lost-reply", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the reply is lost\n +0s  1 request     store: replace\n`},
+		"a count by a call": {func(w *idempotenttest.World) {
+			right["Rerun with a key"].body(w)
+			n := 0
+			w.AtMostOnce("the same charge", func() int {
+				w.Do(context.Background(), "count", func() error { n = 1; return nil })
+				return n
+			})
+		}, "none", 0, true, `^nothing is broken\n.*store: insert\n.*  provider: POST bank.test/charges  \[charge: 1\]\n`},
 		"no provider": {func(w *idempotenttest.World) {
 			right["Rerun with a key"].body(w)
 			w.Provider(nil)
@@ -586,28 +623,30 @@ func TestExploreLogs(t *testing.T) {
 // A killed process gets an error from the call that it makes, from one that waits, and from
 // each later one. A call that still waits at the end of a schedule gets one too.
 func TestExploreKilled(t *testing.T) {
-	var errs [][]error // of each process
-	text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
-		w.AtMostOnce("mail", func() int { return 1 })
-		idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) handler {
-			return func(ctx context.Context, _ string) (charge, error) {
-				of := make([]error, 4)
-				errs = append(errs, of)
-				mail := func(i int) { of[i] = w.Do(ctx, "mail", func() error { return nil }) }
-				var calls sync.WaitGroup
-				calls.Go(func() { mail(0) })
-				calls.Go(func() { mail(1) })
-				calls.Wait()
-				mail(2)
-				go mail(3)
-				return charge{}, errors.Join(of[:3]...)
-			}
-		})
-	}, "0:killed-before")
-	const killed = "the process was killed"
-	first, last := fmt.Sprint(errs[0]), fmt.Sprint(errs[len(errs)-1])
-	if want := fmt.Sprint([]string{killed, killed, killed, killed}); !ok || first != want || last != "[<nil> <nil> <nil> "+killed+"]" {
-		t.Errorf("the first process got %s, the last one %s, and\n%s", first, last, text)
+	for _, alone := range []string{"0:killed-before", "0:killed-after", "0:in-flight"} {
+		var errs [][]error // of each process
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.AtMostOnce("mail", func() int { return 1 })
+			idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) handler {
+				return func(ctx context.Context, _ string) (charge, error) {
+					of := make([]error, 4)
+					errs = append(errs, of)
+					mail := func(i int) { of[i] = w.Do(ctx, "mail", func() error { return nil }) }
+					var calls sync.WaitGroup
+					calls.Go(func() { mail(0) })
+					calls.Go(func() { mail(1) })
+					calls.Wait()
+					mail(2)
+					go mail(3)
+					return charge{}, errors.Join(of[:3]...)
+				}
+			})
+		}, alone)
+		const killed = "the process was killed"
+		first, last := fmt.Sprint(errs[0]), fmt.Sprint(errs[len(errs)-1])
+		if want := fmt.Sprint([]string{killed, killed, killed, killed}); !ok || first != want || last != "[<nil> <nil> <nil> "+killed+"]" {
+			t.Errorf("%s: the first process got %s, the last one %s, and\n%s", alone, first, last, text)
+		}
 	}
 }
 
@@ -639,13 +678,13 @@ func TestExploreConnector(t *testing.T) {
 			counted := tx.QueryRow("SELECT count(*) FROM charges WHERE id = ? -- direct", id(3)).Scan(&n)
 			undone := tx.Rollback()
 			_, level := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelLinearizable})
-			rows.refuses = errors.New("read only")
+			rows.readOnly = errors.New("read only")
 			_, readOnly := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
 
 			if err := errors.Join(inserted, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
 				t.Errorf("contexts %t: %v, %d rows in the transaction, then %s", contexts, err, n, rows.ids)
 			}
-			if !errors.Is(again, errDuplicate) || noTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.refuses) {
+			if !errors.Is(again, errDuplicate) || noTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
 				t.Errorf("contexts %t: got %v, %v, %v, %v and %v", contexts, again, noTable, noStatement, level, readOnly)
 			}
 			if connects != 1 || (resets > 0) != contexts {
@@ -772,14 +811,22 @@ func TestExploreFindsPairs(t *testing.T) {
 	}
 }
 
-// A late statement ends with its context, and so does its transaction.
+// A late statement ends with its context, and so does its transaction. Other late calls do
+// not.
 func TestExploreLateStatement(t *testing.T) {
-	for _, alone := range []string{"1:late-reply,2:hangs", "1:late,2:hangs"} {
-		for _, outlives := range []bool{false, true} {
-			text, ok := idempotenttest.Report(t, right["a database"].body, alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = outlives })
-			if !ok {
-				t.Errorf("%s, outlives %t: %s", alone, outlives, text)
-			}
+	for _, row := range []struct {
+		alone    string
+		outlives bool
+		want     string
+	}{
+		{"1:late-reply,2:hangs", false, "       29s  1 request     continues\n       29s  1 request     store: replace\n"},
+		{"1:late,2:hangs", false, "        0s  1 request     continues\n        0s  1 request     SQL: SELECT count(*) FROM charges WHERE id = …: hangs until its context ends\n       29s  1 request     store: replace\n"},
+		{"1:late", true, "      1m0s  1 request     continues\n      1m0s  1 request     store: replace\n"},
+		{"1:late-reply,2:late", true, "      1m0s  1 request     answers context.deadlineExceededError\n      1m0s  2 retry       continues\n      1m0s  2 retry       store: insert\n"},
+	} {
+		text, ok := idempotenttest.Report(t, right["a database"].body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
+		if !ok || !strings.Contains(text, row.want) {
+			t.Errorf("%+v: got %t and\n%s", row, ok, text)
 		}
 	}
 }
