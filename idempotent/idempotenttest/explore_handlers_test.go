@@ -1029,7 +1029,10 @@ var right = map[string]struct {
 				return idempotent.NotExecuted(err)
 			}
 			defer s.Close()
-			_, err = s.ExecContext(ctx, insertID{id})
+			result, err := s.ExecContext(ctx, insertID{id})
+			if err == nil {
+				_, err = result.RowsAffected()
+			}
 			return err
 		})
 	}, []event.Kind{event.MarkedUnknown}},

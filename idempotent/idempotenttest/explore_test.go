@@ -471,6 +471,7 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"an INSERT that arrives":          {right["a database"].body, "2:in-flight", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the request arrives\n`},
 		"a refused call":                  {right["NotExecuted without a connection"].body, "1:refused", 0, true, `: refused, nothing was sent\n.*\n +0s  1 request     answers \*idempotent.NotExecutedError\n`},
 		"a release beside the answer":     {asksFirst, "1:refused,2:hangs,6:lost-reply", 0, false, `^charge happened 2 times, (?s).*\nRule: [^W]`}, // not: Wait for every goroutine
+		"a lost connection":               {right["a database"].body, "3:lost-reply", 0, true, `COMMIT: the reply is lost  (?s).*  2 retry       SQL: SELECT [^\n]*\n +0s  2 retry       store: replace\n +0s  2 retry       answers a success\n`},
 		"a second try":                    {triesTwice, "1:lost-reply", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the reply is lost\n +0s  1 request     store: replace\n`},
 		"a count by a call": {func(w *idempotenttest.World) {
 			right["Rerun with a key"].body(w)
@@ -663,12 +664,20 @@ func TestExploreConnector(t *testing.T) {
 				return fmt.Sprint(n)
 			}
 			insert := func(n int) error {
-				_, err := db.Exec("INSERT INTO charges VALUES (?) -- direct", id(n))
-				return err
+				result, err := db.Exec("INSERT INTO charges VALUES (?) -- direct", id(n))
+				if err != nil {
+					return err
+				}
+				if rows, _ := result.RowsAffected(); rows != 1 {
+					return fmt.Errorf("%d rows were inserted", rows)
+				}
+				return nil
 			}
 			inserted := errors.Join(insert(1), insert(2))
 			again := insert(2)
 			_, noTable := db.Query("SELECT count(*) FROM mails WHERE id = ? -- direct", id(1))
+			mails, prepared := db.Prepare("SELECT count(*) FROM mails WHERE id = ?")
+			_, stillNoTable := mails.Query(id(1))
 			_, noStatement := db.Prepare("DROP -- direct")
 			resets, connects := rows.resets, rows.connects
 
@@ -681,11 +690,11 @@ func TestExploreConnector(t *testing.T) {
 			rows.readOnly = errors.New("read only")
 			_, readOnly := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
 
-			if err := errors.Join(inserted, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
+			if err := errors.Join(inserted, prepared, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
 				t.Errorf("contexts %t: %v, %d rows in the transaction, then %s", contexts, err, n, rows.ids)
 			}
-			if !errors.Is(again, errDuplicate) || noTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
-				t.Errorf("contexts %t: got %v, %v, %v, %v and %v", contexts, again, noTable, noStatement, level, readOnly)
+			if !errors.Is(again, errDuplicate) || noTable == nil || stillNoTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
+				t.Errorf("contexts %t: got %v, %v, %v, %v, %v and %v", contexts, again, noTable, stillNoTable, noStatement, level, readOnly)
 			}
 			if connects != 1 || (resets > 0) != contexts {
 				t.Errorf("contexts %t: %d connections and %d resets without a transaction", contexts, connects, resets)
