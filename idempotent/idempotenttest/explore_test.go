@@ -657,11 +657,9 @@ func TestExploreConnector(t *testing.T) {
 		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
 			rows := &table{unique: true, contexts: contexts}
 			db := sql.OpenDB(w.Connector(rows))
-			id := func(n int) any {
-				if contexts {
-					return rowID{fmt.Sprint(n)}
-				}
-				return fmt.Sprint(n)
+			id, second := func(n int) any { return fmt.Sprint(n) }, any("2")
+			if contexts {
+				id, second = func(n int) any { return rowID{fmt.Sprint(n)} }, insertID{"2"}
 			}
 			insert := func(n int) error {
 				result, err := db.Exec("INSERT INTO charges VALUES (?) -- direct", id(n))
@@ -676,6 +674,8 @@ func TestExploreConnector(t *testing.T) {
 			inserted := errors.Join(insert(1), insert(2))
 			again := insert(2)
 			_, noTable := db.Query("SELECT count(*) FROM mails WHERE id = ? -- direct", id(1))
+			charges, toInsert := db.Prepare("INSERT INTO charges VALUES (?)")
+			_, onceMore := charges.Exec(second)
 			mails, prepared := db.Prepare("SELECT count(*) FROM mails WHERE id = ?")
 			_, stillNoTable := mails.Query(id(1))
 			_, noStatement := db.Prepare("DROP -- direct")
@@ -690,11 +690,11 @@ func TestExploreConnector(t *testing.T) {
 			rows.readOnly = errors.New("read only")
 			_, readOnly := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
 
-			if err := errors.Join(inserted, prepared, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
+			if err := errors.Join(inserted, toInsert, prepared, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
 				t.Errorf("contexts %t: %v, %d rows in the transaction, then %s", contexts, err, n, rows.ids)
 			}
-			if !errors.Is(again, errDuplicate) || noTable == nil || stillNoTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
-				t.Errorf("contexts %t: got %v, %v, %v, %v, %v and %v", contexts, again, noTable, stillNoTable, noStatement, level, readOnly)
+			if !errors.Is(again, errDuplicate) || !errors.Is(onceMore, errDuplicate) || noTable == nil || stillNoTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
+				t.Errorf("contexts %t: got %v, %v, %v, %v, %v, %v and %v", contexts, again, onceMore, noTable, stillNoTable, noStatement, level, readOnly)
 			}
 			if connects != 1 || (resets > 0) != contexts {
 				t.Errorf("contexts %t: %d connections and %d resets without a transaction", contexts, connects, resets)
