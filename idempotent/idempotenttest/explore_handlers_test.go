@@ -305,6 +305,10 @@ var wrong = map[string]struct {
 	"a UUID for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
 		return post(ctx, "1", "Reference", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
 	})},
+	"a key in the body, for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		body := `{"order":"1","key":"` + idempotent.DownstreamKey(ctx) + `"}`
+		return read(send(ctx, http.DefaultClient, http.MethodPost, charges, body, "Accept", "application/json"))
+	})},
 	"a short retention": {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
 	"an amount that is not in the fingerprint": {"", "Let the fingerprint", func(w *idempotenttest.World) {
 		amounts(w, func(_ context.Context, o order) (idempotent.Key, error) {
@@ -850,6 +854,13 @@ var right = map[string]struct {
 	"at least once": {func(w *idempotenttest.World) {
 		repeats(w, &bank{noKeys: true})
 	}, []event.Kind{event.TakenOver}},
+	"a mail at least once": {func(w *idempotenttest.World) {
+		n := 0
+		w.AtLeastOnce("mail", func() int { return n })
+		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, s string) (charge, error) {
+			return charge{s}, w.Do(ctx, "mail", func() error { n++; return nil })
+		}))
+	}, []event.Kind{event.TakenOver, "an effect repeated without a key"}},
 	"another effect": {func(w *idempotenttest.World) {
 		mails := map[string]bool{}
 		w.ExactlyOnce("mail", func() int { return len(mails) })

@@ -148,6 +148,7 @@ var resembling = map[string][]string{
 	"a cached token":           {"an effect repeated under another key", "an effect under another record", "NotExecuted after a request"},
 	"a predecessor":            {"a key that counts as new after its record expired"},
 	"at least once":            {"an effect repeated under one key"},
+	"a mail at least once":     {"an effect repeated without a key"},
 	"a charge that is voided if nothing was committed": {"an effect that was undone", "an effect after the handler returned", "NotExecuted after a request"},
 	"NotExecuted without a connection":                 {"NotExecuted after a request"},
 }
@@ -422,6 +423,7 @@ func TestExploreReports(t *testing.T) {
 		"another fault":  {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
 		"late-at-x":      {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
 		"not reached":    {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"broken before":  {attempts(1), "1:killed-after,999:refused", 0, false, `^one request too many happened 2 times, `},
 		"one too far":    {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
 		"no claim":       {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
 		"an unread body": {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
