@@ -275,6 +275,9 @@ var wrong = map[string]struct {
 }{
 	"NotExecuted after sending": {"", "Return NotExecuted only if", handling(idempotent.Reconcile, keyless, false, failing(idempotent.NotExecuted))},
 	"an effect outside a step":  {"", "Under Resume, put every effect in a Step", handling(idempotent.Resume, keyless, false, refer)},
+	"a mail outside a step": {"", "Under Resume, put every effect in a Step", func(w *idempotenttest.World) {
+		effecting(w, "mail", idempotent.Resume, func(ctx context.Context, mail func(context.Context) error) error { return mail(ctx) })
+	}},
 	"no downstream key under Rerun": {"", "Send the same key", func(w *idempotenttest.World) {
 		handles(w, idempotent.Rerun, &bank{}, true, counting())
 	}},
@@ -1105,7 +1108,7 @@ var right = map[string]struct {
 			}
 		})
 		w.OtherKey("order-2")
-	}, []event.Kind{event.TakenOver, event.Retryable}},
+	}, []event.Kind{event.TakenOver, event.Retryable, "NotExecuted after a request"}},
 	"a client with a time-out": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, keyless(), true, impatient(5*time.Second, func(err error) error { return err }))
 		resolves(w, asks)

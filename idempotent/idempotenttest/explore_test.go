@@ -334,6 +334,42 @@ func pausesAtTheEnd(w *idempotenttest.World) {
 	})
 }
 
+// answersAnew has a handler whose answer to another key changes.
+func answersAnew(w *idempotenttest.World) {
+	b := honest()
+	w.Provider(b)
+	w.AtMostOnce("charge", b.count)
+	n := 0
+	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+		h := guarded(idempotent.Rerun, pay)(g)
+		return func(ctx context.Context, id string) (charge, error) {
+			c, err := h(ctx, id)
+			if id == "order-2" {
+				n++
+				c.ID = fmt.Sprint("ch_", n)
+			}
+			return c, err
+		}
+	})
+	w.OtherKey("order-2")
+}
+
+// beginsLate has a handler whose charges begin after the answer.
+func beginsLate(w *idempotenttest.World) {
+	b := keyless()
+	w.Provider(b)
+	w.AtMostOnce("charge", func() int { return max(1, b.count()) })
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, id string) (charge, error) {
+		go func() {
+			<-time.After(time.Second)
+			for range 2 {
+				refer(context.WithoutCancel(ctx), id)
+			}
+		}()
+		return charge{"ch_1"}, nil
+	}))
+}
+
 // keepsContext has a handler that uses the context of an earlier schedule.
 func keepsContext() func(w *idempotenttest.World) {
 	var kept context.Context
@@ -404,29 +440,31 @@ func TestExploreReports(t *testing.T) {
 		ok        bool
 		want      string
 	}{
-		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, completion_failed: \d+, in_progress: \d+, no_outcome: \d+, replayed: \d+, reserved: \d+, retryable: \d+, store_error: \d+, taken_over: \d+; hash of all stories: [0-9a-f]+$`},
-		"few schedules":  {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
-		"no schedules":   {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
-		"one schedule":   {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
-		"wrong":          {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
-		"two faults":     {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
-		"three faults":   {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
-		"alone, right":   {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
-		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
-		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
-		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
-		"a long error":   {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
-		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
-		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
-		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
-		"another fault":  {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
-		"late-at-x":      {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
-		"not reached":    {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
-		"broken before":  {attempts(1), "1:killed-after,999:refused", 0, false, `^one request too many happened 2 times, `},
-		"one too far":    {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
-		"no claim":       {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
-		"an unread body": {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
+		"right":            {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, completion_failed: \d+, in_progress: \d+, no_outcome: \d+, replayed: \d+, reserved: \d+, retryable: \d+, store_error: \d+, taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"few schedules":    {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"no schedules":     {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
+		"one schedule":     {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
+		"wrong":            {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
+		"two faults":       {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
+		"three faults":     {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
+		"alone, right":     {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
+		"alone, wrong":     {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
+		"no schedule":      {attempts(1), "none", 0, true, `^nothing is broken`},
+		"not a point":      {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no handler":       {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
+		"a long error":     {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
+		"a panic":          {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
+		"at the end":       {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
+		"a reconciler":     {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
+		"another fault":    {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
+		"late-at-x":        {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
+		"not reached":      {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"broken before":    {attempts(1), "1:killed-after,999:refused", 0, false, `^one request too many happened 2 times, `},
+		"another answer":   {answersAnew, "none", 0, false, `^two successes differ: `},
+		"a late goroutine": {beginsLate, "none", 0, false, `(?s)^charge happened 2 times, .*\nRule: Wait for every goroutine, `},
+		"one too far":      {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
+		"no claim":         {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
+		"an unread body":   {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
 		"no connection": {func(w *idempotenttest.World) {
 			insertsInto(w, &table{refuses: errors.New("no database")}, idempotent.Rerun, inTransaction)
 		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no database\n`},
