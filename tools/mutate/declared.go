@@ -189,6 +189,7 @@ var equivalents = map[string]string{
 // busy.
 var endless = map[string]string{
 	"idempotent/idempotenttest.World.drive: w.over(p) is always true":                                                         "a process that has not ended is driven without end",
+	"idempotent/idempotenttest.valueOf: v is not set to v.Elem()":                                                             "a pointer is followed without end",
 	"idempotent/idempotenttest.World.drive: w.over(p) is never true":                                                          "a process that has ended is driven without end",
 	"idempotent/idempotenttest.World.over: p.judged is always true":                                                           "a process that has not ended is driven without end",
 	"idempotent/idempotenttest.World.over: p.judged is negated":                                                               "a process that has not ended is driven without end",
