@@ -93,15 +93,15 @@ func (w *World) reconcile() {
 	if w.recon == nil {
 		return
 	}
-	w.settled = w.allSettled()
+	settled := w.allSettled()
 	w.invoke("reconciler", func(p *Process) func(context.Context) (any, error) {
+		p.settled = settled
 		run := ofEnvironment(p, func() func(context.Context) (idempotent.Report, error) { return w.recon(p.Guard) })
 		return func(ctx context.Context) (any, error) {
 			report, err := run(ctx)
 			return report.String(), err
 		}
 	})
-	w.settled = false
 }
 
 // invoke starts a process, and drives it until it has ended, was killed, or is late.
@@ -331,7 +331,6 @@ func (p *Process) closeConnections() {
 	for _, c := range p.connections {
 		c()
 	}
-	p.connections = nil
 }
 
 // finish lets late processes continue until their end, and requests arrive. That is

@@ -275,6 +275,9 @@ var wrong = map[string]struct {
 }{
 	"NotExecuted after sending": {"", "Return NotExecuted only if", handling(idempotent.Reconcile, keyless, false, failing(idempotent.NotExecuted))},
 	"an effect outside a step":  {"", "Under Resume, put every effect in a Step", handling(idempotent.Resume, keyless, false, refer)},
+	"a mail outside a step": {"", "Under Resume, put every effect in a Step", func(w *idempotenttest.World) {
+		effecting(w, "mail", idempotent.Resume, func(ctx context.Context, mail func(context.Context) error) error { return mail(ctx) })
+	}},
 	"no downstream key under Rerun": {"", "Send the same key", func(w *idempotenttest.World) {
 		handles(w, idempotent.Rerun, &bank{}, true, counting())
 	}},
@@ -304,6 +307,10 @@ var wrong = map[string]struct {
 	"a provider that forgets keys":      {"", "The provider has repeated", handling(idempotent.Rerun, forgetful, true, pay)},
 	"a UUID for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
 		return post(ctx, "1", "Reference", idempotent.AsUUID(idempotent.DownstreamKey(ctx)))
+	})},
+	"a key in the body, for a provider without keys": {"", "The provider has repeated", handling(idempotent.Rerun, keyless, true, func(ctx context.Context, _ string) (charge, error) {
+		body := `{"order":"1","key":"` + idempotent.DownstreamKey(ctx) + `"}`
+		return read(send(ctx, http.DefaultClient, http.MethodPost, charges, body, "Accept", "application/json"))
 	})},
 	"a short retention": {"", "Keep a record longer", handling(idempotent.Reconcile, keyless, false, refer, func(o *idempotent.Operation) { o.Retention = time.Hour })},
 	"an amount that is not in the fingerprint": {"", "Let the fingerprint", func(w *idempotenttest.World) {
@@ -850,6 +857,13 @@ var right = map[string]struct {
 	"at least once": {func(w *idempotenttest.World) {
 		repeats(w, &bank{noKeys: true})
 	}, []event.Kind{event.TakenOver}},
+	"a mail at least once": {func(w *idempotenttest.World) {
+		n := 0
+		w.AtLeastOnce("mail", func() int { return n })
+		idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, s string) (charge, error) {
+			return charge{s}, w.Do(ctx, "mail", func() error { n++; return nil })
+		}))
+	}, []event.Kind{event.TakenOver, "an effect repeated without a key"}},
 	"another effect": {func(w *idempotenttest.World) {
 		mails := map[string]bool{}
 		w.ExactlyOnce("mail", func() int { return len(mails) })
@@ -985,7 +999,7 @@ var right = map[string]struct {
 		}
 		defer answer.Body.Close()
 		text, err := io.ReadAll(iotest.OneByteReader(answer.Body))
-		if err != nil || answer.StatusCode >= 300 || answer.Request == nil {
+		if err != nil || answer.StatusCode >= 300 || answer.Request == nil || answer.Request.RequestURI != "" {
 			return c, fmt.Errorf("%d %w", answer.StatusCode, err)
 		}
 		return c, json.Unmarshal(text, &c)
@@ -1029,7 +1043,10 @@ var right = map[string]struct {
 				return idempotent.NotExecuted(err)
 			}
 			defer s.Close()
-			_, err = s.ExecContext(ctx, insertID{id})
+			result, err := s.ExecContext(ctx, insertID{id})
+			if err == nil {
+				_, err = result.RowsAffected()
+			}
 			return err
 		})
 	}, []event.Kind{event.MarkedUnknown}},
@@ -1051,8 +1068,8 @@ var right = map[string]struct {
 		})
 	}, []event.Kind{event.MarkedUnknown}},
 	"two providers with one path": {func(w *idempotenttest.World) {
-		banks := map[string]*bank{"bank.test": honest(), "other.test": honest()}
-		w.Provider(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { banks[r.Host].ServeHTTP(rw, r) }))
+		banks := map[string]*bank{"bank.test/charges": honest(), "other.test/charges": honest()}
+		w.Provider(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { banks[r.Host+r.RequestURI].ServeHTTP(rw, r) }))
 		for name, b := range banks {
 			w.ExactlyOnce(name, b.count)
 		}
@@ -1091,7 +1108,7 @@ var right = map[string]struct {
 			}
 		})
 		w.OtherKey("order-2")
-	}, []event.Kind{event.TakenOver, event.Retryable}},
+	}, []event.Kind{event.TakenOver, event.Retryable, "NotExecuted after a request"}},
 	"a client with a time-out": {func(w *idempotenttest.World) {
 		handles(w, idempotent.Reconcile, keyless(), true, impatient(5*time.Second, func(err error) error { return err }))
 		resolves(w, asks)
@@ -1238,7 +1255,9 @@ type table struct {
 	unique   bool     // their column is
 	contexts bool     // its connections have every optional interface of a driver
 	refuses  error    // of Connect
+	readOnly error    // of Begin
 	connects int      // how often
+	resets   int      // of sessions
 	locked   *session // whose open transaction has added rows
 }
 
@@ -1264,8 +1283,12 @@ type contextSession struct {
 	stale bool // after a transaction
 }
 
-func (s *contextSession) IsValid() bool                      { return !s.stale }
-func (s *contextSession) ResetSession(context.Context) error { return nil }
+func (s *contextSession) IsValid() bool { return !s.stale }
+
+func (s *contextSession) ResetSession(context.Context) error {
+	s.table.resets++
+	return nil
+}
 
 func (s *contextSession) CheckNamedValue(v *driver.NamedValue) error {
 	id, ok := v.Value.(rowID)
@@ -1340,7 +1363,7 @@ type session struct {
 func (s *session) Close() error { return nil }
 
 func (s *session) Prepare(query string) (driver.Stmt, error) {
-	if query == "DROP" {
+	if strings.HasPrefix(query, "DROP") {
 		return nil, errors.New("no such statement")
 	}
 	return statement{s, query}, nil
@@ -1348,7 +1371,7 @@ func (s *session) Prepare(query string) (driver.Stmt, error) {
 
 func (s *session) Begin() (driver.Tx, error) {
 	s.open = true
-	return s, nil
+	return s, s.table.readOnly
 }
 
 func (s *session) Commit() error {
@@ -1360,6 +1383,9 @@ func (s *session) Commit() error {
 }
 
 func (s *session) Rollback() error {
+	if !s.open {
+		panic("there is no transaction")
+	}
 	if s.added, s.open = nil, false; s.table.locked == s {
 		s.table.locked = nil
 	}
@@ -1396,6 +1422,9 @@ var (
 )
 
 func (s statement) Query(args []driver.Value) (driver.Rows, error) {
+	if !strings.HasPrefix(s.query, "SELECT count(*) FROM charges ") {
+		return nil, errors.New("no such table")
+	}
 	n := 0
 	for _, id := range slices.Concat(s.session.table.ids, s.session.added) {
 		if id == args[0] {

@@ -136,8 +136,8 @@ func (w *World) judgeEnd() {
 	}
 	w.fact(idleRun, p.ran && p.calls == 0)
 	w.fact(failingRun, p.ran)
-	for i, e := range w.promises {
-		if n := w.counts()[i]; e.answered && (status != success || n != 1) {
+	for i, n := range w.counts() {
+		if e := w.promises[i]; e.answered && status != success {
 			w.breaks(at, fmt.Sprintf("%s was promised exactly once: it happened %d times, and the last retry got %s", e.name, n, status))
 		}
 	}
@@ -254,10 +254,9 @@ func (w *World) about(pt *pending) {
 		return
 	}
 	pt.process.sent[pt.record] = true
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead}, req.Method) {
 		return
 	}
-	w.fact(outsideStep, pt.outside)
 	has := func(text string) bool {
 		return strings.Contains(text, key) || strings.Contains(text, idempotent.AsUUID(key))
 	}
@@ -304,7 +303,6 @@ func (w *World) counts() []int {
 		}
 	})
 	if w.seen != nil && !slices.Equal(n, w.seen) {
-		w.seen = n
 		w.breaks(atSetup, "an effect happened outside every point", outsidePoint)
 	}
 	return n
@@ -352,15 +350,24 @@ func (w *World) story(alone bool) string {
 	return fmt.Sprintf("%s\nRun this schedule alone: %s='%s' go test -run '^%s$'", strings.Join(lines, "\n"), scheduleVariable, w.asked, w.test)
 }
 
-// details returns what else an answer that is no success says.
+// details returns what else an answer that is no success says: it is an error or a struct.
 func details(answer any, err error) string {
 	if err != nil {
 		return fmt.Sprintf(": %.300s", err.Error())
 	}
-	if v := reflect.Indirect(reflect.ValueOf(answer)); v.Kind() == reflect.Struct && v.FieldByName("Body").IsValid() {
-		return fmt.Sprintf(": %.300v", v.FieldByName("Body"))
+	if body := valueOf(answer).FieldByName("Body"); body.IsValid() {
+		return fmt.Sprintf(": %.300v", body)
 	}
 	return ""
+}
+
+// valueOf returns an answer, or what it points to.
+func valueOf(answer any) reflect.Value {
+	v := reflect.ValueOf(answer)
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	return v
 }
 
 const success = "a success"
@@ -371,19 +378,16 @@ func outcomeOf(answer any, err error) (status string, final bool) {
 		_, final := idempotent.AsFinal(err)
 		return fmt.Sprintf("%T", err), final
 	}
-	v := reflect.ValueOf(answer)
-	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) && !v.IsNil() {
-		v = v.Elem()
-	}
+	v := valueOf(answer)
 	if v.Kind() != reflect.Struct {
 		return success, false
 	}
-	if f := v.FieldByName("StatusCode"); f.IsValid() && f.CanInt() && (f.Int() < 200 || f.Int() > 299 || f.Int() == http.StatusAccepted && asksToRepeat(answer)) {
+	if f := v.FieldByName("StatusCode"); f.CanInt() && (f.Int() < 200 || f.Int() > 299 || f.Int() == http.StatusAccepted && asksToRepeat(answer)) {
 		code := int(f.Int())
 		temporary := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooEarly, http.StatusTooManyRequests}
 		return fmt.Sprint("status ", code), code >= 400 && code < 500 && !slices.Contains(temporary, code)
 	}
-	if f := v.FieldByName("BatchItemFailures"); f.IsValid() && f.Kind() == reflect.Slice && f.Len() > 0 {
+	if f := v.FieldByName("BatchItemFailures"); f.Kind() == reflect.Slice && f.Len() > 0 {
 		return fmt.Sprint(f.Len(), " failed messages"), false
 	}
 	return success, false

@@ -36,7 +36,7 @@ func (w *World) pointsOfStore() driver.Store {
 			return c.Err
 		}
 		if c.Op == driver.OpListDue {
-			if !w.settled { // or the lists are empty
+			if !p.settled { // or the lists are empty
 				c.Do(ctx)
 			}
 			return
@@ -65,11 +65,11 @@ func (t *provided) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, foreign := w.process(req.Context())
 	var body []byte
 	if req.Body != nil {
+		defer req.Body.Close()
 		var err error
 		if body, err = io.ReadAll(req.Body); err != nil {
 			return nil, err
 		}
-		req.Body.Close()
 	}
 	if w.provider == nil {
 		return nil, errors.New("idempotenttest: Explore: a request to " + req.URL.Host + " without a provider: call World.Provider")
@@ -161,11 +161,8 @@ func (w *World) meet(pt *pending) (h harm) {
 		p.open -= effects
 		w.mu.Unlock()
 	}()
-	if h = w.await(pt); pt.err != nil {
-		return h
-	}
+	h = w.await(pt)
 	pt.err = w.fate(pt, h).Meet(pt.do)
-	w.signal()
 	return h
 }
 
@@ -205,16 +202,12 @@ func (w *World) fate(pt *pending, h harm) faults.Fate {
 // toolkit in a separate goroutine. In a goroutine of the handler it ends the process.
 func recovers() bool {
 	calls := make([]uintptr, 1<<10)
-	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls)])
-	var before, outermost runtime.Frame
-	for more := true; more; {
-		before = outermost
-		outermost, more = frames.Next()
-	}
-	// The outermost one is runtime.goexit.
-	own := strings.TrimSuffix(reflect.TypeFor[World]().PkgPath(), "idempotent/idempotenttest")
-	name, ours := strings.CutPrefix(before.Function, own)
-	return ours && (strings.HasPrefix(name, "idempotent/idempotenttest.(*World)") || strings.HasPrefix(name, "idempotent.") || strings.HasPrefix(name, "lambdabatch."))
+	goroutine := runtime.FuncForPC(calls[runtime.Callers(1, calls)-2]) // the outermost one is runtime.goexit
+	began := runtime.FuncForPC(goroutine.Entry()).Name()               // and not what is inlined there
+	toolkit := strings.TrimSuffix(reflect.TypeFor[World]().PkgPath(), "idempotent/idempotenttest")
+	return slices.ContainsFunc([]string{"idempotent/idempotenttest.(*World)", "idempotent.", "lambdabatch."}, func(name string) bool {
+		return strings.HasPrefix(began, toolkit+name)
+	})
 }
 
 // hang waits until the context of a call ends, or its process.
@@ -233,16 +226,16 @@ func (pt *pending) hang() error {
 // park waits after a call until the driver lets the process continue.
 func (w *World) park(pt *pending) error {
 	after := &pending{kind: pt.kind, what: pt.what, process: pt.process, goOn: make(chan harm, 1), ctx: pt.ctx, late: true}
+	after.do = func() error { return nil }
 	w.mu.Lock()
 	w.waiting = append(w.waiting, after)
 	w.mu.Unlock()
-	w.await(after)
-	return after.err
+	return w.fate(after, w.await(after)).Meet(after.do)
 }
 
-// await waits until the driver lets a call go on, or its process is killed. A statement of
-// database/sql ends with its context too: database/sql then waits for it with a mutex,
-// which would stop the clock.
+// await waits until the driver lets a call go on, and returns the harm, or until its process
+// is killed. A statement of database/sql also waits no longer than until its context ends:
+// database/sql then waits for it with a mutex, which would stop the clock.
 func (w *World) await(pt *pending) harm {
 	var ends <-chan struct{}
 	if pt.kind == sqlPoint {
@@ -256,11 +249,10 @@ func (w *World) await(pt *pending) harm {
 		w.mu.Lock()
 		w.waiting = slices.DeleteFunc(w.waiting, func(o *pending) bool { return o == pt })
 		w.mu.Unlock()
-		pt.err = pt.ctx.Err()
+		return hangs
 	case <-pt.process.dead:
-		pt.err = errKilled
+		return killedBefore
 	}
-	return killedBefore
 }
 
 var (

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -120,8 +121,12 @@ func TestExplore(t *testing.T) {
 			if _, _, again, _ := idempotenttest.Explored(t, row.body, options); again != hash && !races[name] {
 				t.Error("another run has other stories")
 			}
-			if _, _, one, _ := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 }); one == hash {
+			_, _, one, calm := idempotenttest.Explored(t, row.body, func(o *idempotenttest.ExploreOptions) { o.Schedules = 1 })
+			if one == hash {
 				t.Error("one schedule has the hash of all stories")
+			}
+			if calm["an effect after the handler returned"] > 0 {
+				t.Error("without a fault it shows an effect after the handler returned")
 			}
 		})
 	}
@@ -143,6 +148,7 @@ var resembling = map[string][]string{
 	"a cached token":           {"an effect repeated under another key", "an effect under another record", "NotExecuted after a request"},
 	"a predecessor":            {"a key that counts as new after its record expired"},
 	"at least once":            {"an effect repeated under one key"},
+	"a mail at least once":     {"an effect repeated without a key"},
 	"a charge that is voided if nothing was committed": {"an effect that was undone", "an effect after the handler returned", "NotExecuted after a request"},
 	"NotExecuted without a connection":                 {"NotExecuted after a request"},
 }
@@ -313,6 +319,98 @@ func streams(body io.Reader) func(w *idempotenttest.World) {
 	})
 }
 
+// pausesAtTheEnd has a handler that returns some time after its last call.
+func pausesAtTheEnd(w *idempotenttest.World) {
+	b := honest()
+	w.Provider(b)
+	w.ExactlyOnce("charge", b.count)
+	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+		h := guarded(idempotent.Rerun, pay)(g)
+		return func(ctx context.Context, id string) (charge, error) {
+			c, err := h(ctx, id)
+			<-time.After(time.Second)
+			return c, err
+		}
+	})
+}
+
+// answersAnew has a handler whose answer to another key changes.
+func answersAnew(w *idempotenttest.World) {
+	b := honest()
+	w.Provider(b)
+	w.AtMostOnce("charge", b.count)
+	n := 0
+	idempotenttest.Handle(w, "order-1", func(g *idempotent.Guard) handler {
+		h := guarded(idempotent.Rerun, pay)(g)
+		return func(ctx context.Context, id string) (charge, error) {
+			c, err := h(ctx, id)
+			if id == "order-2" {
+				n++
+				c.ID = fmt.Sprint("ch_", n)
+			}
+			return c, err
+		}
+	})
+	w.OtherKey("order-2")
+}
+
+// beginsLate has a handler whose charges begin after the answer.
+func beginsLate(w *idempotenttest.World) {
+	b := keyless()
+	w.Provider(b)
+	w.AtMostOnce("charge", func() int { return max(1, b.count()) })
+	idempotenttest.Handle(w, "order-1", guarded(idempotent.Rerun, func(ctx context.Context, id string) (charge, error) {
+		go func() {
+			<-time.After(time.Second)
+			for range 2 {
+				refer(context.WithoutCancel(ctx), id)
+			}
+		}()
+		return charge{"ch_1"}, nil
+	}))
+}
+
+// keepsContext has a handler that uses the context of an earlier schedule.
+func keepsContext() func(w *idempotenttest.World) {
+	var kept context.Context
+	return func(w *idempotenttest.World) {
+		earlier := kept
+		effecting(w, "mail", idempotent.Reconcile, func(ctx context.Context, mail func(context.Context) error) error {
+			kept = ctx
+			if earlier != nil {
+				ctx = earlier
+			}
+			return mail(ctx)
+		})
+	}
+}
+
+// asksFirst has a handler whose charges repeat, behind a predecessor that makes a call.
+func asksFirst(w *idempotenttest.World) {
+	handles(w, idempotent.Rerun, keyless(), true, refer, func(o *idempotent.Operation) {
+		o.Predecessor = func(ctx context.Context, _ idempotent.Key) (result any, found bool, err error) {
+			return nil, false, w.Do(ctx, "the earlier table", func() error { return nil })
+		}
+	})
+}
+
+// triesTwice has a handler that repeats a statement in its transaction.
+func triesTwice(w *idempotenttest.World) {
+	insertsBy(w, idempotent.Reconcile, func(ctx context.Context, db *sql.DB, id string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		for range 2 {
+			if _, err = tx.ExecContext(ctx, "INSERT INTO charges VALUES (?)", id); err == nil {
+				return tx.Commit()
+			}
+		}
+		return err
+	})
+}
+
 // refuses has a handler that never gives another answer.
 func refuses(answer any, err error) func(w *idempotenttest.World) {
 	return func(w *idempotenttest.World) {
@@ -342,28 +440,31 @@ func TestExploreReports(t *testing.T) {
 		ok        bool
 		want      string
 	}{
-		"right":          {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, completion_failed: \d+, in_progress: \d+, no_outcome: \d+, replayed: \d+, reserved: \d+, retryable: \d+, store_error: \d+, taken_over: \d+; hash of all stories: [0-9a-f]+$`},
-		"few schedules":  {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
-		"no schedules":   {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
-		"one schedule":   {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
-		"wrong":          {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
-		"two faults":     {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
-		"three faults":   {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
-		"alone, right":   {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
-		"alone, wrong":   {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
-		"no schedule":    {attempts(1), "none", 0, true, `^nothing is broken`},
-		"not a point":    {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
-		"no handler":     {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
-		"a long error":   {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
-		"a panic":        {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
-		"at the end":     {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
-		"a reconciler":   {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
-		"another fault":  {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
-		"late-at-x":      {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
-		"not reached":    {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
-		"one too far":    {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
-		"no claim":       {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
-		"an unread body": {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
+		"right":            {right["Rerun with a key"].body, "", 200, true, `^200 schedules, \d{4} are possible with two faults; completed: \d+, completion_failed: \d+, in_progress: \d+, no_outcome: \d+, replayed: \d+, reserved: \d+, retryable: \d+, store_error: \d+, taken_over: \d+; hash of all stories: [0-9a-f]+$`},
+		"few schedules":    {right["Rerun with a key"].body, "", 5, true, `^5 schedules, `},
+		"no schedules":     {right["Rerun with a key"].body, "", 0, true, `^1 schedules, `},
+		"one schedule":     {right["Rerun with a key"].body, "", 1, true, `^1 schedules, `},
+		"wrong":            {attempts(1), "", 200, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='1:killed-after' go test -run '\^TestExploreReports/wrong\$'$`},
+		"two faults":       {attempts(2), "", 1000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='\d+:[0-9a-z-]+,\d+:[0-9a-z-]+' `},
+		"three faults":     {attempts(3), "", 6000, false, `(?s)^one request too many happened 2 times, .*ONCE_SCHEDULE='(\d+:[0-9a-z-]+,){2}\d+:[0-9a-z-]+' `},
+		"alone, right":     {right["Rerun with a key"].body, "1:lost-reply", 0, true, `(?s)^nothing is broken\n +0s  1 request     store: insert\n.*: the reply is lost  \[charge: 1\]`},
+		"alone, wrong":     {attempts(1), "1:killed-after", 0, false, `(?s)^one request too many happened 2 times, `},
+		"no schedule":      {attempts(1), "none", 0, true, `^nothing is broken`},
+		"not a point":      {attempts(1), "x:killed-after", 0, false, `^idempotenttest: Explore: the variable ONCE_SCHEDULE: "x:killed-after" is no schedule: want point:fault, `},
+		"no handler":       {func(*idempotenttest.World) {}, "", 10, false, `^there is no handler: add one with idempotenttest.Handle or World.Process\nRun this schedule alone: `},
+		"a long error":     {failsToResolve, "1:killed-after", 0, true, `(?s)^nothing is broken\n.*  the resolver fails: x{250}, so call the bank\n`},
+		"a panic":          {panicsAtOnce, "", 10, false, `^the process panicked: no such customer\n`},
+		"at the end":       {forgets, "none", 0, false, `(?s)^another request with the same key succeeded\n.*6h23m0s  \d+ another     answers a success\n`},
+		"a reconciler":     {failsToReconcile, "none", 0, true, `(?s)^nothing is broken\n.*1m0s  3 reconciler  answers [^\n]*, no such list\n`},
+		"another fault":    {attempts(1), "1:lost-replyy", 0, false, `"lost-replyy" is no fault: want one of killed-before, .*late-at- and a point$`},
+		"late-at-x":        {attempts(1), "1:late-at-x", 0, false, `"late-at-x" is no fault: `},
+		"not reached":      {right["Rerun with a key"].body, "1:lost-reply,999:late-at-3", 0, false, `the run ended after point \d+, before 999:late-at-3$`},
+		"broken before":    {attempts(1), "1:killed-after,999:refused", 0, false, `^one request too many happened 2 times, `},
+		"another answer":   {answersAnew, "none", 0, false, `^two successes differ: `},
+		"a late goroutine": {beginsLate, "none", 0, false, `(?s)^charge happened 2 times, .*\nRule: Wait for every goroutine, `},
+		"one too far":      {right["Rerun with a key"].body, "8:refused", 0, false, `the run ended after point 7, before 8:refused$`},
+		"no claim":         {amountsInDynamoDB, "0:refused,1:refused", 0, true, `^nothing is broken`},
+		"an unread body":   {streams(iotest.ErrReader(errors.New("the order is cut off"))), "", 10, false, `^the request did not succeed, although nothing failed: .*: the order is cut off\n`},
 		"no connection": {func(w *idempotenttest.World) {
 			insertsInto(w, &table{refuses: errors.New("no database")}, idempotent.Rerun, inTransaction)
 		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: no database\n`},
@@ -379,24 +480,6 @@ func TestExploreReports(t *testing.T) {
 				return err
 			})
 		}, "none", 0, true, `request     SQL: INSERT INTO charges VALUES \(\?\) -- of the…  \[row: 1\]\n`},
-		"a row at first": {func(w *idempotenttest.World) {
-			rows := &table{}
-			db := sql.OpenDB(w.Connector(rows))
-			tx, err := db.Begin()
-			if err == nil {
-				_, err = tx.Exec("INSERT INTO charges VALUES (?)", "0")
-			}
-			if err == nil {
-				err = tx.Commit()
-			}
-			if err == nil {
-				_, err = db.Exec("INSERT INTO charges VALUES (?)", "1")
-			}
-			if err != nil || len(rows.ids) != 2 || rows.connects != 1 {
-				panic(fmt.Sprint(rows.ids, rows.connects, err))
-			}
-			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
-		}, "none", 0, true, `^nothing is broken`},
 		"options of a transaction": {func(w *idempotenttest.World) {
 			inserts(w, func(ctx context.Context, db *sql.DB, _ string) error {
 				_, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -412,7 +495,7 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"another type": {otherType, "", 10, false, `(?s)^World.OtherKey got a int: want the type of the request of idempotenttest.Handle
 `},
 		"no type":                         {noType, "", 10, false, `(?s)^World.OtherKey got a string: want `},
-		"refused":                         {refuses(&response{403, "unknown caller"}, nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
+		"refused":                         {refuses(new(any(response{403, "unknown caller"})), nil), "", 10, false, `^the request did not succeed, although nothing failed: status 403: unknown caller\n`},
 		"no body":                         {refuses(&failures{[]string{"m-1"}}, nil), "", 10, false, `^the request did not succeed, although nothing failed: 1 failed messages\n`},
 		"goes on":                         {computes, "1:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n.*\nRule: Return as soon as the handler's context ends: `},
 		"goes on after it":                {computes, "1:hangs-after", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
@@ -420,6 +503,29 @@ goroutine \d+ \[sync.Mutex.Lock.*explore_handlers_test.go`},
 		"one is late, another one killed": {right["Rerun with a key"].body, "0:late,1:killed-after", 0, true, `1 request     continues\n +0s  1 request     store: insert\n`},
 		"a late claim":                    {waitsTooLong, "0:hangs", 0, false, `(?s)^a call hung until its context ended, and there was no answer 100ms before the deadline\n`},
 		"a short reserve":                 {reserving(300 * time.Millisecond), "1:hangs", 0, false, `^a call hung until its context ended, and there was no answer 60ms before the deadline\n`},
+		"a panic in a goroutine":          {right["two goroutines"].body, "1:panics", 0, true, `POST bank.test/charges: the process panics after it, in a goroutine of the handler  \[charge 1: 1\]\n`},
+		"a panic in a batch":              {right["a batch of two"].body, "1:panics", 0, true, `POST bank.test/charges: the process panics after it  \[charge 1: 1\]\n`},
+		"a panic in a step":               {right["a step without keys"].body, "2:panics", 0, true, `POST bank.test/charges: the process panics after it  \[charge: 1\]\n`},
+		"a pause at the end":              {pausesAtTheEnd, "none", 0, true, `^nothing is broken\n.*\n.*\n.*\n +1s  1 request     answers a success\n`},
+		"a statement of 40 bytes":         {right["a driver with contexts"].body, "none", 0, true, `  SQL: INSERT INTO charges VALUES \(\?\) -- direct\n`},
+		"an INSERT that arrives":          {right["a database"].body, "2:in-flight", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the request arrives\n`},
+		"a refused call":                  {right["NotExecuted without a connection"].body, "1:refused", 0, true, `: refused, nothing was sent\n.*\n +0s  1 request     answers \*idempotent.NotExecutedError\n`},
+		"a release beside the answer":     {asksFirst, "1:refused,2:hangs,6:lost-reply", 0, false, `^charge happened 2 times, (?s).*\nRule: [^W]`}, // not: Wait for every goroutine
+		"a lost connection":               {right["a database"].body, "3:lost-reply", 0, true, `COMMIT: the reply is lost  (?s).*  2 retry       SQL: SELECT [^\n]*\n +0s  2 retry       store: replace\n +0s  2 retry       answers a success\n`},
+		"a second try":                    {triesTwice, "1:lost-reply", 0, true, `SQL: INSERT INTO charges VALUES \(\?\): the reply is lost\n +0s  1 request     store: replace\n`},
+		"a count by a call": {func(w *idempotenttest.World) {
+			right["Rerun with a key"].body(w)
+			n := 0
+			w.AtMostOnce("the same charge", func() int {
+				w.Do(context.Background(), "count", func() error { n = 1; return nil })
+				return n
+			})
+		}, "none", 0, true, `^nothing is broken\n.*store: insert\n.*  provider: POST bank.test/charges  \[charge: 1\]\n`},
+		"no provider": {func(w *idempotenttest.World) {
+			right["Rerun with a key"].body(w)
+			w.Provider(nil)
+		}, "", 10, false, `^the request did not succeed, although nothing failed: .*: a request to bank.test without a provider: call World.Provider\n`},
+		"a context of another schedule": {keepsContext(), "", 10, false, `^mail was called with another context than that of the handler\n(?s).*Rule: Pass the handler's context `},
 		"a mutex of the body": {func(*idempotenttest.World) {
 			var mu sync.Mutex
 			mu.Lock()
@@ -534,17 +640,110 @@ func TestExploreShortens(t *testing.T) {
 	}
 }
 
-// The guard logs to the user's logger, as the rule of a request that never succeeds says.
+// The guard logs to the user's logger, as the rule of a request that never succeeds says, and
+// otherwise nothing.
 func TestExploreLogs(t *testing.T) {
-	var log bytes.Buffer
-	text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
-		w.GuardOptions(func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
-			return charge{}, errors.New("no such customer")
-		})
-	}, "none")
-	if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(log.String(), "a handler's error left its record unknown") {
-		t.Errorf("got the log %q and\n%s", log.String(), text)
+	var users, program bytes.Buffer
+	log.SetOutput(&program)
+	defer log.SetOutput(os.Stderr)
+	for _, options := range [][]func(*idempotent.Options){
+		{func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&users, nil)) }}, nil,
+	} {
+		text, _ := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.GuardOptions(options...)
+			handles(w, idempotent.Reconcile, honest(), false, func(context.Context, string) (charge, error) {
+				return charge{}, errors.New("no such customer")
+			})
+		}, "none")
+		if !strings.Contains(text, "Options.Logger of World.GuardOptions") || !strings.Contains(users.String(), "a handler's error left its record unknown") || program.Len() > 0 {
+			t.Errorf("got the logs %q and %q, and\n%s", users.String(), program.String(), text)
+		}
+	}
+}
+
+// A killed process gets an error from the call that it makes, from one that waits, and from
+// each later one. A call that still waits at the end of a schedule gets one too.
+func TestExploreKilled(t *testing.T) {
+	for _, alone := range []string{"0:killed-before", "0:killed-after", "0:in-flight"} {
+		var errs [][]error // of each process
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.AtMostOnce("mail", func() int { return 1 })
+			idempotenttest.Handle(w, "order-1", func(*idempotent.Guard) handler {
+				return func(ctx context.Context, _ string) (charge, error) {
+					of := make([]error, 4)
+					errs = append(errs, of)
+					mail := func(i int) { of[i] = w.Do(ctx, "mail", func() error { return nil }) }
+					var calls sync.WaitGroup
+					calls.Go(func() { mail(0) })
+					calls.Go(func() { mail(1) })
+					calls.Wait()
+					mail(2)
+					go mail(3)
+					return charge{}, errors.Join(of[:3]...)
+				}
+			})
+		}, alone)
+		const killed = "the process was killed"
+		first, last := fmt.Sprint(errs[0]), fmt.Sprint(errs[len(errs)-1])
+		if want := fmt.Sprint([]string{killed, killed, killed, killed}); !ok || first != want || last != "[<nil> <nil> <nil> "+killed+"]" {
+			t.Errorf("%s: the first process got %s, the last one %s, and\n%s", alone, first, last, text)
+		}
+	}
+}
+
+// Before the first process, a test can use a connector itself: its calls are no points.
+func TestExploreConnector(t *testing.T) {
+	for _, contexts := range []bool{false, true} {
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			rows := &table{unique: true, contexts: contexts}
+			db := sql.OpenDB(w.Connector(rows))
+			id, second := func(n int) any { return fmt.Sprint(n) }, any("2")
+			if contexts {
+				id, second = func(n int) any { return rowID{fmt.Sprint(n)} }, insertID{"2"}
+			}
+			insert := func(n int) error {
+				result, err := db.Exec("INSERT INTO charges VALUES (?) -- direct", id(n))
+				if err != nil {
+					return err
+				}
+				if rows, _ := result.RowsAffected(); rows != 1 {
+					return fmt.Errorf("%d rows were inserted", rows)
+				}
+				return nil
+			}
+			inserted := errors.Join(insert(1), insert(2))
+			again := insert(2)
+			_, noTable := db.Query("SELECT count(*) FROM mails WHERE id = ? -- direct", id(1))
+			charges, toInsert := db.Prepare("INSERT INTO charges VALUES (?)")
+			_, onceMore := charges.Exec(second)
+			mails, prepared := db.Prepare("SELECT count(*) FROM mails WHERE id = ?")
+			_, stillNoTable := mails.Query(id(1))
+			_, noStatement := db.Prepare("DROP -- direct")
+			resets, connects := rows.resets, rows.connects
+
+			tx, begun := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
+			_, added := tx.Exec("INSERT INTO charges VALUES (?) -- direct", id(3))
+			var n int
+			counted := tx.QueryRow("SELECT count(*) FROM charges WHERE id = ? -- direct", id(3)).Scan(&n)
+			undone := tx.Rollback()
+			_, level := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelLinearizable})
+			rows.readOnly = errors.New("read only")
+			_, readOnly := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: rows.isolation()})
+
+			if err := errors.Join(inserted, toInsert, prepared, begun, added, counted, undone); err != nil || n != 1 || !slices.Equal(rows.ids, []string{"1", "2"}) {
+				t.Errorf("contexts %t: %v, %d rows in the transaction, then %s", contexts, err, n, rows.ids)
+			}
+			if !errors.Is(again, errDuplicate) || !errors.Is(onceMore, errDuplicate) || noTable == nil || stillNoTable == nil || noStatement == nil || level == nil || !errors.Is(readOnly, rows.readOnly) {
+				t.Errorf("contexts %t: got %v, %v, %v, %v, %v, %v and %v", contexts, again, onceMore, noTable, stillNoTable, noStatement, level, readOnly)
+			}
+			if connects != 1 || (resets > 0) != contexts {
+				t.Errorf("contexts %t: %d connections and %d resets without a transaction", contexts, connects, resets)
+			}
+			insertsInto(w, &table{}, idempotent.Rerun, inTransaction)
+		}, "none")
+		if !ok {
+			t.Error(text)
+		}
 	}
 }
 
@@ -594,13 +793,19 @@ func TestExploreDeadlines(t *testing.T) {
 	for _, row := range []struct {
 		alone    string
 		outlives bool
+		waitFor  time.Duration // of a retry
 		want     string
 	}{
-		{"none", false, "       29s  1 request     killed at the deadline\n"},
-		{"0:late", false, "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n"},
-		{"0:late", true, "       29s  2 retry       store: replace\n       29s  2 retry       killed at the deadline\n     1m29s  3 retry  "},
+		{"1:late", false, 5 * time.Second, "       29s  1 request     store: replace\n       29s  1 request     killed at the deadline\n"},
+		{"1:late", true, 0, "      1m0s  1 request     provider: POST bank.test/charges  [charge: 1]\n      1m0s  1 request     store: replace\n     1m29s  1 request     killed at the deadline\n"},
+		{"none", false, 0, "       29s  1 request     killed at the deadline\n"},
+		{"0:late", false, 0, "       29s  1 request     killed at the deadline\n       29s  2 retry       killed at the deadline\n"},
+		{"0:late", true, 0, "       29s  2 retry       store: replace\n       29s  2 retry       killed at the deadline\n     1m29s  3 retry  "},
 	} {
-		text, ok := idempotenttest.Report(t, computes, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
+		text, ok := idempotenttest.Report(t, func(w *idempotenttest.World) {
+			w.GuardOptions(func(o *idempotent.Options) { o.WaitFor = row.waitFor })
+			computes(w)
+		}, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
 		if !ok || !strings.Contains(text, row.want) {
 			t.Errorf("%+v: got %t and\n%s", row, ok, text)
 		}
@@ -655,14 +860,22 @@ func TestExploreFindsPairs(t *testing.T) {
 	}
 }
 
-// A late statement ends with its context, and so does its transaction.
+// A late statement ends with its context, and so does its transaction. Other late calls do
+// not.
 func TestExploreLateStatement(t *testing.T) {
-	for _, alone := range []string{"1:late-reply,2:hangs", "1:late,2:hangs"} {
-		for _, outlives := range []bool{false, true} {
-			text, ok := idempotenttest.Report(t, right["a database"].body, alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = outlives })
-			if !ok {
-				t.Errorf("%s, outlives %t: %s", alone, outlives, text)
-			}
+	for _, row := range []struct {
+		alone    string
+		outlives bool
+		want     string
+	}{
+		{"1:late-reply,2:hangs", false, "       29s  1 request     continues\n       29s  1 request     store: replace\n"},
+		{"1:late,2:hangs", false, "        0s  1 request     continues\n        0s  1 request     SQL: SELECT count(*) FROM charges WHERE id = …: hangs until its context ends\n       29s  1 request     store: replace\n"},
+		{"1:late", true, "      1m0s  1 request     continues\n      1m0s  1 request     store: replace\n"},
+		{"1:late-reply,2:late", true, "      1m0s  1 request     answers context.deadlineExceededError\n      1m0s  2 retry       continues\n      1m0s  2 retry       store: insert\n"},
+	} {
+		text, ok := idempotenttest.Report(t, right["a database"].body, row.alone, func(o *idempotenttest.ExploreOptions) { o.Outlives = row.outlives })
+		if !ok || !strings.Contains(text, row.want) {
+			t.Errorf("%+v: got %t and\n%s", row, ok, text)
 		}
 	}
 }
@@ -707,6 +920,7 @@ type status struct {
 func TestExploreOutcomes(t *testing.T) {
 	answer := response{StatusCode: 404}
 	pointer := &answer
+	var inside any = pointer
 	var missing *response
 	for _, row := range []struct {
 		answer any
@@ -718,6 +932,7 @@ func TestExploreOutcomes(t *testing.T) {
 		{missing, nil, "a success false"},
 		{answer, nil, "status 404 true"},
 		{&pointer, nil, "status 404 true"},
+		{&inside, nil, "status 404 true"},
 		{status{StatusCode: "404"}, nil, "a success false"},
 		{response{StatusCode: 199}, nil, "status 199 false"},
 		{response{StatusCode: 200}, nil, "a success false"},

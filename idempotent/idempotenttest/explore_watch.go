@@ -4,6 +4,7 @@ package idempotenttest
 
 import (
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,6 @@ import (
 type watch struct {
 	steps  atomic.Int64 // of the driver
 	bubble string       // the end of a header in stacks; known after the first step
-	dump   []byte       // for stacks
 	seen   int64        // steps at the last look
 	same   int          // looks since then, at all of which each goroutine waited
 }
@@ -83,13 +83,10 @@ func (w *watch) begin() {
 // stacks returns what blocked does, of the goroutines of the bubble.
 func (w *watch) stacks() (found string, limit int) {
 	// A pool of database/sql that a handler does not close leaves a goroutine behind in each
-	// schedule, so there can be tens of thousands.
-	size := runtime.Stack(w.dump, true)
-	for size == len(w.dump) {
-		w.dump = make([]byte, 2*size+1<<20)
-		size = runtime.Stack(w.dump, true)
-	}
-	return blocked(string(w.dump[:size]), w.bubble)
+	// schedule, so there can be tens of thousands. A profile has room for 64 MB of stacks.
+	var dump strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&dump, 2)
+	return blocked(dump.String(), w.bubble)
 }
 
 // blocked returns the stacks of the goroutines of a bubble that wait for a mutex, for

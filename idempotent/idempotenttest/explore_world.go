@@ -57,7 +57,6 @@ type World struct {
 	counting atomic.Bool // the driver calls functions of the test
 	watch    *watch
 	stacks   string // of goroutines that do not go on
-	settled  bool   // no record waits for reconciliation
 	judge
 }
 
@@ -190,6 +189,7 @@ type Process struct {
 	judged   bool          // its answer was, or it was killed
 	hung     int           // points at which a call waited for the end of its context
 	wasLate  bool          // it did not continue at once: its time is not its own
+	settled  bool          // no record waited for reconciliation when it began
 
 	// What its goroutines write.
 	answer      any

@@ -4,6 +4,8 @@ package idempotenttest
 
 import (
 	"encoding/json"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -135,6 +137,20 @@ func TestBlocked(t *testing.T) {
 			t.Errorf("got limit %d and%s\nwant %d and%s", limit, found, row.limit, want)
 		}
 	}
+}
+
+// A watch knows the goroutines of its bubble by the end of their headers.
+func TestWatchBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var w watch
+		w.begin()
+		stack := make([]byte, 1<<10)
+		header, _, _ := strings.Cut(string(stack[:runtime.Stack(stack, false)]), "\n")
+		if !regexp.MustCompile(`^synctest bubble \d+\]:$`).MatchString(w.bubble) || !strings.HasSuffix(header, w.bubble) || w.steps.Load() != 1 {
+			t.Errorf("%d steps, and got the bubble %q in %q", w.steps.Load(), w.bubble, header)
+		}
+	})
 }
 
 // A bubble stands still after so many looks as its goroutines have, without a step.
