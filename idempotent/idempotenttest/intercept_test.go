@@ -109,7 +109,8 @@ func TestFaultsOfEveryMethod(t *testing.T) {
 // a reader who stopped gets nothing more.
 func TestInterceptLists(t *testing.T) {
 	t.Parallel()
-	errDown, inner := errors.New("down"), newAbandonedShelf()
+	errDown, inner, reads := errors.New("down"), newAbandonedShelf(), 0
+	inner.between = func(context.Context, int) error { reads++; return nil }
 	for range 2 {
 		r := emptyRecord()
 		r.State, r.Due = driver.StateUnknown, now()
@@ -123,13 +124,15 @@ func TestInterceptLists(t *testing.T) {
 		most   int // how many entries are read
 		listed int
 		err    error
+		reads  int // of entries and of the end
 	}{
-		"passed on":            {passes, 9, 2, nil},
-		"failed before":        {fails, 9, 0, errDown},
-		"failed after":         {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 9, 2, errDown},
-		"failed after the end": {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 1, 1, nil},
-		"made twice":           {func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Do(ctx) }, 1, 1, nil},
+		"passed on":            {passes, 9, 2, nil, 3},
+		"failed before":        {fails, 9, 0, errDown, 0},
+		"failed after":         {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 9, 2, errDown, 3},
+		"failed after the end": {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 1, 1, nil, 1},
+		"made twice":           {func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Do(ctx) }, 1, 1, nil, 2},
 	} {
+		reads = 0
 		s := Intercept(inner, func(ctx context.Context, c *StoreCall) {
 			if c.Op != driver.OpListDue {
 				t.Errorf("%s: a call of %s", name, c.Op)
@@ -145,8 +148,8 @@ func TestInterceptLists(t *testing.T) {
 				break
 			}
 		}
-		if listed != row.listed || !errors.Is(last, row.err) {
-			t.Errorf("%s: %d entries and error %v, want %d and %v", name, listed, last, row.listed, row.err)
+		if listed != row.listed || !errors.Is(last, row.err) || reads != row.reads {
+			t.Errorf("%s: %d entries, error %v and %d reads, want %d, %v and %d", name, listed, last, reads, row.listed, row.err, row.reads)
 		}
 	}
 	scanned, err := Intercept(inner, fails).(driver.AbandonedLister).Abandoned(t.Context(), time.Now(), func([]driver.Listed) bool { return true })

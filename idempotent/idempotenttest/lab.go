@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
@@ -130,6 +129,9 @@ func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idemp
 		mutation.request(&r)
 	}
 	out, err := idempotent.DoOutcome(r.ctx, w.guard, r.key, r.handler)
+	if mutation := w.fixture.mutation; mutation.answer != nil {
+		mutation.answer(&out, &err)
+	}
 	w.history.answered(a, out, err)
 	return out, err
 }
@@ -208,7 +210,7 @@ func (l *lab) endLease() {
 	if r == nil {
 		l.Fatal("there is no record whose lease could end")
 	}
-	l.clock.advanceTo(r.LeaseEnd.Add(time.Millisecond))
+	l.clock.advanceTo(r.LeaseEnd)
 }
 
 // wantListed fails the scenario unless the record is in the list of due records, if
@@ -221,9 +223,11 @@ func (l *lab) wantListed() {
 	}
 	time.Sleep(l.fixture.ListLag)
 	for e, err := range lister.Due(context.Background(), time.Time{}) {
-		l.must(err)
-		if e.ID == l.key.RecordID() {
+		switch e.ID {
+		case l.key.RecordID():
 			return
+		case "":
+			l.Fatal(err)
 		}
 	}
 	l.Fatal("the record is not in the list of due records")
@@ -236,7 +240,7 @@ func (w *worker) resolve(r idempotent.Resolution) error {
 // found resolves the record by evidence of its result.
 func (w *worker) found(result string) error {
 	w.history.says(result)
-	if r := w.record(); r != nil && r.Codec == (rawCodec{}).Name() {
+	if w.record().Codec == (rawCodec{}).Name() {
 		return w.resolve(idempotent.ResolvedWith(rawCodec{}, result))
 	}
 	return w.resolve(idempotent.Resolved(result))
@@ -250,7 +254,6 @@ func (w *worker) commit(ctx context.Context, value string) error {
 	if !ok {
 		w.Fatal("the handler's context carries no execution")
 	}
-	w.history.says(value)
 	return execution.Commit(ctx, value, execution.Store().Replace)
 }
 
@@ -321,7 +324,7 @@ func (l *lab) exits(w *worker, during func(context.Context)) {
 			runtime.Goexit()
 			return "", nil
 		})
-		returned = fmt.Errorf("runtime.Goexit was swallowed: got error %w", orNil(err))
+		returned = errors.Join(errors.New("runtime.Goexit was swallowed"), err)
 	}()
 	<-done
 	l.must(returned)
@@ -468,11 +471,8 @@ func (l *lab) getsOn() {
 		case err == nil:
 			w.wantReplay(out.Value)
 			return
-		case errors.As(err, new(*idempotent.FinalError)):
-			w.wantRefused(new(idempotent.FinalError))
-			return
-		case errors.As(err, new(*idempotent.ReplayUnavailableError)):
-			w.wantRefused(new(idempotent.ReplayUnavailableError))
+		case errtype.Matches(err, new(idempotent.FinalError)), errtype.Matches(err, new(idempotent.ReplayUnavailableError)):
+			w.wantRefused(err)
 			return
 		case errors.As(err, new(*idempotent.InProgressError)):
 			l.endLease()
