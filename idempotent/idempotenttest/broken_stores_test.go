@@ -29,7 +29,7 @@ type broken struct {
 	// caught names the requirements of RunStore and the rows of RunFailureModes
 	// that have to fail. Others may fail too.
 	caught string
-	// says is what each of these rows says, as a regular expression.
+	// says is a regular expression that the failures of these rows match.
 	says   string
 	spoil  func(*shelf)      // breaks the store
 	chunks func(*chunkShelf) // or its handling of large results

@@ -254,6 +254,7 @@ func (w *worker) commit(ctx context.Context, value string) error {
 	if !ok {
 		w.Fatal("the handler's context carries no execution")
 	}
+	w.history.says(value)
 	return execution.Commit(ctx, value, execution.Store().Replace)
 }
 
