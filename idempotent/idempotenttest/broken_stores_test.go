@@ -210,10 +210,14 @@ func sharing(share func(r, given *driver.Record)) func(*shelf) {
 // everyTime changes each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
-		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Since, &r.OpenSince, &r.Due} {
+		for _, t := range timesOf(r) {
 			*t = spoil(*t)
 		}
 	})
+}
+
+func timesOf(r *driver.Record) []*time.Time {
+	return []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Since, &r.OpenSince, &r.Due}
 }
 
 // forgets makes the selected writes lose what is in Record.Extra.

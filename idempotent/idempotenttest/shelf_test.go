@@ -76,7 +76,12 @@ func newShelf() *shelf {
 		},
 	}
 	s.reopen = func() *shelf { return s }
-	everyTime(func(t time.Time) time.Time { return t.Truncate(time.Millisecond).UTC() })(s)
+	kept(func(r *driver.Record) { // what a store has to keep
+		for _, t := range timesOf(r) {
+			*t = t.Truncate(time.Millisecond).UTC()
+		}
+		r.Announced = r.Announced && r.State == driver.StateInProgress && !r.Exhausted
+	})(s)
 	return s
 }
 
