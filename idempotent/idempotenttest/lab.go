@@ -304,13 +304,15 @@ func (l *lab) crashAfterEffect() {
 	l.must(err)
 }
 
-// crash leaves the record as a process does that was killed while its handler
-// ran: without an outcome.
-func (l *lab) crash(during func(context.Context)) {
+// crash leaves the record as a process does that was killed after during returned,
+// while its handler ran: without an outcome.
+func (l *lab) crash(during func(context.Context), optFns ...func(*idempotent.Options)) {
 	l.Helper()
-	a := l.worker()
-	a.inject(faults.On(driver.OpReplace, faults.LostRequest))
-	l.exits(a, during)
+	a := l.worker(optFns...)
+	l.exits(a, func(ctx context.Context) {
+		during(ctx)
+		a.inject(faults.On(driver.OpReplace, faults.LostRequest))
+	})
 }
 
 // exits sends a request whose handler ends its goroutine, as testing's FailNow

@@ -77,13 +77,15 @@ func TestLoopsMeet(t *testing.T) {
 	})
 }
 
-// A store that takes a fifth of a second for a call, and heeds its context, passes the rows in
+// A store that takes a fifth of a second for a write, and heeds its context, passes the rows in
 // which little time is left.
 func TestSlowStoresAreSound(t *testing.T) {
 	t.Parallel()
 	slow := Fixture{Open: func(testing.TB) driver.Store {
 		return Intercept(newShelf(), func(ctx context.Context, c *StoreCall) {
-			time.Sleep(time.Second / 5)
+			if c.Op != driver.OpGet {
+				time.Sleep(time.Second / 5)
+			}
 			c.Do(ctx)
 		})
 	}}
