@@ -154,7 +154,7 @@ var brokenGuards = []broken{
 		guard: refuses(func(r *driver.Record) bool { return r.Encoding == driver.EncodingOmitted })},
 	{name: "A large result is verified by its first 4 KB only", caught: "FM35_ChunkDeletedOrAltered",
 		guard: always(checksPartly)},
-	{name: "A large result never expires", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
+	{name: "A large result never expires", caught: "FM34_ResultOf4KBAndOneByte FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
 		guard: puts(func(time.Time) time.Time { return time.Time{} })},
 	{name: "A large result expires with the claim", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
 		says: "beside it: false", guard: &mutation{calls: putsForTheClaim}},
@@ -171,6 +171,12 @@ var brokenGuards = []broken{
 			}
 			c.Do(ctx)
 		})},
+	{name: "A lost lease is not in the error", caught: "FM60_OutcomeAgainstTakeover_Error", says: "got error the handler's own error, want",
+		guard: &mutation{answer: func(_ *idempotent.Outcome[string], err *error) {
+			if lost, ok := errors.AsType[*idempotent.LeaseLostError](*err); ok {
+				*err = lost.Err
+			}
+		}}},
 	{name: "A handler's error is copied", caught: "FM60_OutcomeAgainstTakeover_Error FM62_OwnUnknownMeetsTheSweepers",
 		guard: asking(func(a *asked) {
 			inner := a.handler

@@ -24,6 +24,8 @@ func TestChecksOfALab(t *testing.T) {
 		return broken{lists: func(s *listShelf) { shared(s); s.collected = collected }}.fixture()
 	}
 	reset := errors.New("connection reset")
+	immovable := sound["shelf"]
+	immovable.Remove = func(context.Context, driver.Store, idempotent.RecordID) error { return reset }
 	for name, row := range map[string]struct {
 		fixture Fixture
 		run     func(*lab)
@@ -42,10 +44,26 @@ func TestChecksOfALab(t *testing.T) {
 		"an event":      {sound["shelf"], func(l *lab) { l.wantEvents(event.LeaseLost) }, "no event"},
 		"no execution": {sound["shelf"], func(l *lab) { l.must(l.worker().commit(context.Background(), "ch_a")) },
 			"the handler's context carries no execution"},
-		other: {sound["listShelf"], func(l *lab) { l.wantListed() }, "the record is not in the list of due records"},
+		"a record that cannot be removed": {immovable, func(l *lab) { l.crashAfterEffect(); l.remove() }, "connection reset"},
+		other:                             {sound["listShelf"], func(l *lab) { l.wantListed() }, "the record is not in the list of due records"},
 		"a list that fails": {lists(func(_ string, found []listed) []listed { return append(found, listed{err: reset}) }),
 			func(l *lab) { l.wantListed() }, "connection reset"},
 
+		"a version that was never written": {sound["shelf"], func(l *lab) {
+			l.crashAfterEffect()
+			l.line = Intercept(l.line, func(ctx context.Context, c *StoreCall) {
+				if c.Do(ctx); c.Op == driver.OpGet {
+					c.Current.Version = newVersion()
+				}
+			})
+			_ = l.worker().notExecuted()
+		}, "INV-12: the store returned a version"},
+		"a handler without a claim": {sound["shelf"], func(l *lab) {
+			l.crashAfterEffect()
+			w := l.worker(func(o *idempotent.Options) { o.Disabled = true })
+			_ = w.notExecuted()
+			w.do(l.charge("ch_b"))
+		}, "INV-10: a handler was entered"},
 		"a refused claim that counts as won": {broken{guard: owns(func(*driver.Record, driver.Record) bool { return true })}.fixture(),
 			func(l *lab) { l.worker().do(l.charge("ch_a")); l.worker().do(l.charge("ch_b")) }, "INV-10: a handler was entered"},
 		"a failed claim that counts as won": {broken{guard: always(func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Err = nil })}.fixture(),
@@ -98,6 +116,35 @@ func TestSlowStoresAreSound(t *testing.T) {
 	}
 }
 
+// A guard feels an error that a fault can have caused. A client of a service returns
+// its own errors.
+func TestFeltFaults(t *testing.T) {
+	t.Parallel()
+	reset := errors.New("connection reset")
+	for _, row := range []struct {
+		wire, struck bool
+		err          error
+		felt         bool
+	}{
+		{false, true, faults.ErrInjected, true},
+		{false, true, reset, false},
+		{true, true, reset, true},
+		{true, false, reset, false},
+		{true, true, idempotent.ErrNoRecord, false},
+		{true, true, driver.ErrTooLarge, false},
+		{true, true, nil, false},
+	} {
+		w := newWeather(faults.On(driver.OpGet, faults.LostRequest), &Clock{}, 0)
+		w.wire = row.wire
+		if row.struck {
+			_ = w.Do(t.Context(), driver.OpGet, func() error { return nil })
+		}
+		if w.feel(row.err); w.felt.Load() != row.felt {
+			t.Errorf("%+v: felt: %t", row, w.felt.Load())
+		}
+	}
+}
+
 // A slow call takes a negligible time, or longer than what is left to the handler, the
 // deadline or the lease, which is half a second or more before each.
 func TestSlowCalls(t *testing.T) {
@@ -113,9 +160,9 @@ func TestSlowCalls(t *testing.T) {
 		switch took := clock.Now().Sub(begun); {
 		case took < time.Millisecond:
 			t.Errorf("it takes %s", took)
-		case took < margin:
+		case took < time.Second:
 			times["negligible"]++
-		case took < timeout-margin:
+		case took < timeout-time.Second:
 			times["a part"]++
 		case took < timeout:
 			times["most"]++

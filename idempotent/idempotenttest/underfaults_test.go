@@ -211,6 +211,16 @@ func TestTrialsTellEverything(t *testing.T) {
 		"a key that is always busy": {Fixture{Open: works.Open, mutation: mutation{answer: func(_ *idempotent.Outcome[string], err *error) {
 			*err = new(idempotent.InProgressError)
 		}}}, func(*lab) {}, "the key does not recover"},
+		"evidence that is not stored": {works, func(l *lab) {
+			l.crashAfterEffect()
+			l.line = Intercept(l.line, func(ctx context.Context, c *StoreCall) {
+				if c.Record.Reason == driver.ReasonResolved {
+					c.Err = errors.New("no space")
+					return
+				}
+				c.Do(ctx)
+			})
+		}, "no space"},
 		"an outcome that is not replayed": {Fixture{Open: works.Open, mutation: *replays(func(_ *idempotent.Outcome[string], err *error) {
 			*err = errWrong
 		})}, func(*lab) {}, "want the replay of"},

@@ -167,6 +167,7 @@ var equivalents = map[string]string{
 	"oncevet.vet.keyParams: slices.Contains(t.params, p) && !slices.Contains(list, k) loses && !slices.Contains(list, k)":    "only keeps the list short: a finding is reported once",
 	"oncevet.vet.export: !reflect.ValueOf(*s).IsZero() is always true":                                                       "an empty fact states as much as none",
 	"oncevet.nilCheck: !isConst || !c.IsNil() loses || !c.IsNil()":                                                           "an error is compared with no constant but nil",
+	"idempotent/idempotenttest.lab.worker: o.Logger is not set to discard":                                                   "only keeps the guards' log lines out of the output of a test",
 	"idempotent/idempotenttest.World.pointsOfStore: !w.settled is always true":                                               "only saves reading empty lists",
 	"oncevet.vet.guardedBy: places.key >= 0 has >":                                                                           "the key is argument 1, or it is -1",
 	"dynamostore/dynamotest.DB.BatchWriteItem: refuse(\"Supplied WriteRequest is empty or has two requests\") is not called": "a write without a put and a key is refused for its key",
