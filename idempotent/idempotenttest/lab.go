@@ -378,7 +378,7 @@ func (l *lab) twoOwners(report handler, own error) {
 // acknowledged to the guard.
 func (w *worker) hook(ctx context.Context, c *StoreCall) {
 	w.calls.Add(1)
-	held := func() {}
+	var held func()
 	if c.Record.State == driver.StateInProgress {
 		held = w.history.claims(&w.process, c.Record)
 	}
@@ -387,7 +387,7 @@ func (w *worker) hook(ctx context.Context, c *StoreCall) {
 	} else {
 		c.Do(ctx)
 	}
-	if c.Err == nil && (c.Current == nil || c.Current.Version == c.Record.Version) {
+	if held != nil && c.Err == nil && (c.Current == nil || c.Current.Version == c.Record.Version) {
 		held()
 	}
 }

@@ -58,12 +58,6 @@ func TestChecksOfALab(t *testing.T) {
 			})
 			_ = l.worker().notExecuted()
 		}, "INV-12: the store returned a version"},
-		"a handler without a claim": {sound["shelf"], func(l *lab) {
-			l.crashAfterEffect()
-			w := l.worker(func(o *idempotent.Options) { o.Disabled = true })
-			_ = w.notExecuted()
-			w.do(l.charge("ch_b"))
-		}, "INV-10: a handler was entered"},
 		"a refused claim that counts as won": {broken{guard: owns(func(*driver.Record, driver.Record) bool { return true })}.fixture(),
 			func(l *lab) { l.worker().do(l.charge("ch_a")); l.worker().do(l.charge("ch_b")) }, "INV-10: a handler was entered"},
 		"a failed claim that counts as won": {broken{guard: always(func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Err = nil })}.fixture(),
