@@ -4,10 +4,12 @@ package idempotenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -25,6 +27,47 @@ var brokenGuards = []broken{
 	{name: "Every lease has expired", caught: `FM03_RetryUnderTheSameRequestID FM47_WebhookWhileTheHandlerRuns
 		FM48_NotExecutedWhileTheWorkerMayLive FM68_ForgetWhileTheHandlerRuns FM15_HandlerIgnoresItsDeadline`,
 		guard: reads(func(r *driver.Record) { r.LeaseEnd = time.UnixMilli(1).UTC() })},
+	{name: "Every second guard is disabled", caught: "FM05_SimultaneousRequests", says: "got error <nil>, want",
+		guard: options(everySecond(func(o *idempotent.Options) { o.Disabled = true }))},
+	{name: "Every second invocation has no time", caught: "FM05_SimultaneousRequests", says: "got error .*, want",
+		guard: asking(everySecond(func(a *asked) { a.ctx = invocation{a.ctx, time.UnixMilli(1)} }))},
+	{name: "A handler is called twice", caught: `FM05_SimultaneousRequests FM34_ResultOf4KB FM51_ManyLoopsOneProcess
+		FM65_ClaimTookLongerThanTheLease`, says: "the provider saw 2 effects, want 1", guard: asking(func(a *asked) {
+		inner := a.handler
+		a.handler = func(ctx context.Context) (string, error) {
+			if value, err := inner(ctx); err != nil {
+				return value, err
+			}
+			return inner(ctx)
+		}
+	})},
+	{name: "A takeover fails", caught: "FM13_TakenOverAndRunning",
+		guard: refuses(func(r *driver.Record) bool { return r.Attempt > 1 && r.State == driver.StateInProgress })},
+
+	{name: "A replay is not marked", caught: `FM01_InsertReplyLost FM13_TakenOverAndRunning FM34_ResultOf4KB FM51_ManyLoopsOneProcess`,
+		says:  "replayed: false, and error <nil>; want the replay of",
+		guard: replays(func(out *idempotent.Outcome[string], _ *error) { out.Replayed = false })},
+	{name: "A replay has no value", caught: "FM01_InsertReplyLost", says: `a retry got "", replayed: true, and error <nil>`,
+		guard: replays(func(out *idempotent.Outcome[string], _ *error) { out.Value = "" })},
+	{name: "A replay is refused", caught: "FM01_InsertReplyLost", says: "replayed: true, and error refused",
+		guard: replays(func(_ *idempotent.Outcome[string], err *error) { *err = errWrong })},
+	{name: "A run is marked as a replay", caught: "FM01_TakeoverReplyLost FM65_ClaimTookLongerThanTheLease", says: "want it to run",
+		guard: runs(func(out *idempotent.Outcome[string], _ *error) { out.Replayed = true })},
+	{name: "A run has no value", caught: "FM01_TakeoverReplyLost FM34_ResultOf4KB", says: `a retry got "", replayed: false, and error <nil>|A got 0 bytes`,
+		guard: runs(func(out *idempotent.Outcome[string], _ *error) { out.Value = "" })},
+	{name: "A run is not marked as stored", caught: "FM34_ResultOf4KB", says: "A got 4096 bytes, stored false",
+		guard: runs(func(out *idempotent.Outcome[string], _ *error) { out.Stored = false })},
+	{name: "A caller is refused after its run", caught: `FM01_TakeoverReplyLost FM05_SimultaneousRequests FM13_TakenOverAndRunning
+		FM34_ResultOf4KB FM51_ManyLoopsOneProcess FM59_CrashedNeverExpires`, says: `go:\d+: refused|a loop got error refused|refused; want it to run`,
+		guard: runs(func(_ *idempotent.Outcome[string], err *error) { *err = errWrong })},
+	{name: "Every error is another one", caught: `FM01_TakeoverReplyLost FM05_SimultaneousRequests FM13_TakenOverAndRunning
+		FM46_TheSameEvidenceTwice FM51_ManyLoopsOneProcess FM65_ClaimTookLongerThanTheLease`, says: "error refused[,;] want|a loop got error refused",
+		guard: &mutation{answer: func(_ *idempotent.Outcome[string], err *error) {
+			if *err != nil {
+				*err = errWrong
+			}
+		}}},
+
 	{name: "A run does not announce itself", caught: "FM11_KilledAtItsDeadline", guard: writes(func(r *driver.Record) { r.Announced = false })},
 	{name: "The invocation has no deadline", caught: "FM16_NoTimeAtEntry", guard: asking(func(a *asked) { a.ctx = context.WithoutCancel(a.ctx) })},
 	{name: "The deadline is two seconds late", caught: "FM37_OwnDeadline", guard: asking(func(a *asked) {
@@ -66,7 +109,7 @@ var brokenGuards = []broken{
 			r.State, r.Reason = driver.StateUnknown, driver.ReasonHandlerError
 		}
 	})},
-	{name: "An abandoned claim is not released", caught: "FM02_InsertGivenUp_Released FM65_ClaimTookLongerThanTheLease",
+	{name: "An abandoned claim is not released", caught: "FM02_InsertGivenUp_Released FM65_ClaimTookLongerThanTheLease", says: "want retryable",
 		guard: refuses(func(r *driver.Record) bool {
 			return r.Reason == driver.ReasonReleased || r.Reason == driver.ReasonNoTime
 		})},
@@ -82,7 +125,7 @@ var brokenGuards = []broken{
 		guard: &mutation{calls: judgesLate}},
 
 	{name: "A panic or Goexit of the handler is swallowed", caught: `FM31_PanicProvesNothing FM31_PanicAfterTheEffect
-		FM31_PanicWithAFinalError FM31_PanicUnderRerun FM31_GoroutineEnds`, guard: asking(func(a *asked) { a.handler = swallowing(a.handler) })},
+		FM31_PanicWithAFinalError FM31_PanicUnderRerun FM31_GoroutineEnds`, says: "was swallowed", guard: asking(func(a *asked) { a.handler = swallowing(a.handler) })},
 	{name: "A handler's context carries no execution", caught: "FM28_ResumeAfterACrash FM32_LyingNotExecutedAfterAStep FM64_LeakedGoroutine",
 		guard: asking(func(a *asked) {
 			inner := a.handler
@@ -98,14 +141,8 @@ var brokenGuards = []broken{
 
 	{name: "Contradictions are not reported", caught: `FM46_TwoReconcilers_TwoResults FM46_TwoReconcilers_NothingThenResult
 		FM47_WebhookBeforeTheOwner_OtherResult FM47_WebhookBeforeTheOwner_OwnerFails FM61_NotExecutedButItWas FM61_NotExecutedButNobodyKnows`,
-		guard: options(func(o *idempotent.Options) {
-			all := o.Observer
-			o.Observer = event.ObserverFunc(func(ctx context.Context, e event.Event) {
-				if e.Kind != event.Contradicted {
-					all.Observe(ctx, e)
-				}
-			})
-		})},
+		guard: unreported(event.Contradicted)},
+	{name: "A lost lease is not reported", caught: "FM13_TakenOverAndRunning", says: "no event", guard: unreported(event.LeaseLost)},
 	{name: "Evidence overrides an outcome", caught: "FM46_TwoReconcilers_ResultThenNothing FM46_TheSameEvidenceTwice",
 		guard: reads(func(r *driver.Record) {
 			if r.State == driver.StateCompleted {
@@ -117,10 +154,16 @@ var brokenGuards = []broken{
 		guard: refuses(func(r *driver.Record) bool { return r.Encoding == driver.EncodingOmitted })},
 	{name: "A large result is verified by its first 4 KB only", caught: "FM35_ChunkDeletedOrAltered",
 		guard: always(checksPartly)},
-	{name: "A large result never expires", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
+	{name: "A large result never expires", caught: "FM34_ResultOf4KBAndOneByte FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
 		guard: puts(func(time.Time) time.Time { return time.Time{} })},
 	{name: "A large result expires with the claim", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord FM35_ResolvedPiecesOutliveTheRecord",
-		guard: puts(func(t time.Time) time.Time { return t.Add(-24*time.Hour + lease + time.Minute) })},
+		says: "beside it: false", guard: &mutation{calls: putsForTheClaim}},
+	{name: "A record expires before its large result", caught: "FM35_PiecesOutliveTheRecord", says: "beside it: true",
+		guard: writes(func(r *driver.Record) {
+			if r.State == driver.StateCompleted {
+				r.Expires = r.Expires.Add(-time.Hour)
+			}
+		})},
 	{name: "A large result and its record expire early", caught: "FM35_PiecesOutliveTheRecord FM35_CommittedPiecesOutliveTheRecord",
 		guard: always(func(ctx context.Context, c *StoreCall) {
 			if c.Op == driver.OpPutChunks || c.Record.State == driver.StateCompleted {
@@ -128,6 +171,12 @@ var brokenGuards = []broken{
 			}
 			c.Do(ctx)
 		})},
+	{name: "A lost lease is not in the error", caught: "FM60_OutcomeAgainstTakeover_Error", says: "got error the handler's own error, want",
+		guard: &mutation{answer: func(_ *idempotent.Outcome[string], err *error) {
+			if lost, ok := errors.AsType[*idempotent.LeaseLostError](*err); ok {
+				*err = lost.Err
+			}
+		}}},
 	{name: "A handler's error is copied", caught: "FM60_OutcomeAgainstTakeover_Error FM62_OwnUnknownMeetsTheSweepers",
 		guard: asking(func(a *asked) {
 			inner := a.handler
@@ -168,6 +217,47 @@ var unguarded, _ = idempotent.New(newShelf(), func(o *idempotent.Options) { o.Di
 
 func options(f func(*idempotent.Options)) *mutation { return &mutation{options: f} }
 func asking(f func(*asked)) *mutation               { return &mutation{request: f} }
+
+var errWrong = errors.New("refused")
+
+// runs changes the answer of a request that ran, and replays that of one that did not.
+func runs(f func(*idempotent.Outcome[string], *error)) *mutation {
+	return &mutation{answer: func(out *idempotent.Outcome[string], err *error) {
+		if *err == nil && !out.Replayed {
+			f(out, err)
+		}
+	}}
+}
+
+func replays(f func(*idempotent.Outcome[string], *error)) *mutation {
+	return &mutation{answer: func(out *idempotent.Outcome[string], err *error) {
+		if out.Replayed {
+			f(out, err)
+		}
+	}}
+}
+
+// everySecond changes every second one.
+func everySecond[T any](f func(T)) func(T) {
+	var n atomic.Int32
+	return func(of T) {
+		if n.Add(1)%2 == 0 {
+			f(of)
+		}
+	}
+}
+
+// unreported drops the events of a kind.
+func unreported(kind event.Kind) *mutation {
+	return options(func(o *idempotent.Options) {
+		all := o.Observer
+		o.Observer = event.ObserverFunc(func(ctx context.Context, e event.Event) {
+			if e.Kind != kind {
+				all.Observe(ctx, e)
+			}
+		})
+	})
+}
 
 // always is a mutation of the calls between a guard and its store.
 func always(f func(context.Context, *StoreCall)) *mutation {
@@ -220,6 +310,20 @@ func puts(until func(time.Time) time.Time) *mutation {
 		}
 		c.Do(ctx)
 	})
+}
+
+// putsForTheClaim puts a large result until the claim expires, if it does.
+func putsForTheClaim(func() time.Time) func(context.Context, *StoreCall) {
+	var claim time.Time
+	return func(ctx context.Context, c *StoreCall) {
+		if c.Op == driver.OpPutChunks && !claim.IsZero() {
+			c.Record.Expires = claim
+		}
+		c.Do(ctx)
+		if r := cmp.Or(c.Current, &c.Record); r.State == driver.StateInProgress || r.State == driver.StateUnknown {
+			claim = r.Expires
+		}
+	}
 }
 
 // judgesLate replaces a record that expired while it was being read.

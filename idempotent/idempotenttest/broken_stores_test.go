@@ -29,6 +29,8 @@ type broken struct {
 	// caught names the requirements of RunStore and the rows of RunFailureModes
 	// that have to fail. Others may fail too.
 	caught string
+	// says is a regular expression that the failures of these rows match.
+	says   string
 	spoil  func(*shelf)      // breaks the store
 	chunks func(*chunkShelf) // or its handling of large results
 	lists  func(*listShelf)  // or its lists
@@ -208,10 +210,14 @@ func sharing(share func(r, given *driver.Record)) func(*shelf) {
 // everyTime changes each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
-		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Since, &r.OpenSince, &r.Due} {
+		for _, t := range timesOf(r) {
 			*t = spoil(*t)
 		}
 	})
+}
+
+func timesOf(r *driver.Record) []*time.Time {
+	return []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Since, &r.OpenSince, &r.Due}
 }
 
 // forgets makes the selected writes lose what is in Record.Extra.
@@ -321,7 +327,7 @@ func (p put) outlives() bool {
 // brokenInserts are faults in Insert, and in what it returns to a caller that
 // did not win.
 var brokenInserts = []broken{
-	{name: "Insert fails after its write", caught: "InsertCreates", spoil: func(s *shelf) {
+	{name: "Insert fails after its write", caught: "InsertCreates DueLists", lists: func(s *listShelf) {
 		s.end = failingAfter(driver.OpInsert)
 	}},
 	{name: "Insert ignores a live record", caught: `InsertRefuses InsertReplacesExpired NoExpiryNeverExpires OneInserterWins
@@ -404,6 +410,19 @@ var brokenReplaces = []broken{
 		FM60_OutcomeAgainstTakeover_NotExecuted FM60_StepAgainstTakeover FM62_SweptWhileTheCompletionIsOnTheWire
 		FM62_OwnUnknownMeetsTheSweepers FM66_ExpiryWhileTakingOver`,
 		spoil: fitting(func(put) bool { return true })},
+	{name: "Replace fails after its write", caught: "ReplaceWrites ListsFollowWrites", lists: func(s *listShelf) {
+		s.end = failingAfter(driver.OpReplace)
+	}},
+	{name: "Replace returns the record that it wrote", caught: "ReplaceWrites", spoil: func(s *shelf) {
+		fits := s.fits
+		s.fits = func(put) bool { return false }
+		s.loser = func(p put) (*driver.Record, error) {
+			if !p.inserts && fits(p) {
+				s.records[s.name(p.r.ID)] = p.r.Clone()
+			}
+			return s.records[s.name(p.r.ID)].Clone(), nil
+		}
+	}},
 	{name: "Replace compares only the owner", caught: "ReplaceRefuses FM14_LateOwnerCompletesUnknown",
 		spoil: fitting(func(p put) bool { return p.old.Version == p.was || p.old.Owner == p.r.Owner })},
 	{name: "Replace compares the owner instead of the version", caught: "ReplaceWrites ReplaceRefuses",
@@ -560,9 +579,9 @@ var brokenKeeping = []broken{
 	{name: "Get returns a copy that shares the result", caught: "RecordsAreCopies",
 		spoil: reading(func(r *driver.Record) (*driver.Record, error) { c := *r; return &c, nil })},
 	{name: "Insert returns the stored record without a copy", caught: "RecordsAreCopies",
-		spoil: refusing(func(p put) (*driver.Record, error) { return shared(p, p.inserts), nil })},
+		spoil: refusing(func(p put) (*driver.Record, error) { return own(p, p.inserts), nil })},
 	{name: "Replace returns the stored record without a copy", caught: "RecordsAreCopies",
-		spoil: refusing(func(p put) (*driver.Record, error) { return shared(p, !p.inserts), nil })},
+		spoil: refusing(func(p put) (*driver.Record, error) { return own(p, !p.inserts), nil })},
 	{name: "The context is ignored", caught: "ContextEnds", spoil: heedless()},
 	{name: "Insert ignores the context", caught: "ContextEnds", spoil: heedless(driver.OpInsert)},
 	{name: "Replace ignores the context", caught: "ContextEnds", spoil: heedless(driver.OpReplace)},
@@ -602,8 +621,8 @@ var brokenKeeping = []broken{
 	}},
 }
 
-// shared returns the record that p meets, or a copy.
-func shared(p put, shares bool) *driver.Record {
+// own returns the record that p meets, or a copy.
+func own(p put, shares bool) *driver.Record {
 	if shares {
 		return p.old
 	}
@@ -640,6 +659,17 @@ var brokenLists = []broken{
 		lists: listing(func(r *driver.Record) bool { return r.State == driver.StateInProgress || !r.Due.After(time.Now()) })},
 	{name: "A running record that will be due is not listed", caught: "RunningAreListed",
 		lists: listing(func(r *driver.Record) bool { return r.State != driver.StateInProgress || !r.Due.After(time.Now()) })},
+	{name: "Announced records are in no list", caught: "RunningAreListed FM11_KilledAtItsDeadline", says: "not in the list of due records",
+		lists: listing(func(r *driver.Record) bool { return !r.Announced })},
+	{name: "A list ends with an error", caught: "DueLists", lists: collecting(func(_ string, found []listed) []listed {
+		return append(found, listed{err: errors.New("connection reset")})
+	})},
+	{name: "The first entry of a list has an error", caught: "DueLists", lists: collecting(func(_ string, found []listed) []listed {
+		if len(found) > 0 {
+			found[0].err = errors.New("connection reset")
+		}
+		return found
+	})},
 	{name: "Running records are in no list", caught: "RunningAreListed ListedAsStored",
 		lists: listing(func(r *driver.Record) bool { return r.State != driver.StateInProgress })},
 	{name: "Running records are in both lists", caught: "RunningAreListed", running: func(s *abandonedShelf) {

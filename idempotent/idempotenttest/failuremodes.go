@@ -33,11 +33,21 @@ func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s driver
 
 func insertNew(ctx context.Context, s driver.Store, r driver.Record) error {
 	met, err := s.Insert(ctx, r, now())
+	return accepted("Insert of a new record", met, err)
+}
+
+func replaceCurrent(ctx context.Context, s driver.Store, r driver.Record, was driver.Version) error {
+	met, err := s.Replace(ctx, r, was)
+	return accepted("Replace of the current version", met, err)
+}
+
+// accepted checks the reply to a write whose condition holds.
+func accepted(what string, met *driver.Record, err error) error {
 	if err != nil {
-		return fmt.Errorf("Insert of a new record: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	if met != nil {
-		return fmt.Errorf("Insert of a new record was refused for %s", describe(met))
+		return fmt.Errorf("%s was refused for %s", what, describe(met))
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/faults"
 )
 
 // Evidence: reconcilers and webhooks, against each other and the owner.
@@ -79,11 +78,7 @@ var evidenceScenarios = []scenario{
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		first := l.record().Token()
 		l.must(l.worker().notExecuted())
-		b := l.worker()
-		l.exits(b, func(context.Context) {
-			l.effects.Add(1)
-			b.inject(faults.On(driver.OpReplace, faults.LostRequest))
-		})
+		l.crash(func(context.Context) { l.effects.Add(1) })
 		l.endLease()
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted(first)), new(idempotent.StaleEvidenceError))
@@ -235,14 +230,14 @@ var stepScenarios = []scenario{
 	{"FM28_ResumeAfterACrash", func(l *lab) {
 		// The first attempt dies in its second step, after the effect.
 		var first, again string
-		l.dies(func(ctx context.Context) {
+		l.crash(func(ctx context.Context) {
 			_, _ = idempotent.Step(ctx, "reserve", returns("r_a"))
 			_, _ = idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
 				l.effects.Add(1)
 				first = idempotent.DownstreamKey(ctx)
 				return "", errNoReply
 			})
-		})
+		}, resume)
 		l.endLease()
 		out, err := l.worker(resume).do(func(ctx context.Context) (string, error) {
 			if v, err := idempotent.Step(ctx, "reserve", l.never()); v != "r_a" || err != nil {
@@ -265,12 +260,12 @@ var stepScenarios = []scenario{
 		l.worker(resume).wantReplay("ch_a")
 	}},
 	{"FM29_InterruptedAtMostOnce", func(l *lab) {
-		l.dies(func(ctx context.Context) {
+		l.crash(func(ctx context.Context) {
 			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
 				l.effects.Add(1)
 				return "", errNoReply
 			}, atMostOnce)
-		})
+		}, resume)
 		l.endLease()
 		l.worker(resume).wantRefused(new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
@@ -279,7 +274,7 @@ var stepScenarios = []scenario{
 		l.worker(resume).wantReplay("ch_a")
 	}},
 	{"FM30_UnknownRecoveryPoint", func(l *lab) {
-		l.dies(func(ctx context.Context) { _, _ = idempotent.Step(ctx, "reserve", returns("r_a")) })
+		l.crash(func(ctx context.Context) { _, _ = idempotent.Step(ctx, "reserve", returns("r_a")) }, resume)
 		l.endLease()
 		version := l.record().Version
 		l.worker(resume, func(o *idempotent.Options) { o.Steps = []string{"charge", "book"} }).wantRefused(new(idempotent.UnresolvedError))
@@ -327,19 +322,6 @@ var stepScenarios = []scenario{
 		}
 		l.worker(resume).wantReplay("ch_a")
 	}},
-}
-
-// dies leaves the record as a process does under Resume that was killed after
-// during returned.
-func (l *lab) dies(during func(context.Context)) {
-	l.Helper()
-	a := l.worker(resume)
-	l.exits(a, func(ctx context.Context) {
-		during(ctx)
-		a.hooks[driver.OpReplace] = func(_ context.Context, c *StoreCall) {
-			c.Err = errors.New("the process is gone")
-		}
-	})
 }
 
 func resume(o *idempotent.Options) {

@@ -8,7 +8,6 @@ import (
 	crand "crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -57,11 +56,12 @@ type Fixture struct {
 }
 
 // mutation changes the behaviour of a guard from outside: its options, the
-// traffic between it and the store, and the requests that it gets.
+// traffic between it and the store, the requests that it gets, and its answers.
 type mutation struct {
 	options func(*idempotent.Options) // applied after those of the scenario
 	calls   func(now func() time.Time) func(context.Context, *StoreCall)
 	request func(*asked)
+	answer  func(*idempotent.Outcome[string], *error)
 }
 
 // asked is a request.
@@ -216,16 +216,6 @@ func describe(r *driver.Record) string {
 		return "no record"
 	}
 	return fmt.Sprintf("a record (%s, %s, attempt %d)", r.ID, r.State, r.Attempt)
-}
-
-var errNone = errors.New("no error")
-
-// orNil returns err, or for a nil err an error that %w can print.
-func orNil(err error) error {
-	if err == nil {
-		return errNone
-	}
-	return err
 }
 
 // racers is the number of writers in a race.

@@ -99,6 +99,10 @@ func TestClock(t *testing.T) {
 				t.Errorf("after %+v the clock has moved by %s", row, got)
 			}
 		}
+		c.advanceTo(begun.Add(-time.Hour)) // it has passed
+		if got := c.Now().Sub(begun); got != -time.Minute {
+			t.Errorf("after an end that had passed the clock has moved by %s", got)
+		}
 	})
 }
 

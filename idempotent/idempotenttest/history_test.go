@@ -122,7 +122,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			case row.want == "" && broken != nil:
 				t.Errorf("a correct history was judged as: %v", broken)
 			case row.want != "" && (broken == nil || !strings.Contains(broken.Error(), row.want)):
-				t.Errorf("want %q, got: %v", row.want, orNil(broken))
+				t.Errorf("want %q, got: %v", row.want, broken)
 			}
 		})
 	}

@@ -73,28 +73,35 @@ func TestInterceptKeepsTheKindOfStore(t *testing.T) {
 	}
 }
 
-// Every method gets its faults under its own name.
+// Every method gets its faults under its own name, and has no reply if it fails.
 func TestFaultsOfEveryMethod(t *testing.T) {
 	t.Parallel()
 	ctx, r := t.Context(), fullRecord()
-	for op, call := range map[driver.Op]func(chunkStore) error{
-		driver.OpInsert:    func(s chunkStore) error { _, err := s.Insert(ctx, r, now()); return err },
-		driver.OpReplace:   func(s chunkStore) error { _, err := s.Replace(ctx, r, r.Version); return err },
-		driver.OpGet:       func(s chunkStore) error { _, err := s.Get(ctx, r.ID); return err },
-		driver.OpPutChunks: func(s chunkStore) error { _, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); return err },
-		driver.OpGetChunks: func(s chunkStore) error { _, err := s.GetChunks(ctx, r.ID, r.Version, 1); return err },
+	for op, call := range map[driver.Op]func(chunkStore) (replied bool, err error){
+		driver.OpInsert:  func(s chunkStore) (bool, error) { met, err := s.Insert(ctx, r, now()); return met != nil, err },
+		driver.OpReplace: func(s chunkStore) (bool, error) { met, err := s.Replace(ctx, r, newVersion()); return met != nil, err },
+		driver.OpGet:     func(s chunkStore) (bool, error) { got, err := s.Get(ctx, r.ID); return got != nil, err },
+		driver.OpPutChunks: func(s chunkStore) (bool, error) {
+			n, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires)
+			return n > 0, err
+		},
+		driver.OpGetChunks: func(s chunkStore) (bool, error) {
+			data, err := s.GetChunks(ctx, r.ID, r.Version, 1)
+			return data != nil, err
+		},
 	} {
 		below, f := &faults.Injector{}, &faults.Injector{Plan: faults.On(op, faults.LostReply, 2)}
 		shelf := newChunkShelf()
+		shelf.records[shelf.name(r.ID)] = &r
 		if _, err := shelf.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires); err != nil {
 			t.Fatal(err)
 		}
 		s := faulty(faulty(shelf, below), f).(chunkStore)
-		if err := call(s); errors.Is(err, faults.ErrInjected) {
-			t.Errorf("%s: the first call met the fault of the second", op)
+		if replied, err := call(s); !replied || err != nil {
+			t.Errorf("%s: the first call has a reply: %t, and error %v", op, replied, err)
 		}
-		if err := call(s); !errors.Is(err, faults.ErrInjected) {
-			t.Errorf("%s: got error %v, want ErrInjected", op, err)
+		if replied, err := call(s); replied || !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s: the second call has a reply: %t, and error %v, want ErrInjected", op, replied, err)
 		}
 		if got := below.Calls(op); got != 2 {
 			t.Errorf("%s arrived %d times, want 2", op, got)
@@ -109,7 +116,8 @@ func TestFaultsOfEveryMethod(t *testing.T) {
 // a reader who stopped gets nothing more.
 func TestInterceptLists(t *testing.T) {
 	t.Parallel()
-	errDown, inner := errors.New("down"), newAbandonedShelf()
+	errDown, inner, reads := errors.New("down"), newAbandonedShelf(), 0
+	inner.between = func(context.Context, int) error { reads++; return nil }
 	for range 2 {
 		r := emptyRecord()
 		r.State, r.Due = driver.StateUnknown, now()
@@ -123,13 +131,15 @@ func TestInterceptLists(t *testing.T) {
 		most   int // how many entries are read
 		listed int
 		err    error
+		reads  int // of entries and of the end
 	}{
-		"passed on":            {passes, 9, 2, nil},
-		"failed before":        {fails, 9, 0, errDown},
-		"failed after":         {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 9, 2, errDown},
-		"failed after the end": {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 1, 1, nil},
-		"made twice":           {func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Do(ctx) }, 1, 1, nil},
+		"passed on":            {passes, 9, 2, nil, 3},
+		"failed before":        {fails, 9, 0, errDown, 0},
+		"failed after":         {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 9, 2, errDown, 3},
+		"failed after the end": {func(ctx context.Context, c *StoreCall) { c.Do(ctx); fails(ctx, c) }, 1, 1, nil, 1},
+		"made twice":           {func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Do(ctx) }, 1, 1, nil, 2},
 	} {
+		reads = 0
 		s := Intercept(inner, func(ctx context.Context, c *StoreCall) {
 			if c.Op != driver.OpListDue {
 				t.Errorf("%s: a call of %s", name, c.Op)
@@ -145,12 +155,24 @@ func TestInterceptLists(t *testing.T) {
 				break
 			}
 		}
-		if listed != row.listed || !errors.Is(last, row.err) {
-			t.Errorf("%s: %d entries and error %v, want %d and %v", name, listed, last, row.listed, row.err)
+		if listed != row.listed || !errors.Is(last, row.err) || reads != row.reads {
+			t.Errorf("%s: %d entries, error %v and %d reads, want %d, %v and %d", name, listed, last, reads, row.listed, row.err, row.reads)
 		}
 	}
-	scanned, err := Intercept(inner, fails).(driver.AbandonedLister).Abandoned(t.Context(), time.Now(), func([]driver.Listed) bool { return true })
-	if !errors.Is(err, errDown) || scanned != (driver.Scanned{}) {
-		t.Errorf("a scan that was not made: %+v, %v", scanned, err)
+	begun := now()
+	for name, row := range map[string]struct {
+		hook       func(context.Context, *StoreCall)
+		below, err error
+		scanned    driver.Scanned
+	}{
+		"passed on":    {passes, nil, nil, driver.Scanned{Began: begun}},
+		"not made":     {fails, nil, errDown, driver.Scanned{}},
+		"failed below": {passes, errDown, errDown, driver.Scanned{}},
+	} {
+		inner.between = func(context.Context, int) error { return row.below }
+		scanned, err := Intercept(inner, row.hook).(driver.AbandonedLister).Abandoned(t.Context(), begun, func([]driver.Listed) bool { return true })
+		if !errors.Is(err, row.err) || scanned != row.scanned {
+			t.Errorf("%s: got %+v and error %v, want %+v and %v", name, scanned, err, row.scanned, row.err)
+		}
 	}
 }

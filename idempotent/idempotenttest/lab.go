@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
@@ -23,12 +22,20 @@ import (
 	"github.com/once-lambda/once/internal/faults"
 )
 
+<<<<<<< HEAD
 // Invocation times of the scenarios: a deadline of 10 s and a margin of 30 s, so
 // a lease of 40 s. A write after the deadline has the margin, in real time: a store on a
 // busy machine takes seconds for large results.
 const (
 	timeout = 10 * time.Second
 	margin  = 30 * time.Second
+=======
+// Invocation times of the scenarios: a deadline of 10 s and a margin of 4 s, which is
+// longer than the default, so a lease of 14 s.
+const (
+	timeout = 10 * time.Second
+	margin  = 4 * time.Second
+>>>>>>> wt-itb
 	lease   = timeout + margin
 )
 
@@ -131,6 +138,9 @@ func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idemp
 		mutation.request(&r)
 	}
 	out, err := idempotent.DoOutcome(r.ctx, w.guard, r.key, r.handler)
+	if mutation := w.fixture.mutation; mutation.answer != nil {
+		mutation.answer(&out, &err)
+	}
 	w.history.answered(a, out, err)
 	return out, err
 }
@@ -209,7 +219,7 @@ func (l *lab) endLease() {
 	if r == nil {
 		l.Fatal("there is no record whose lease could end")
 	}
-	l.clock.advanceTo(r.LeaseEnd.Add(time.Millisecond))
+	l.clock.advanceTo(r.LeaseEnd)
 }
 
 // wantListed fails the scenario unless the record is in the list of due records, if
@@ -222,9 +232,11 @@ func (l *lab) wantListed() {
 	}
 	time.Sleep(l.fixture.ListLag)
 	for e, err := range lister.Due(context.Background(), time.Time{}) {
-		l.must(err)
-		if e.ID == l.key.RecordID() {
+		switch e.ID {
+		case l.key.RecordID():
 			return
+		case "":
+			l.Fatal(err)
 		}
 	}
 	l.Fatal("the record is not in the list of due records")
@@ -237,7 +249,7 @@ func (w *worker) resolve(r idempotent.Resolution) error {
 // found resolves the record by evidence of its result.
 func (w *worker) found(result string) error {
 	w.history.says(result)
-	if r := w.record(); r != nil && r.Codec == (rawCodec{}).Name() {
+	if w.record().Codec == (rawCodec{}).Name() {
 		return w.resolve(idempotent.ResolvedWith(rawCodec{}, result))
 	}
 	return w.resolve(idempotent.Resolved(result))
@@ -301,13 +313,15 @@ func (l *lab) crashAfterEffect() {
 	l.must(err)
 }
 
-// crash leaves the record as a process does that was killed while its handler
-// ran: without an outcome.
-func (l *lab) crash(during func(context.Context)) {
+// crash leaves the record as a process does that was killed after during returned,
+// while its handler ran: without an outcome.
+func (l *lab) crash(during func(context.Context), optFns ...func(*idempotent.Options)) {
 	l.Helper()
-	a := l.worker()
-	a.inject(faults.On(driver.OpReplace, faults.LostRequest))
-	l.exits(a, during)
+	a := l.worker(optFns...)
+	l.exits(a, func(ctx context.Context) {
+		during(ctx)
+		a.inject(faults.On(driver.OpReplace, faults.LostRequest))
+	})
 }
 
 // exits sends a request whose handler ends its goroutine, as testing's FailNow
@@ -322,7 +336,7 @@ func (l *lab) exits(w *worker, during func(context.Context)) {
 			runtime.Goexit()
 			return "", nil
 		})
-		returned = fmt.Errorf("runtime.Goexit was swallowed: got error %w", orNil(err))
+		returned = errors.Join(errors.New("runtime.Goexit was swallowed"), err)
 	}()
 	<-done
 	l.must(returned)
@@ -373,7 +387,7 @@ func (l *lab) twoOwners(report handler, own error) {
 // acknowledged to the guard.
 func (w *worker) hook(ctx context.Context, c *StoreCall) {
 	w.calls.Add(1)
-	held := func() {}
+	var held func()
 	if c.Record.State == driver.StateInProgress {
 		held = w.history.claims(&w.process, c.Record)
 	}
@@ -382,7 +396,7 @@ func (w *worker) hook(ctx context.Context, c *StoreCall) {
 	} else {
 		c.Do(ctx)
 	}
-	if c.Err == nil && (c.Current == nil || c.Current.Version == c.Record.Version) {
+	if held != nil && c.Err == nil && (c.Current == nil || c.Current.Version == c.Record.Version) {
 		held()
 	}
 }
@@ -469,16 +483,12 @@ func (l *lab) getsOn() {
 		case err == nil:
 			w.wantReplay(out.Value)
 			return
-		case errors.As(err, new(*idempotent.FinalError)):
-			w.wantRefused(new(idempotent.FinalError))
-			return
-		case errors.As(err, new(*idempotent.ReplayUnavailableError)):
-			w.wantRefused(new(idempotent.ReplayUnavailableError))
+		case errtype.Matches(err, new(idempotent.FinalError)), errtype.Matches(err, new(idempotent.ReplayUnavailableError)):
+			w.wantRefused(err)
 			return
 		case errors.As(err, new(*idempotent.InProgressError)):
 			l.endLease()
 		case errors.As(err, new(*idempotent.UnresolvedError)):
-			l.endLease()
 			l.must(w.found("ch_found"))
 		default:
 			l.Fatalf("a request got error %v, although the faults are over", err)

@@ -65,9 +65,8 @@ func newShelf() *shelf {
 		tell:    func(err error, _ *driver.Record) error { return err },
 		admit:   func(driver.Record) error { return nil },
 		stands:  func(p put) bool { return p.old != nil && (p.old.Expires.IsZero() || p.old.Expires.After(p.now)) },
-		fits:    func(p put) bool { return p.old.Version == p.was },
+		fits:    func(p put) bool { return p.old.Version == p.was && p.r.Version != p.was },
 		gap:     func(put) {},
-		write:   func(p put) *driver.Record { return p.r.Clone() },
 		loser:   func(p put) (*driver.Record, error) { return p.old.Clone(), nil },
 		read: func(r *driver.Record) (*driver.Record, error) {
 			if r == nil {
@@ -77,6 +76,12 @@ func newShelf() *shelf {
 		},
 	}
 	s.reopen = func() *shelf { return s }
+	kept(func(r *driver.Record) { // what a store has to keep
+		for _, t := range timesOf(r) {
+			*t = t.Truncate(time.Millisecond).UTC()
+		}
+		r.Announced = r.Announced && r.State == driver.StateInProgress && !r.Exhausted
+	})(s)
 	return s
 }
 
@@ -229,7 +234,9 @@ type listed struct {
 func newListShelf() *listShelf {
 	return &listShelf{
 		shelf: newShelf(), damaged: map[idempotent.RecordID]bool{}, stops: true,
-		due:   func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() },
+		due: func(r *driver.Record) bool {
+			return !r.Exhausted && !r.Due.IsZero() && r.State != driver.StateCompleted
+		},
 		given: func(r *driver.Record) bool { return r.Exhausted },
 		order: func(a, b listed) int { return a.entry.Due.Compare(b.entry.Due) },
 		later: time.Time.After,

@@ -40,8 +40,11 @@ var chunkRequirements = []requirement{
 				return err
 			}
 			count, err := s.PutChunks(ctx, c.id, c.version, bytes.Clone(c.data), c.expires)
-			if err != nil || count != c.count {
-				return fmt.Errorf("the repeated PutChunks: got %d pieces and %w, want %d", count, orNil(err), c.count)
+			if err != nil {
+				return fmt.Errorf("the repeated PutChunks: %w", err)
+			}
+			if count != c.count {
+				return fmt.Errorf("the repeated PutChunks: got %d pieces, want %d", count, c.count)
 			}
 			return c.whole(ctx, s)
 		}),
@@ -174,8 +177,11 @@ func (c *chunks) put(ctx context.Context, s chunkStore) (err error) {
 // whole checks that the store holds exactly the data that was put.
 func (c *chunks) whole(ctx context.Context, s chunkStore) error {
 	got, err := s.GetChunks(ctx, c.id, c.version, c.count)
-	if err != nil || !bytes.Equal(got, c.data) {
-		return fmt.Errorf("GetChunks of %d pieces: got %s and error %w, want %s", c.count, brief(got), orNil(err), brief(c.data))
+	if err != nil {
+		return fmt.Errorf("GetChunks: %w", err)
+	}
+	if !bytes.Equal(got, c.data) {
+		return fmt.Errorf("GetChunks of %d pieces: got %s, want %s", c.count, brief(got), brief(c.data))
 	}
 	return nil
 }

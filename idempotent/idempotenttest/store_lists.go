@@ -70,8 +70,11 @@ var listRequirements = []requirement{
 			for name, list := range map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(ctx, time.Time{}), "Exhausted": s.Exhausted(ctx)} {
 				found, err := q.found(list)
 				earlier := func(i, j int) int { return q.records[i].Due.Compare(q.records[j].Due) }
-				if err != nil || len(found) == 0 || !slices.IsSortedFunc(found, earlier) {
-					return fmt.Errorf("%s lists the records %v and ends with error %w; they are due in the order %v", name, found, orNil(err), order)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				if len(found) == 0 || !slices.IsSortedFunc(found, earlier) {
+					return fmt.Errorf("%s lists the records %v; they are due in the order %v", name, found, order)
 				}
 			}
 			return nil
@@ -295,7 +298,7 @@ func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Rec
 	q := &queue{at: time.UnixMilli(1 + rand.Int64N(9e11)).UTC(), lag: s.lag}
 	for i := range n {
 		r := fullRecord()
-		r.State, r.Expires, r.Due, r.Exhausted, r.Announced = driver.StateUnknown, time.Time{}, q.at, false, false
+		r.State, r.Due, r.Exhausted = driver.StateUnknown, q.at, false
 		change(i, &r, q.at)
 		if err := insertNew(ctx, s, r); err != nil {
 			return nil, err
@@ -306,18 +309,14 @@ func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Rec
 	return q, nil
 }
 
-// change writes a changed record i, and waits until lists are expected to show it.
+// change writes a changed record i, once, and waits until lists are expected to show it.
 func (q *queue) change(ctx context.Context, s driver.Store, i int, change func(*driver.Record)) error {
 	next := q.records[i]
 	next.Version = newVersion()
 	change(&next)
-	met, err := s.Replace(ctx, next, q.records[i].Version)
-	if err != nil || met != nil {
-		return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
-	}
-	q.records[i] = next
+	err := replaceCurrent(ctx, s, next, q.records[i].Version)
 	time.Sleep(q.lag)
-	return nil
+	return err
 }
 
 // index returns the index of the record with that id, or -1.

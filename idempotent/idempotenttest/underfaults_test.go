@@ -189,7 +189,7 @@ func persistent(ctx context.Context, c *StoreCall) {
 // A failure of the run itself is reported with the run, and ends nothing else.
 func TestTrialsTellEverything(t *testing.T) {
 	t.Parallel()
-	works := sound["memstore"]
+	works, replayed := sound["memstore"], 0
 	for name, row := range map[string]struct {
 		fixture Fixture
 		run     func(*lab)
@@ -207,7 +207,30 @@ func TestTrialsTellEverything(t *testing.T) {
 		"a key that does not recover": {works, func(l *lab) {
 			l.weather.felt.Store(true) // excuses nothing after the scenario
 			l.line = Intercept(l.line, func(_ context.Context, c *StoreCall) { c.Err = errors.New("no table") })
-		}, "although the faults are over"},
+		}, "a request got error"},
+		"a key that is always busy": {Fixture{Open: works.Open, mutation: mutation{answer: func(_ *idempotent.Outcome[string], err *error) {
+			*err = new(idempotent.InProgressError)
+		}}}, func(*lab) {}, "the key does not recover"},
+		"evidence that is not stored": {works, func(l *lab) {
+			l.crashAfterEffect()
+			l.line = Intercept(l.line, func(ctx context.Context, c *StoreCall) {
+				if c.Record.Reason == driver.ReasonResolved {
+					c.Err = errors.New("no space")
+					return
+				}
+				c.Do(ctx)
+			})
+		}, "no space"},
+		"an outcome that is not replayed": {Fixture{Open: works.Open, mutation: *replays(func(_ *idempotent.Outcome[string], err *error) {
+			*err = errWrong
+		})}, func(*lab) {}, "want the replay of"},
+		"a Final error that is replayed once": {Fixture{Open: works.Open, mutation: *replays(func(_ *idempotent.Outcome[string], err *error) {
+			if replayed++; replayed > 1 {
+				*err = errWrong
+			}
+		})}, func(l *lab) {
+			_, _ = l.worker().do(func(context.Context) (string, error) { return "", idempotent.Final("declined", "no funds") })
+		}, "error refused; want"},
 		"a panic in doubt that runs again": {Fixture{Open: works.Open, mutation: *writes(func(r *driver.Record) {
 			if r.Reason == driver.ReasonUnknown {
 				r.State, r.Reason = driver.StateRetryable, driver.ReasonPanic

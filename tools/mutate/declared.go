@@ -171,6 +171,7 @@ var equivalents = map[string]string{
 	"idempotent/idempotenttest.World.pointsOfStore: c.Err == nil && c.Current == nil && (c.Op == driver.OpInsert || c.Op == driver.OpReplace) loses && (c.Op == driver.OpInsert || c.Op == driver.OpReplace)": "a record that is not there has no effects, and after chunks it is written again before the next effect",
 	"idempotent/idempotenttest.World.reconcile: p.settled is not set to settled":                                             "only saves reading empty lists",
 	"idempotent/idempotenttest.World.allSettled: settled is never true":                                                      "only saves reading empty lists",
+	"idempotent/idempotenttest.lab.worker: o.Logger is not set to discard":                                                   "only keeps the guards' log lines out of the output of a test",
 	"oncevet.vet.guardedBy: places.key >= 0 has >":                                                                           "the key is argument 1, or it is -1",
 	"dynamostore/dynamotest.DB.BatchWriteItem: refuse(\"Supplied WriteRequest is empty or has two requests\") is not called": "a write without a put and a key is refused for its key",
 	"dynamostore/dynamotest.expressions.parser: ok is never true":                                                            "only saves splitting an expression again",
