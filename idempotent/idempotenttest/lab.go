@@ -22,20 +22,12 @@ import (
 	"github.com/once-lambda/once/internal/faults"
 )
 
-<<<<<<< HEAD
 // Invocation times of the scenarios: a deadline of 10 s and a margin of 30 s, so
 // a lease of 40 s. A write after the deadline has the margin, in real time: a store on a
 // busy machine takes seconds for large results.
 const (
 	timeout = 10 * time.Second
 	margin  = 30 * time.Second
-=======
-// Invocation times of the scenarios: a deadline of 10 s and a margin of 4 s, which is
-// longer than the default, so a lease of 14 s.
-const (
-	timeout = 10 * time.Second
-	margin  = 4 * time.Second
->>>>>>> wt-itb
 	lease   = timeout + margin
 )
 
