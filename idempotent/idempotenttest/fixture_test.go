@@ -3,177 +3,170 @@
 package idempotenttest
 
 import (
-	"encoding/json"
-	"regexp"
-	"runtime"
-	"slices"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/faults"
 )
 
-// The error names each field that differs, and shortens what is long.
-func TestSameRecord(t *testing.T) {
+// A check of a lab that fails ends its scenario, and says what is wrong.
+func TestChecksOfALab(t *testing.T) {
 	t.Parallel()
-	want := fullRecord()
-	want.Result = []byte(strings.Repeat("a", 40))
-	long, exact := `"`+strings.Repeat("a", 32)+`"… (40 bytes)`, `"`+strings.Repeat("a", 32)+`"`
-	for _, row := range []struct {
-		change func(*driver.Record)
-		error  string // its begin; empty: no error
+	const other = "another record is due"
+	lists := func(collected func(string, []listed) []listed) Fixture {
+		return broken{lists: func(s *listShelf) { shared(s); s.collected = collected }}.fixture()
+	}
+	reset := errors.New("connection reset")
+	immovable := sound["shelf"]
+	immovable.Remove = func(context.Context, driver.Store, idempotent.RecordID) error { return reset }
+	for name, row := range map[string]struct {
+		fixture Fixture
+		run     func(*lab)
+		want    string
 	}{
-		{func(*driver.Record) {}, ""},
-		{func(r *driver.Record) { r.Ref = "" }, "Ref is , want " + want.Ref},
-		{func(r *driver.Record) { r.Result = nil }, "Result is absent, want " + long},
-		{func(r *driver.Record) { r.Result = r.Result[:32] }, "Result is " + exact + ", want " + long},
-		{func(r *driver.Record) { r.Result[39] = 'b' }, "Result is " + long + ", want " + long},
-		{func(r *driver.Record) { r.Codec, r.Encoding = "", "" }, "Codec is , want " + want.Codec + "; Encoding is , want " + want.Encoding},
-		{func(r *driver.Record) {
-			r.SetExtra(map[string]map[string]json.RawMessage{"": {"later": []byte("1")}})
-		}, `Extra is {"":{"later":1}}, want null`},
+		"a guard that cannot be made": {broken{guard: options(func(o *idempotent.Options) { o.LeaseMargin = -1 })}.fixture(),
+			func(l *lab) { l.worker() }, "LeaseMargin"},
+		"a handler that must not be called": {sound["shelf"], func(l *lab) { l.worker().do(l.never()) }, "the handler was entered"},
+		"a store that cannot be read": {broken{spoil: func(s *shelf) {
+			s.read = func(*driver.Record) (*driver.Record, error) { return nil, reset }
+		}}.fixture(), func(l *lab) { l.record() }, "Get: connection reset"},
+		"no record":     {sound["shelf"], func(l *lab) { l.wantState(driver.StateUnknown) }, "there is no record, want one that is unknown"},
+		"another state": {sound["shelf"], func(l *lab) { l.crashAfterEffect(); l.wantState(driver.StateUnknown) }, "the record is in_progress (claimed), want unknown"},
+		"no lease":      {sound["shelf"], func(l *lab) { l.endLease() }, "there is no record whose lease could end"},
+		"effects":       {sound["shelf"], func(l *lab) { l.wantEffects(1) }, "the provider saw 0 effects, want 1"},
+		"an event":      {sound["shelf"], func(l *lab) { l.wantEvents(event.LeaseLost) }, "no event"},
+		"no execution": {sound["shelf"], func(l *lab) { l.must(l.worker().commit(context.Background(), "ch_a")) },
+			"the handler's context carries no execution"},
+		"a record that cannot be removed": {immovable, func(l *lab) { l.crashAfterEffect(); l.remove() }, "connection reset"},
+		other:                             {sound["listShelf"], func(l *lab) { l.wantListed() }, "the record is not in the list of due records"},
+		"a list that fails": {lists(func(_ string, found []listed) []listed { return append(found, listed{err: reset}) }),
+			func(l *lab) { l.wantListed() }, "connection reset"},
+
+		"a version that was never written": {sound["shelf"], func(l *lab) {
+			l.crashAfterEffect()
+			l.line = Intercept(l.line, func(ctx context.Context, c *StoreCall) {
+				if c.Do(ctx); c.Op == driver.OpGet {
+					c.Current.Version = newVersion()
+				}
+			})
+			_ = l.worker().notExecuted()
+		}, "INV-12: the store returned a version"},
+		"a refused claim that counts as won": {broken{guard: owns(func(*driver.Record, driver.Record) bool { return true })}.fixture(),
+			func(l *lab) { l.worker().do(l.charge("ch_a")); l.worker().do(l.charge("ch_b")) }, "INV-10: a handler was entered"},
+		"a failed claim that counts as won": {broken{guard: always(func(ctx context.Context, c *StoreCall) { c.Do(ctx); c.Err = nil })}.fixture(),
+			func(l *lab) {
+				a := l.worker()
+				a.inject(faults.On(driver.OpInsert, faults.LostRequest))
+				a.do(l.charge("ch_a"))
+			}, "INV-10: a handler was entered"},
 	} {
-		got := want.Clone()
-		row.change(got)
-		const begin = "Get returned a record with wrong fields: "
-		if err := sameRecord("Get returned", got, want); err == nil != (row.error == "") || err != nil && !strings.HasPrefix(err.Error(), begin+row.error) {
-			t.Errorf("got error %v, want %s", err, row.error)
+		if found := strings.Join((scenario{name, row.run}).alone(t, row.fixture), "; "); !strings.Contains(found, row.want) {
+			t.Errorf("%s: got %q, want %q", name, found, row.want)
 		}
-	}
-	if err := sameRecord("Get returned", nil, want); err == nil || !strings.HasPrefix(err.Error(), "Get returned no record, want a record (") {
-		t.Errorf("no record: got error %v", err)
 	}
 }
 
-// A full record has every precision of a store, and two of them differ.
-func TestFullRecord(t *testing.T) {
+// The loops of one process meet: all but the one that runs are refused.
+func TestLoopsMeet(t *testing.T) {
 	t.Parallel()
-	seconds := map[int64]bool{}
-	for range 100 {
-		r := fullRecord()
-		seconds[r.Since.Unix()] = true
-		last := time.Now().Add(-time.Hour)
-		for _, at := range []time.Time{r.OpenSince, r.Steps[0].At, r.Steps[1].At, r.Created, r.Since, r.LeaseEnd, r.Due, r.Expires} {
-			if !at.After(last) || at.Equal(at.Truncate(time.Second)) || !at.Equal(at.Truncate(time.Millisecond)) || at.Location() != time.UTC {
-				t.Errorf("%s follows %s", at, last)
-			}
-			last = at
-		}
-		if !last.After(time.Now().Add(time.Hour)) || r.Retention%time.Millisecond != 0 || r.UnresolvedRetention%time.Millisecond != 0 {
-			t.Errorf("it expires at %s, and is kept for %s and %s", last, r.Retention, r.UnresolvedRetention)
-		}
-	}
-	if len(seconds) < 10 {
-		t.Errorf("100 records in %d seconds", len(seconds))
-	}
-}
-
-// What a Recorder returns is a copy, which a test can sort or change.
-func TestRecorder(t *testing.T) {
-	t.Parallel()
-	var r Recorder
-	for _, kind := range []event.Kind{event.Reserved, event.Completed, event.Replayed, event.Replayed} {
-		r.Observe(t.Context(), event.Event{Kind: kind})
-	}
-	r.Events()[0].Kind = event.Replayed
-	if got, want := r.Kinds(), []event.Kind{event.Reserved, event.Completed, event.Replayed, event.Replayed}; !slices.Equal(got, want) || r.Count(event.Replayed) != 2 {
-		t.Errorf("got %v and %d replays, want %v", got, r.Count(event.Replayed), want)
-	}
-}
-
-// A Clock stands still while real time passes, which is that of the bubble here. A test
-// moves it forward and back.
-func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c Clock
-		begun := time.Now()
-		for _, row := range []struct{ pause, advance, want time.Duration }{
-			{0, 0, 0}, {time.Hour, 0, 0}, {time.Hour, time.Minute, time.Minute}, {0, -2 * time.Minute, -time.Minute},
-		} {
-			time.Sleep(row.pause)
-			c.Advance(row.advance)
-			if got := c.Now().Sub(begun); got != row.want {
-				t.Errorf("after %+v the clock has moved by %s", row, got)
-			}
+		l := newLab(t, sound["shelf"])
+		l.loops(l.worker())
+		refused := 0
+		for _, a := range l.history.answers {
+			refused += one(errors.As(a.err, new(*idempotent.InProgressError)))
 		}
-		c.advanceTo(begun.Add(-time.Hour)) // it has passed
-		if got := c.Now().Sub(begun); got != -time.Minute {
-			t.Errorf("after an end that had passed the clock has moved by %s", got)
+		if refused < 7 {
+			t.Errorf("%d requests were refused", refused)
 		}
 	})
 }
 
-// A mutex stops the clock of a bubble, unless one of its goroutines goes on.
-func TestBlocked(t *testing.T) {
+// A store that takes a fifth of a second for a write, and heeds its context, passes the rows in
+// which little time is left.
+func TestSlowStoresAreSound(t *testing.T) {
 	t.Parallel()
-	const (
-		mutex   = "goroutine 1 [sync.Mutex.Lock, synctest bubble 7]:\nmain.charge()"
-		reader  = "goroutine 2 [sync.RWMutex.RLock, 2 minutes, synctest bubble 7]:\nmain.find()"
-		outside = "goroutine 3 [chan receive, synctest bubble 7]:\nmain.ask()"
-		sleeps  = "goroutine 4 [sleep (durable), synctest bubble 7]:\nmain.wait()"
-		atPoint = "goroutine 5 [select (durable), synctest bubble 7]:\nidempotenttest.(*World).await(0x1)"
-		runs    = "goroutine 6 [running, synctest bubble 7]:\nmain.compute()"
-		ready   = "goroutine 8 [runnable, synctest bubble 7]:\nmain.compute()"
-		earlier = "goroutine 9 [sync.Mutex.Lock, synctest bubble 17]:\nmain.charge()"
-		test    = "goroutine 10 [running]:\nmain.test()"
-	)
+	slow := Fixture{Open: func(testing.TB) driver.Store {
+		return Intercept(newShelf(), func(ctx context.Context, c *StoreCall) {
+			if c.Op != driver.OpGet {
+				time.Sleep(time.Second / 5)
+			}
+			c.Do(ctx)
+		})
+	}}
+	for _, name := range []string{"FM65_ClaimLeftLessThanTheReserve", "FM11_KilledAtItsDeadline"} {
+		synctest.Test(t, func(t *testing.T) {
+			if found := scenarioNamed(t, name).alone(t, slow); len(found) > 0 {
+				t.Errorf("%s: %s", name, strings.Join(found, "; "))
+			}
+		})
+	}
+}
+
+// A guard feels an error that a fault can have caused. A client of a service returns
+// its own errors.
+func TestFeltFaults(t *testing.T) {
+	t.Parallel()
+	reset := errors.New("connection reset")
 	for _, row := range []struct {
-		dump, found []string
-		limit       int
+		wire, struck bool
+		err          error
+		felt         bool
 	}{
-		{[]string{test, earlier, sleeps}, nil, 0},
-		{[]string{test, mutex, earlier, sleeps, atPoint}, []string{mutex, atPoint}, forMutex},
-		{[]string{reader}, []string{reader}, forMutex},
-		{[]string{outside, sleeps}, []string{outside}, forOthers},
-		{[]string{outside, mutex}, []string{outside, mutex}, forOthers},
-		{[]string{mutex, outside}, []string{mutex, outside}, forOthers},
-		{[]string{mutex, runs}, nil, 0},
-		{[]string{outside, ready, mutex}, nil, 0},
+		{false, true, faults.ErrInjected, true},
+		{false, true, reset, false},
+		{true, true, reset, true},
+		{true, false, reset, false},
+		{true, true, idempotent.ErrNoRecord, false},
+		{true, true, driver.ErrTooLarge, false},
+		{true, true, nil, false},
 	} {
-		want := ""
-		for _, stack := range row.found {
-			want += "\n\n" + stack
+		w := newWeather(faults.On(driver.OpGet, faults.LostRequest), &Clock{}, 0)
+		w.wire = row.wire
+		if row.struck {
+			_ = w.Do(t.Context(), driver.OpGet, func() error { return nil })
 		}
-		if found, limit := blocked(strings.Join(row.dump, "\n\n"), "synctest bubble 7]:"); found != want || limit != row.limit {
-			t.Errorf("got limit %d and%s\nwant %d and%s", limit, found, row.limit, want)
+		if w.feel(row.err); w.felt.Load() != row.felt {
+			t.Errorf("%+v: felt: %t", row, w.felt.Load())
 		}
 	}
 }
 
-// A watch knows the goroutines of its bubble by the end of their headers.
-func TestWatchBegins(t *testing.T) {
+// A slow call takes a negligible time, or longer than what is left to the handler, the
+// deadline or the lease, which is half a second or more before each.
+func TestSlowCalls(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var w watch
-		w.begin()
-		stack := make([]byte, 1<<10)
-		header, _, _ := strings.Cut(string(stack[:runtime.Stack(stack, false)]), "\n")
-		if !regexp.MustCompile(`^synctest bubble \d+\]:$`).MatchString(w.bubble) || !strings.HasSuffix(header, w.bubble) || w.steps.Load() != 1 {
-			t.Errorf("%d steps, and got the bubble %q in %q", w.steps.Load(), w.bubble, header)
+	times := map[string]int{}
+	for seed := range uint64(100) {
+		var clock Clock
+		begun := clock.Now()
+		w := newWeather(faults.On("", faults.SlowReply, 1), &clock, seed)
+		if err := w.Do(t.Context(), driver.OpGet, func() error { return nil }); err != nil || !w.felt.Load() {
+			t.Fatalf("got error %v, and felt: %t", err, w.felt.Load())
 		}
-	})
-}
-
-// A bubble stands still after so many looks as its goroutines have, without a step.
-func TestLook(t *testing.T) {
-	t.Parallel()
-	var w watch
-	for i, row := range []struct {
-		steps int64
-		limit int
-		still bool
-	}{
-		{0, 1, false}, {0, 1, false}, // not begun
-		{1, 1, false}, {1, 1, true}, // a step, and none
-		{2, 2, false}, {2, 2, false}, {3, 2, false}, {3, 2, false}, {3, 2, true},
-		{4, 2, false}, {4, 2, false}, {4, 0, false}, {4, 2, false}, {4, 2, true}, // a goroutine runs
-	} {
-		w.steps.Store(row.steps)
-		if found := w.look(func() (string, int) { return "stacks", row.limit }); (found == "stacks") != row.still {
-			t.Errorf("look %d: found %q", i, found)
+		switch took := clock.Now().Sub(begun); {
+		case took < time.Millisecond:
+			t.Errorf("it takes %s", took)
+		case took < time.Second:
+			times["negligible"]++
+		case took < timeout-time.Second:
+			times["a part"]++
+		case took < timeout:
+			times["most"]++
+		case took > timeout && took < lease:
+			times["past the deadline"]++
+		case took > lease:
+			times["past the lease"]++
 		}
+	}
+	if len(times) != 5 {
+		t.Errorf("slow calls take %v", times)
 	}
 }
