@@ -10,7 +10,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"log"
 	"maps"
 	"slices"
@@ -175,8 +174,15 @@ func (p *provider) ReadResource(_ context.Context, r *tfprotov5.ReadResourceRequ
 	return &tfprotov5.ReadResourceResponse{NewState: r.CurrentState}, nil
 }
 
-func (p *provider) UpgradeResourceState(context.Context, *tfprotov5.UpgradeResourceStateRequest) (*tfprotov5.UpgradeResourceStateResponse, error) {
-	return nil, fmt.Errorf("provider: there is no old state")
+// UpgradeResourceState returns the state as it is: there is one version of each schema.
+func (p *provider) UpgradeResourceState(_ context.Context, r *tfprotov5.UpgradeResourceStateRequest) (*tfprotov5.UpgradeResourceStateResponse, error) {
+	kind := p.resources[r.TypeName].ValueType()
+	state, err := r.RawState.Unmarshal(kind)
+	if err != nil {
+		return nil, err
+	}
+	upgraded, err := tfprotov5.NewDynamicValue(kind, state)
+	return &tfprotov5.UpgradeResourceStateResponse{UpgradedState: &upgraded}, err
 }
 
 // fill sets the attributes of a resource that are computed and have no value yet.
