@@ -76,10 +76,10 @@ func family(step string) string {
 	return name
 }
 
-// alike reports whether results of the two can be compared: they are of one operation, and
-// both of steps, or both HTTP responses.
+// alike reports whether results of the two, of one operation, can be compared: both are of
+// steps, or both are HTTP responses, or neither.
 func (s subject) alike(other subject) bool {
-	return s.operation == other.operation && (s.step == "") == (other.step == "") && (s.status == 0) == (other.status == 0)
+	return (s.step == "") == (other.step == "") && (s.status == 0) == (other.status == 0)
 }
 
 // subject returns what the result of a piece is compared with, and the result. It
@@ -133,13 +133,13 @@ func (c *Settler) Differing(ctx context.Context, o Store, pieces ...Piece) (wron
 		return wrong, ctx.Err()
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples.shapes), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
-		if len(samples.comparable(s)) == 0 {
+		if len(samples.countsFor(s)) == 0 {
 			fmt.Fprintf(c.Stderr, "once: not compared: no stored result of %s in %s\n", s, output.Count(read, "record"))
 		}
 	}
 	for i, p := range pieces {
 		s, result, ok := p.subject()
-		if !ok || len(samples.comparable(s)) == 0 || samples.shapes[s].seen == 0 && len(p.Record.StepNames) > 0 {
+		if !ok || len(samples.countsFor(s)) == 0 || samples.shapes[s].seen == 0 && len(p.Record.StepNames) > 0 {
 			continue // the guard compares a name with those that the operation declares
 		}
 		if difference := samples.compare(s, result); difference != "" {
@@ -185,9 +185,9 @@ func (s *samples) learn(of subject, result []byte) {
 	}
 }
 
-// comparable returns how many stored results there are with which one of the subject can
+// countsFor returns how many stored results there are with which one of the subject can
 // be compared: that of a step with those of all steps, a response with all responses.
-func (s *samples) comparable(with subject) map[subject]int {
+func (s *samples) countsFor(with subject) map[subject]int {
 	found := maps.Clone(s.counts[with.operation])
 	maps.DeleteFunc(found, func(of subject, _ int) bool { return !of.alike(with) })
 	return found
@@ -202,7 +202,7 @@ func (s *samples) compare(of subject, result []byte) string {
 		return ""
 	}
 	var others []string
-	for other, n := range s.comparable(of) {
+	for other, n := range s.countsFor(of) {
 		others = append(others, fmt.Sprintf("%d of %s", n, other.part()))
 	}
 	slices.Sort(others)
@@ -241,14 +241,8 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 	if samples.counts[of.operation] == nil {
 		return nil
 	}
-	for _, step := range r.Steps {
-		if samples.settled[r.ID] {
-			break
-		}
-		var result json.RawMessage
-		if _, err := g.Pending(*r).Step(ctx, step.Name, &result); err == nil && result != nil && len(result) <= shapeBytes {
-			samples.learn(subject{operation: of.operation, step: family(step.Name)}, result)
-		}
+	if !samples.settled[r.ID] {
+		sampleSteps(ctx, g.Pending(*r), samples)
 	}
 	if view.ResultBytes(r) > shapeBytes {
 		return nil
@@ -268,6 +262,16 @@ func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples 
 		samples.learn(of, result)
 	}
 	return nil
+}
+
+// sampleSteps learns the results of the finished steps that can be read.
+func sampleSteps(ctx context.Context, r idempotent.PendingRecord, samples *samples) {
+	for _, step := range r.Stored().Steps {
+		var result json.RawMessage
+		if _, err := r.Step(ctx, step.Name, &result); err == nil && result != nil && len(result) <= shapeBytes {
+			samples.learn(subject{operation: r.ID.Operation(), step: family(step.Name)}, result)
+		}
+	}
 }
 
 // notJSON stands for a result that is not JSON.
