@@ -241,7 +241,7 @@ func serveHTTP(ctx context.Context, guard *idempotent.Guard, q request, handle f
 	guarded := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
 		o.Scope, o.Operation = lambdahttp.SingleTenant, func(*lambdahttp.Request) string { return operations[overHTTP] }
 		if q.Mute {
-			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { select {} }
+			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { hang(); return "", nil }
 		}
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		res, err := handle(r.Context())

@@ -222,11 +222,15 @@ func (w *watch) sees(ctx context.Context) {
 	}
 }
 
+// hang does not return before its process is killed. It is no select {}, which ends a
+// process whose other goroutines wait, too, with a report of a deadlock.
+func hang() { time.Sleep(2 * time.Hour) }
+
 // options sets what the request says of its guard.
 func (q request) options(o *idempotent.Options) {
 	o.Shadow = q.Shadow
 	if q.Mute && q.Promise != overHTTP { // which has another such function
-		o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { select {} }
+		o.Predecessor = func(context.Context, idempotent.Key) (any, bool, error) { hang(); return nil, false, nil }
 	}
 }
 
@@ -242,11 +246,11 @@ func (w *fixture) send(ctx context.Context, q request) answer {
 	}[q.Promise]
 	handle := func(ctx context.Context) (result, error) {
 		if q.Hangs == 1 {
-			time.Sleep(time.Hour)
+			hang()
 		}
 		r, err := handler(ctx, q)
 		if q.Hangs == 2 {
-			time.Sleep(time.Hour)
+			hang()
 		}
 		return r, err
 	}
