@@ -218,7 +218,7 @@ terraform: $(BIN)/lint ### Test the Terraform modules with OpenTofu, and compare
 	go vet -tags tofu -vettool=$(CURDIR)/$(BIN)/lint $(CDK)
 	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 .
 
-.PHONY: lint timed-code timed-templates lint-changed lint-code lint-text lint-prose lint-templates lint-workflows fmt
+.PHONY: lint timed-code timed-templates lint-changed lint-code lint-text lint-prose lint-templates lint-workflows lint-modules fmt
 SOURCES = git ls-files --cached --others --exclude-standard
 lint: ## Check code, prose and templates without running them
 	@make --no-print-directory -j2 --output-sync timed-code timed-templates; code=$$?; tools/step; exit $$code
@@ -228,6 +228,7 @@ timed-code:
 timed-templates:
 	$(STEP) templates $(MAKE) --no-print-directory lint-templates
 	$(STEP) workflows $(MAKE) --no-print-directory lint-workflows
+	$(STEP) modules $(MAKE) --no-print-directory lint-modules
 ON_MACOS := ./playground ./cmd/once # what make run starts, and the command line
 lint-code: $(BIN)/lint lint-text ### gofmt, go vet, staticcheck, oncevet and more
 	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
@@ -243,6 +244,8 @@ lint-text: $(BIN)/misspell
 lint-workflows: $(BIN)/actionlint ### actionlint on the workflows
 	@if grep -nE "uses: .*@" .github/workflows/*.yml | grep -vE "@[0-9a-f]{40} # v"; then echo "pin these actions by a commit, with its tag in a comment"; exit 1; fi
 	@$(BIN)/actionlint
+lint-modules: ### go mod tidy changes nothing
+	@tools/release-check modules
 lint-prose: ### Language, links, snippets, numbers, licences, order of chapters
 	go test -count=1 ./tests/documents/house
 lint-templates: ### cfn-lint and checkov on the templates
