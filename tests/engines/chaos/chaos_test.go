@@ -216,7 +216,7 @@ func newStorm(t *testing.T, plan func(seed uint64) faults.Plan, loss float64, la
 	})
 	s.proxy = newProxy(s.engine.Endpoint(), plan(s.seed), holdTimes(s.random(5)))
 	s.settings = settings{
-		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: s.heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless,
+		Endpoint: s.proxy.URL, Table: "chaos-records", Orders: "chaos-orders", Ledger: books.file.Name(), Heralds: s.heralds.file.Name(), Provider: s.provider.URL, Lawless: lawless, Scan: scanEvery,
 	}
 	v := &recovery{parallel: 8, client: dynamostore.NewClient(engine.Config(s.engine.Endpoint()))}
 	store, err := connect(v.client, s.settings.Table, 100*time.Millisecond)
@@ -239,7 +239,9 @@ func must(t *testing.T, err error) {
 func survive(t *testing.T, length time.Duration, lawless bool, enough func(*storm) bool) (*storm, []string) {
 	ctx := t.Context()
 	s, v := newStorm(t, func(seed uint64) faults.Plan { return faults.Seeded(seed, weather...) }, 0.03, lawless)
-	s.reaper = &reaper{storm: s, client: v.client}
+	s.book.pace = pace{begun: time.Now(), length: length}
+	s.settings.Scan = passes(length)
+	s.reaper = &reaper{storm: s, client: v.client, every: s.settings.Scan}
 	var err error
 	s.operator, err = newOperator(t, s)
 	must(t, err)
@@ -266,20 +268,23 @@ func survive(t *testing.T, length time.Duration, lawless bool, enough func(*stor
 	unlisted, due, exhausted, err := v.unlisted(ctx)
 	must(t, err)
 	works := s.book.all()
+	t.Logf("what the storm did, with the faults of %d requests on the wire%s%s\nafter the storm %d records were due and %d exhausted, of %d keys\nthe elder, %s",
+		s.proxy.calls, &s.seen, s.book.table(), due, exhausted, len(works), compared(s.samples, settling(length)))
+	v.store, err = connect(v.client, s.settings.Table, s.settings.Scan)
+	must(t, err)
+	v.guarded = v.store
 	must(t, v.run(ctx, works, length+kit.Patience))
+	must(t, v.settle(ctx)) // ends the pass that has begun
+	_, err = v.store.BeginScan(ctx, time.Now())
+	must(t, err)
 	must(t, v.settle(ctx))
 	left, records, chunks, err := v.leftover(ctx)
 	must(t, err)
-	for said, n := range s.provider.said {
-		s.seen.Add("times that the evidence was: "+said, n)
-	}
 	judged, unkept, err := v.verdict(ctx, works, s.provider)
 	must(t, err)
 	violations := slices.Concat(unlisted, announced.violations, judged, left, grown(s.samples, settling(length)))
-	t.Logf("what the storm did, with the faults of %d requests on the wire%s%s\nafter the storm %d records were due and %d exhausted\n"+
-		"recovery took %s; %d records, %d chunks, %d results not kept\nthe elder, %s; %s\n%d violations",
-		s.proxy.calls, &s.seen, s.book.table(), due, exhausted,
-		time.Since(began).Round(time.Millisecond), records, chunks, unkept, s.samples[:min(1, len(s.samples))], s.samples[max(0, len(s.samples)-1):], len(violations))
+	t.Logf("recovery took %s, with the evidence %v; %d records, %d chunks, %d results not kept\n%d violations",
+		time.Since(began).Round(time.Millisecond), s.provider.said, records, chunks, unkept, len(violations))
 	return s, violations
 }
 
@@ -310,8 +315,7 @@ const (
 	killEvery  = 900 * time.Millisecond
 	stopEvery  = 700 * time.Millisecond
 	sweepEvery = 3 * time.Second
-	scanEvery  = 5 * time.Second // not more often: a scan reads the whole table
-	reapEvery  = 15 * time.Second
+	scanEvery  = 5 * time.Second  // at least: see passes
 	switchMode = 4 * time.Second  // between shadow mode and enforcing, at most
 	calm       = 24 * time.Second // between two faults of the engine, at most
 

@@ -36,8 +36,9 @@ type settings struct {
 	Heralds  string // the ledger of announcements
 	Provider string
 	Skew     time.Duration
-	Barrier  barrier // where the process stops
-	Lawless  bool    // break the guard: see lawless
+	Scan     time.Duration // the pause between two passes over the table
+	Barrier  barrier       // where the process stops
+	Lawless  bool          // break the guard: see lawless
 }
 
 const envClient = "ONCE_CHAOS_CLIENT"
@@ -58,7 +59,7 @@ func client() error {
 		return err
 	}
 	w := &fixture{orders: s.Orders, ledger: books, provider: s.Provider, skew: s.Skew, barrier: s.Barrier}
-	if w.store, err = connect(w.stopsClient(dynamostore.NewClient(engine.Config(s.Endpoint))), s.Table, scanEvery); err != nil {
+	if w.store, err = connect(w.stopsClient(dynamostore.NewClient(engine.Config(s.Endpoint))), s.Table, s.Scan); err != nil {
 		return err
 	}
 	w.guarded = w.stops(herald{w.store, heralds})

@@ -52,13 +52,27 @@ func (s sample) String() string {
 // third of a shorter one.
 func settling(length time.Duration) time.Duration { return min(10*time.Minute, length/3) }
 
-// grown says what the last sample has more of than the first one after the storm has settled.
-func grown(samples []sample, settled time.Duration) (violations []string) {
+// passes returns the pause between two passes over the table of a storm of that length. A pass
+// takes the longer the more items there are: DynamoDB Local reads 68,000 in one to five minutes,
+// and serves other calls slowly meanwhile.
+func passes(length time.Duration) time.Duration { return max(scanEvery, settling(length)/4) }
+
+// compared returns the first sample after the storm has settled and the last one, or fewer.
+func compared(samples []sample, settled time.Duration) []sample {
 	first := slices.IndexFunc(samples, func(s sample) bool { return s.at >= settled && s.items > 0 })
 	if first < 0 || first == len(samples)-1 {
+		return nil
+	}
+	return []sample{samples[first], samples[len(samples)-1]}
+}
+
+// grown says what the last sample has more of than the first one after the storm has settled.
+func grown(samples []sample, settled time.Duration) (violations []string) {
+	two := compared(samples, settled)
+	if two == nil {
 		return []string{fmt.Sprintf("the elder was asked %d times, so nothing can be compared", len(samples))}
 	}
-	a, b := samples[first], samples[len(samples)-1]
+	a, b := two[0], two[1]
 	for _, c := range []struct {
 		what         string
 		before, now  float64
@@ -116,11 +130,12 @@ func (s *storm) elder(ctx context.Context, r *randv2.Rand) {
 type reaper struct {
 	storm  *storm
 	client *dynamodb.Client
-	items  atomic.Int64 // of the table, by the last pass
+	every  time.Duration // the pause between two passes
+	items  atomic.Int64  // of the table, by the last pass
 }
 
 func (p *reaper) work(ctx context.Context) {
-	for pause(ctx, reapEvery) == nil {
+	for pause(ctx, p.every) == nil {
 		_ = p.reap(ctx) // the engine may be dead
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -165,26 +166,34 @@ func (l *ledger) append(e entry) error {
 
 // of returns the effects of a record that were written before the call.
 func (l *ledger) of(record string) ([]entry, error) {
-	all, err := l.all()
-	return all[record], err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.read()
+	return slices.Clone(l.entries[record]), err
 }
 
 // all returns the effects that were written before the call, by record.
 func (l *ledger) all() (map[string][]entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	err := l.read()
+	return maps.Clone(l.entries), err
+}
+
+// read reads the lines that were written since the last call.
+func (l *ledger) read() error {
 	data, err := io.ReadAll(io.NewSectionReader(l.file, l.offset, 1<<40))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for {
 		line, rest, complete := bytes.Cut(data, []byte("\n"))
 		if !complete {
-			return maps.Clone(l.entries), nil
+			return nil
 		}
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("chaos: the ledger has an unreadable line %q: %w", line, err)
+			return fmt.Errorf("chaos: the ledger has an unreadable line %q: %w", line, err)
 		}
 		l.entries[e.Record] = append(l.entries[e.Record], e)
 		l.offset += int64(len(line)) + 1

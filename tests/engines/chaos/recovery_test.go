@@ -422,6 +422,7 @@ func newWork(p promise, key string) *work {
 
 // book has all keys of the storm.
 type book struct {
+	pace   pace
 	mu     sync.Mutex
 	works  map[promise][]*work
 	byKey  map[string]*work
@@ -440,6 +441,19 @@ func newBook() *book {
 	return b
 }
 
+// pace is how fast new keys come. A storm longer than ten minutes has as many as one of ten
+// minutes, or the passes over its table would take all the time of DynamoDB Local.
+type pace struct {
+	begun  time.Time
+	length time.Duration
+}
+
+// allows reports whether a key may be new after so many.
+func (p pace) allows(keys int) bool {
+	const inTenMinutes = 24_000 // an idle machine draws forty a second
+	return p.length <= 10*time.Minute || float64(keys) <= inTenMinutes*time.Since(p.begun).Seconds()/p.length.Seconds()
+}
+
 // pick draws the key of the next request: a new one, one that is probably
 // running, one whose last client got no answer, or any.
 func (b *book) pick(p promise, r *randv2.Rand) *work {
@@ -451,7 +465,7 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 		w := b.silent[p][0]
 		b.silent[p] = b.silent[p][1:]
 		return w
-	case len(all) == 0 || chance < 0.5 || p == brief && time.Since(all[len(all)-1].born) > youth:
+	case len(all) == 0 || chance < 0.5 && b.pace.allows(len(b.byKey)) || p == brief && time.Since(all[len(all)-1].born) > youth:
 		w := newWork(p, fmt.Sprintf("%s-%09d", operations[p], len(all)))
 		b.works[p] = append(all, w)
 		b.byKey[w.key] = w
