@@ -153,9 +153,14 @@ func TestChaos(t *testing.T) {
 	for _, o := range weather {
 		least[string(o.Fault)] = int(wantedOfEach * share)
 	}
+	var said time.Time
 	s, violations := survive(t, *length, false, func(s *storm) bool {
 		for fact, n := range least {
-			if s.count(fact) < n {
+			if c := s.count(fact); c < n {
+				if time.Since(said) > time.Minute {
+					said = time.Now()
+					t.Logf("the storm goes on for more %s: %d of %d", fact, c, n)
+				}
 				return false
 			}
 		}
@@ -252,7 +257,7 @@ func survive(t *testing.T, length time.Duration, lawless bool, enough func(*stor
 	announced := announcements{heralds: s.heralds, seen: &s.seen, over: map[string]int{}, listed: map[string]bool{}}
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		for pause(raging, 200*time.Millisecond) == nil {
+		for pause(raging, time.Second) == nil {
 			_ = announced.check(raging, v.store) // the engine may be dead
 			if time.Now().After(end) && enough(s) {
 				calm()
