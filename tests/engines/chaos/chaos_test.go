@@ -246,7 +246,7 @@ func survive(t *testing.T, length time.Duration, lawless bool, enough func(*stor
 	s, v := newStorm(t, func(seed uint64) faults.Plan { return faults.Seeded(seed, weather...) }, 0.03, lawless)
 	s.book.pace = pace{begun: time.Now(), length: length}
 	s.settings.Scan = passes(length)
-	s.reaper = &reaper{storm: s, client: v.client, every: s.settings.Scan}
+	s.reaper = &reaper{storm: s, client: v.client}
 	var err error
 	s.operator, err = newOperator(t, s)
 	must(t, err)

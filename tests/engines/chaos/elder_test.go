@@ -130,12 +130,11 @@ func (s *storm) elder(ctx context.Context, r *randv2.Rand) {
 type reaper struct {
 	storm  *storm
 	client *dynamodb.Client
-	every  time.Duration // the pause between two passes
-	items  atomic.Int64  // of the table, by the last pass
+	items  atomic.Int64 // of the table, by the last pass
 }
 
 func (p *reaper) work(ctx context.Context) {
-	for pause(ctx, p.every) == nil {
+	for pause(ctx, p.storm.settings.Scan) == nil {
 		_ = p.reap(ctx) // the engine may be dead
 	}
 }
