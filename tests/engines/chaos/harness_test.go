@@ -20,6 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/faults"
 )
 
@@ -381,6 +382,40 @@ func TestBank_Pay(t *testing.T) {
 	}
 	if pay("other"); len(b.paid("r", "charge")) != 2 {
 		t.Errorf("another key for the same step: %d effects, want 2", len(b.paid("r", "charge")))
+	}
+}
+
+// A call of a claim outlasts its request if its context does not end before, but not
+// because the clock of the client differs from the one of the context.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
+	must(t, err)
+	for _, ahead := range []time.Duration{-skew, 0, skew} {
+		w := fixture{guarded: memstore.New(), ledger: books, skew: ahead}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*skew)
+		if a := w.do(ctx, request{Promise: inBatches, Key: "key"}); a.Class == classOutlasts {
+			t.Errorf("a client whose clock is %s ahead: %s", ahead, a.Class)
+		}
+		cancel()
+	}
+	deadline := time.Now().Add(time.Hour)
+	limited, cancel := context.WithDeadline(t.Context(), deadline)
+	defer cancel()
+	for _, tt := range []struct {
+		ctx      context.Context
+		deadline time.Time // of the request
+		outlasts bool
+	}{
+		{limited, deadline.Add(time.Nanosecond), false},
+		{limited, deadline, true},
+		{t.Context(), deadline, true},
+	} {
+		w := watch{deadline: tt.deadline, limited: true}
+		if w.sees(tt.ctx); w.outlasts.Load() != tt.outlasts {
+			until, ok := tt.ctx.Deadline()
+			t.Errorf("a call until %s, %t, of a request until %s outlasts it: %t", until, ok, tt.deadline, !tt.outlasts)
+		}
 	}
 }
 
