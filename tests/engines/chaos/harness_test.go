@@ -386,7 +386,8 @@ func TestBank_Pay(t *testing.T) {
 }
 
 // A call of a claim outlasts its request if its context does not end before, but not
-// because the clock of the client differs from the one of the context.
+// because the clock of the client differs from the one of the context, and not if its
+// context has ended.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	books, err := openLedger(filepath.Join(t.TempDir(), "ledger"))
@@ -402,6 +403,8 @@ func TestWatch(t *testing.T) {
 	deadline := time.Now().Add(time.Hour)
 	limited, cancel := context.WithDeadline(t.Context(), deadline)
 	defer cancel()
+	ended, end := context.WithCancel(limited)
+	end()
 	for _, tt := range []struct {
 		ctx      context.Context
 		deadline time.Time // of the request
@@ -410,6 +413,7 @@ func TestWatch(t *testing.T) {
 		{limited, deadline.Add(time.Nanosecond), false},
 		{limited, deadline, true},
 		{t.Context(), deadline, true},
+		{ended, deadline, false},
 	} {
 		w := watch{deadline: tt.deadline, limited: true}
 		if w.sees(tt.ctx); w.outlasts.Load() != tt.outlasts {

@@ -220,6 +220,9 @@ func watched(s driver.Store) driver.Store {
 }
 
 func (w *watch) sees(ctx context.Context) {
+	if ctx.Err() != nil {
+		return // the call fails at once, as the replay of a request that was stopped past its deadline
+	}
 	if until, ok := ctx.Deadline(); w.limited && (!ok || !until.Before(w.deadline)) {
 		w.outlasts.Store(true)
 	}
