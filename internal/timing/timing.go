@@ -138,12 +138,12 @@ func (w *Window) ClaimContext(ctx context.Context) (context.Context, context.Can
 // TimeUp reports whether ctx, of ClaimContext, has ended and the caller's has not.
 func TimeUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errTimeUp) }
 
-// AnnounceContext returns the context for the announcement of a run. It has half of what is
-// left until the deadline, and ends at AnswerBy.
+// AnnounceContext returns the context for the announcement of a run. It has half of the time
+// until AnswerBy: if the handler returns meanwhile, its outcome waits for the announcement,
+// and needs the other half.
 func (w *Window) AnnounceContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	now := w.Now()
-	left := min(w.Deadline.Sub(now)/2, w.AnswerBy.Sub(now))
-	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, left))
+	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, w.AnswerBy.Sub(now)/2))
 }
 
 // StepContext returns the context for a write of a handler that is running. It ends with

@@ -69,6 +69,7 @@ var places = []place{
 	{"predecessor", driver.OpPredecessor, "StoreError", unavailable, "10 failed", "store_error", false},
 	{"step", driver.OpReplace, "ok", "201", "10 failed", "store_error", false},
 	{"Commit", driver.OpReplace, "StoreError", "StoreError", "10 failed", "store_error", false},
+	{"announcement", driver.OpReplace, "ok", "201", "10 failed", "completion_failed", false},
 	{"outcome", driver.OpReplace, "ok", "201", "10 failed", "completion_failed", false},
 	{"chunk", driver.OpPutChunks, "ok", "201", impossible, "completion_failed", false},
 	{"seal", driver.OpSeal, "ok", "201", "10 failed", "completion_failed", false},
@@ -106,16 +107,19 @@ type scene struct {
 	t     *testing.T
 	place place
 	guard *idempotent.Guard
-	stops atomic.Bool // the next call at the place stops
-	came  atomic.Bool // the function of the user was called
-	gone  atomic.Bool // a call has stopped, and so does every one after it
+	stops atomic.Bool   // the next call at the place stops
+	came  atomic.Bool   // the function of the user was called
+	gone  atomic.Bool   // a call has stopped, and so does every one after it
+	hung  chan struct{} // closed when the first call has stopped
 	large bool
 }
 
 // meets stops if it is the place, and at each call after one that has stopped.
 func (s *scene) meets(ctx context.Context, op driver.Op) error {
 	if s.gone.Load() || s.stops.Load() && op == s.place.op {
-		s.gone.Store(true)
+		if s.gone.CompareAndSwap(false, true) {
+			close(s.hung)
+		}
 		<-ctx.Done()
 	}
 	return ctx.Err()
@@ -141,6 +145,8 @@ func (s *scene) work(ctx context.Context, result any) error {
 		return err
 	case "Commit":
 		return e.Commit(ctx, result, e.Store().Replace)
+	case "announcement": // the handler does not look at its context, and then returns
+		<-s.hung
 	}
 	return nil
 }
@@ -428,7 +434,7 @@ func TestEveryAnswerInTime(t *testing.T) {
 
 func cell(t *testing.T, f front, p place, limit, by time.Duration, want string) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{t: t, place: p, large: p.op == driver.OpGetChunks || p.op == driver.OpPutChunks}
+		s := &scene{t: t, place: p, hung: make(chan struct{}), large: p.op == driver.OpGetChunks || p.op == driver.OpPutChunks}
 		shelf := newChunked()
 		var seen idempotenttest.Recorder
 		var err error
