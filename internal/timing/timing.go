@@ -138,12 +138,12 @@ func (w *Window) ClaimContext(ctx context.Context) (context.Context, context.Can
 // TimeUp reports whether ctx, of ClaimContext, has ended and the caller's has not.
 func TimeUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errTimeUp) }
 
-// AnnounceContext returns the context for the announcement of a run. It has half of the time
-// until AnswerBy: if the handler returns meanwhile, its outcome waits for the announcement,
-// and needs the other half.
+// AnnounceContext returns the context for the announcement of a run. It has two thirds of the
+// time until AnswerBy, most of it because the handler is probably about to be killed. If it
+// returns meanwhile, its outcome waits for the announcement, and needs the rest.
 func (w *Window) AnnounceContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	now := w.Now()
-	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, w.AnswerBy.Sub(now)/2))
+	return context.WithTimeout(context.WithoutCancel(ctx), w.lasts(now, w.AnswerBy.Sub(now)*2/3))
 }
 
 // StepContext returns the context for a write of a handler that is running. It ends with

@@ -187,7 +187,7 @@ func TestStepContext(t *testing.T) {
 	})
 }
 
-// An announcement has half of the time until the answer is due.
+// An announcement has two thirds of the time until the answer is due.
 // The request's own context may have ended.
 func TestAnnounceContext(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func TestAnnounceContext(t *testing.T) {
 		gone, end := context.WithCancel(t.Context())
 		end()
 		for left, want := range map[time.Duration]time.Duration{
-			400 * ms: 150 * ms, 200 * ms: 50 * ms, 100*ms + 2: 1, 100 * ms: 50 * ms, 0: 3 * time.Second,
+			400 * ms: 200 * ms, 160 * ms: 40 * ms, 100*ms + 2: 1, 100*ms + 1: 50 * ms, 100 * ms: 50 * ms, 0: 3 * time.Second,
 		} {
 			deadline := time.Now().Add(left)
 			ctx, cancel := (&timing.Window{Limits: inBubble, AnswerBy: deadline.Add(-100 * ms), Deadline: deadline}).AnnounceContext(gone)

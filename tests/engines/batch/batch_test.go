@@ -395,8 +395,8 @@ func (w *fixture) describe(trouble bool, ids []string, err error) {
 }
 
 // A batch of 100 messages whose handlers hang announces together. Each announcement
-// has half of the 400 ms before the deadline. The client keeps 10 idle connections and
-// opens another one for each further call.
+// has two thirds of the 300 ms until the answer is due. The client keeps 10 idle
+// connections and opens another one for each further call.
 func TestAnnounceTogether(t *testing.T) {
 	t.Parallel()
 	const size, idle = 100, 10
